@@ -1,0 +1,423 @@
+"""Typed, frozen inventory: what the wire hands to the rest of the house, and the only thing they share.
+
+Every object keeps its identifying fields (`id`, `name`, serial and part numbers, vendor and device IDs) exactly as the
+service gave them; numbers that a service gives as text or null become None here, never zero. URIs are paths on the BMC
+(`/redfish/v1/...`) and are the keys by which objects refer to each other.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class DeviceKind(StrEnum):
+    """What sits in a slot, told from functions, processors, drives and adapters linked to the PCIe device."""
+
+    GPU = "gpu"
+    NVME = "nvme"
+    NIC = "nic"
+    CUSTOM = "custom"
+
+
+class DrawerMode(StrEnum):
+    """How host ports share a drawer's slots; UNKNOWN where the BMC does not say."""
+
+    STANDARD_ONE_HOST = "StandardOneHost"
+    STANDARD_TWO_HOSTS = "StandardTwoHosts"
+    ADVANCED = "Advanced"
+    UNKNOWN = "Unknown"
+
+
+class Dialect(StrEnum):
+    """The way a BMC lets devices be attached, found by probing; NONE: monitored only."""
+
+    ZONE_PATCH = "zone_patch"
+    ZONE_ACTIONS = "zone_actions"
+    RESOURCE_BLOCKS = "resource_blocks"
+    NONE = "none"
+
+
+class ProblemKind(StrEnum):
+    """Why a resource is missing from, or incomplete in, an inventory."""
+
+    DEAD_LINK = "dead_link"  # 404 or 410 behind a link
+    REFUSED = "refused"  # 401 or 403
+    MALFORMED = "malformed"  # no JSON object, or a property of the wrong type where it matters
+    SERVER_ERROR = "server_error"  # 5xx
+    UNREACHABLE = "unreachable"  # time-out, reset or refused connection in the middle of the walk
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One resource that could not be read as it should be; `sentence` is for people."""
+
+    uri: str
+    kind: ProblemKind
+    sentence: str
+    status: int | None = None
+    referrer: str = ""
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """What every listed Redfish resource has."""
+
+    uri: str
+    name: str
+    id: str | int | float | None = None
+    state: str = ""  # Status.State
+    health: str = ""  # Status.Health
+
+
+class Chassis(Resource, frozen=True, kw_only=True):
+    """A Chassis that is not a drawer."""
+
+    chassis_type: str = ""
+    manufacturer: str = ""
+    model: str = ""
+    serial_number: str = ""
+    part_number: str = ""
+    sku: str = ""
+    uuid: str = ""
+    power_state: str = ""
+    location: str = ""
+    contained_by: str = ""  # uri of the containing chassis
+
+
+class Drawer(Chassis, frozen=True, kw_only=True):
+    """A Chassis of ChassisType Drawer (or Sled/Module that holds PCIe slots inside another chassis)."""
+
+    number: int = 0  # 1-based position, 0 where unknown
+    mode: DrawerMode = DrawerMode.UNKNOWN
+    allowed_modes: tuple[DrawerMode, ...] = ()
+
+
+class Slot(Resource, frozen=True, kw_only=True):
+    """A PCIe slot: PCIeDevice.Slot, or a member of PCIeSlots. `uri` may carry a fragment."""
+
+    chassis_uri: str = ""
+    number: int = 0  # 1-based within its chassis or drawer
+    slot_type: str = ""
+    pcie_type: str = ""  # 'Gen4'
+    lanes: int | None = None
+    hot_pluggable: bool | None = None
+    occupied: bool = False
+    device_uri: str = ""
+    port_uri: str = ""  # the switch port behind the slot, where known
+
+
+class Device(Resource, frozen=True, kw_only=True):
+    """A PCIe device that is present."""
+
+    kind: DeviceKind = DeviceKind.CUSTOM
+    chassis_uri: str = ""
+    slot_uri: str = ""
+    manufacturer: str = ""
+    model: str = ""
+    serial_number: str = ""
+    part_number: str = ""
+    firmware_version: str = ""
+    vendor_id: str = ""  # '0x10DE', as given
+    device_id: str = ""
+    subsystem_vendor_id: str = ""
+    subsystem_id: str = ""
+    class_code: str = ""
+    pcie_type: str = ""  # in use
+    max_pcie_type: str = ""
+    lanes_in_use: int | None = None
+    max_lanes: int | None = None
+    ready_to_remove: bool | None = None
+    function_uris: tuple[str, ...] = ()
+    processor_uris: tuple[str, ...] = ()
+    endpoint_uris: tuple[str, ...] = ()
+    port_uri: str = ""  # the switch port it hangs on, where known
+    capacity_bytes: int | None = None  # drives
+    memory_bytes: int | None = None  # GPUs
+
+
+class Function(Resource, frozen=True, kw_only=True):
+    """A PCIe function of a device; IDs are hex text as given."""
+
+    device_uri: str = ""
+    vendor_id: str = ""
+    device_id: str = ""
+    subsystem_vendor_id: str = ""
+    subsystem_id: str = ""
+    revision_id: str = ""
+    class_code: str = ""
+    device_class: str = ""
+    function_type: str = ""
+
+
+class Switch(Resource, frozen=True, kw_only=True):
+    """A PCIe (or other) switch chip of a fabric."""
+
+    fabric_uri: str = ""
+    switch_type: str = ""
+    manufacturer: str = ""
+    model: str = ""
+    serial_number: str = ""
+    part_number: str = ""
+    firmware_version: str = ""
+    total_width: int | None = None
+    chassis_uri: str = ""
+
+
+class Port(Resource, frozen=True, kw_only=True):
+    """A port of a switch, adapter or system. Speeds are Gb/s of the whole link, one way (x16 Gen 4 = 256)."""
+
+    parent_uri: str = ""  # the switch, adapter, controller or system it belongs to
+    switch_uri: str = ""
+    port_id: str = ""
+    port_type: str = ""
+    protocol: str = ""
+    link_state: str = ""  # wanted: Enabled, Disabled
+    link_status: str = ""  # is: LinkUp, Starting, Training, LinkDown, NoLink
+    width: int | None = None
+    active_width: int | None = None
+    configured_width: int | None = None
+    speed_gbps: float | None = None
+    max_speed_gbps: float | None = None
+    endpoint_uris: tuple[str, ...] = ()
+    device_uris: tuple[str, ...] = ()
+    metrics_uri: str = ""
+
+
+class PortMetrics(Resource, frozen=True, kw_only=True):
+    """Counters of a port at the time of the walk; `errors` is PCIeErrors as given, numbers only."""
+
+    port_uri: str = ""
+    rx_bytes: int | None = None
+    tx_bytes: int | None = None
+    errors: dict[str, int] = msgspec.field(default_factory=dict)
+    reset_target: str = ""  # URI of #PortMetrics.ResetMetrics
+
+
+class Zone(Resource, frozen=True, kw_only=True):
+    """A zone; membership of its endpoints is attachment. `etag` is that of the walk."""
+
+    fabric_uri: str = ""
+    zone_type: str = ""
+    etag: str = ""
+    endpoint_uris: tuple[str, ...] = ()
+    add_endpoint_target: str = ""
+    remove_endpoint_target: str = ""
+    resource_block_uris: tuple[str, ...] = ()
+
+
+class Endpoint(Resource, frozen=True, kw_only=True):
+    """An end of a fabric path: a host (initiator) or a device (target)."""
+
+    fabric_uri: str = ""
+    etag: str = ""
+    protocol: str = ""
+    role: str = ""  # EntityRole: Initiator, Target, Both
+    entity_type: str = ""
+    entity_uris: tuple[str, ...] = ()
+    port_uris: tuple[str, ...] = ()
+    zone_uris: tuple[str, ...] = ()
+
+
+class Connection(Resource, frozen=True, kw_only=True):
+    """A Connection of a fabric."""
+
+    fabric_uri: str = ""
+    connection_type: str = ""
+    initiator_uris: tuple[str, ...] = ()
+    target_uris: tuple[str, ...] = ()
+
+
+class ResourceBlock(Resource, frozen=True, kw_only=True):
+    """A block of the CompositionService."""
+
+    block_types: tuple[str, ...] = ()
+    composition_state: str = ""
+    system_uris: tuple[str, ...] = ()
+    zone_uris: tuple[str, ...] = ()
+
+
+class System(Resource, frozen=True, kw_only=True):
+    """A ComputerSystem: a host server, where the BMC knows it."""
+
+    system_type: str = ""
+    manufacturer: str = ""
+    model: str = ""
+    serial_number: str = ""
+    uuid: str = ""
+    host_name: str = ""
+    power_state: str = ""
+    processor_summary: str = ""
+    processor_count: int | None = None
+    memory_gib: float | None = None
+    local_gpu_count: int = 0
+    bios_version: str = ""
+
+
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """Thresholds of a sensor in its own unit; None where null, absent or not a number."""
+
+    lower_fatal: float | None = None
+    lower_critical: float | None = None
+    lower_caution: float | None = None
+    upper_caution: float | None = None
+    upper_critical: float | None = None
+    upper_fatal: float | None = None
+
+
+class Sensor(Resource, frozen=True, kw_only=True):
+    """A Sensor, or a member of the older Thermal and Power resources (then `uri` carries a fragment)."""
+
+    chassis_uri: str = ""
+    reading_type: str = ""
+    reading: float | None = None
+    units: str = ""
+    physical_context: str = ""
+    related_uris: tuple[str, ...] = ()
+    thresholds: Thresholds = Thresholds()
+
+
+class Fan(Resource, frozen=True, kw_only=True):
+    """A Fan of ThermalSubsystem or of the older Thermal."""
+
+    chassis_uri: str = ""
+    speed_percent: float | None = None
+    speed_rpm: float | None = None
+    sensor_uri: str = ""
+    location: str = ""
+
+
+class LogService(Resource, frozen=True, kw_only=True):
+    """A LogService and where its entries are."""
+
+    parent_uri: str = ""
+    entries_uri: str = ""
+    overwrite_policy: str = ""
+    max_records: int | None = None
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """The service root: who answers, and what it offers."""
+
+    name: str = ""
+    vendor: str = ""
+    product: str = ""
+    redfish_version: str = ""
+    uuid: str = ""
+    firmware_version: str = ""  # of the first Manager
+    manager_model: str = ""
+    expand: bool = False
+    select: bool = False
+    filter: bool = False
+    event_stream_uri: str = ""  # '' where there is none
+    metric_report_uris: tuple[str, ...] = ()
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one walk of a service found. Lists are in order of URI, natural order of numbers (slot2 before slot10)."""
+
+    service: Service = Service()
+    dialect: Dialect = Dialect.NONE
+    chassis: tuple[Chassis, ...] = ()
+    drawers: tuple[Drawer, ...] = ()
+    slots: tuple[Slot, ...] = ()
+    devices: tuple[Device, ...] = ()
+    functions: tuple[Function, ...] = ()
+    switches: tuple[Switch, ...] = ()
+    ports: tuple[Port, ...] = ()
+    port_metrics: tuple[PortMetrics, ...] = ()
+    zones: tuple[Zone, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+    connections: tuple[Connection, ...] = ()
+    resource_blocks: tuple[ResourceBlock, ...] = ()
+    systems: tuple[System, ...] = ()
+    sensors: tuple[Sensor, ...] = ()
+    fans: tuple[Fan, ...] = ()
+    log_services: tuple[LogService, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class Quantity(StrEnum):
+    """What a series measures; the value names the unit it is kept in."""
+
+    TEMPERATURE = "temperature_celsius"
+    FAN_RPM = "fan_rpm"
+    FAN_PERCENT = "fan_percent"
+    POWER = "power_watts"
+    ENERGY = "energy_kilowatt_hours"
+    VOLTAGE = "voltage_volts"
+    CURRENT = "current_amperes"
+    RX_BYTES = "rx_bytes"  # counters, as the port sees them
+    TX_BYTES = "tx_bytes"
+    LINK_STATUS = "link_status"  # LINK_STATUSES gives the numbers
+    LINK_WIDTH = "link_width_lanes"
+    LINK_SPEED = "link_speed_gbps"
+    ERRORS = "errors"  # a PCIeErrors counter; Series.detail names which
+    UTILISATION = "utilisation_percent"
+    OTHER = "other"
+
+
+LINK_STATUSES: dict[str, float] = {"NoLink": 0.0, "LinkDown": 1.0, "Starting": 2.0, "Training": 3.0, "LinkUp": 4.0}
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of a chassis: where it comes from, what it measures, which inventory object it belongs to."""
+
+    property: str  # resource URI + '#/' + JSON pointer: its identity
+    owner_uri: str  # uri of the port, device, sensor, fan, drawer or chassis it describes
+    quantity: Quantity
+    unit: str = ""
+    detail: str = ""  # for ERRORS: the PCIeErrors property; for OTHER: the property's name
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """One poll: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
+
+    at: float  # Unix time at which the answer arrived, s
+    values: tuple[float, ...]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One Redfish event record, from the stream or the log."""
+
+    event_id: str
+    message_id: str
+    message: str
+    severity: str
+    timestamp: str
+    origin_uri: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A link as it stands, read back from its port."""
+
+    port_uri: str
+    status: str
+    active_width: int | None
+    width: int | None
+    speed_gbps: float | None
+    max_speed_gbps: float | None
+
+
+class Trust(msgspec.Struct, frozen=True, kw_only=True):
+    """How a BMC's certificate is checked: a CA in PEM, a pinned SHA-256 fingerprint, or the system's CAs if both are empty."""
+
+    ca_pem: str = ""
+    fingerprint: str = ""  # hex, colons allowed
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a BMC is and how to sign in; never logged (repr hides the password)."""
+
+    url: str  # https://host[:port]; http only where somebody typed it
+    username: str = ""
+    password: str = ""
+    trust: Trust = Trust()
+
+    def __repr__(self) -> str:
+        return f"Address({self.url!r}, {self.username!r})"
+
+    def __rich_repr__(self) -> Any:
+        yield self.url
+        yield self.username
