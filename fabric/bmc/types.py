@@ -47,6 +47,7 @@ class ProblemKind(StrEnum):
     REFUSED = "refused"  # 401 or 403
     MALFORMED = "malformed"  # no JSON object, or a property of the wrong type where it matters
     SERVER_ERROR = "server_error"  # 5xx
+    FOREIGN_LINK = "foreign_link"  # a link to another address; never followed, so that no credential goes there
     UNREACHABLE = "unreachable"  # time-out, reset or refused connection in the middle of the walk
 
 
@@ -314,7 +315,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one walk of a service found. Lists are in order of URI, natural order of numbers (slot2 before slot10)."""
+    """All that one walk of a service found. Lists are in order of URI, numbers as numbers (slot2, slot10)."""
 
     service: Service = Service()
     dialect: Dialect = Dialect.NONE
@@ -401,7 +402,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """How a BMC's certificate is checked: a CA in PEM, a pinned SHA-256 fingerprint, or the system's CAs if both are empty."""
+    """How a BMC's certificate is checked: a CA in PEM, a pinned SHA-256 fingerprint, the system's CAs if both are empty."""
 
     ca_pem: str = ""
     fingerprint: str = ""  # hex, colons allowed

@@ -1,0 +1,329 @@
+"""A Redfish client polite to one BMC: one session, at most four requests at a time, nothing repeated blindly."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from fabric.bmc.answers import Answer, error_sentence, etag_of, json_object, one_line
+from fabric.bmc.errors import (
+    BmcError,
+    ForeignLink,
+    Malformed,
+    NotRedfish,
+    RequestRefused,
+    ServerFault,
+    SignInRefused,
+    TaskFailed,
+    TimedOut,
+    Unreachable,
+)
+from fabric.bmc.transport import AT_A_TIME, RawAnswer, Transport
+from fabric.bmc.types import Address
+
+ROOT = "/redfish/v1/"
+TASK_SECONDS = 120.0
+FIRST_POLL_SECONDS = 0.1
+SLOWEST_POLL_SECONDS = 2.0
+TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled", "Interrupted", "Suspended"})
+
+
+class BmcClient:
+    """The one way to a BMC. Lives as long as the loop that started it and signs in at the first request that needs it.
+
+    `timeout` bounds each request, in seconds. Usable as an async context manager or with start() and close().
+    """
+
+    def __init__(self, address: Address, *, timeout: float = 10.0) -> None:
+        self._address = address
+        self._transport = Transport(address.url, address.trust, timeout=timeout)
+        self.url = str(self._transport.origin)
+        self.host = self._transport.host
+        self.requests_in_flight = 0
+        self._gate = asyncio.Semaphore(AT_A_TIME)
+        self._signing_in = asyncio.Lock()
+        self._authorization: dict[str, str] = {}
+        self._session_uri = ""
+        self._sign_ins = 0
+        # Resources that refused a session just made: asking again with yet another one would only fill the BMC's table.
+        self._refusing: set[str] = set()
+        self.root: dict[str, Any] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Make the connection pool; contacts nobody."""
+        self._transport.open()
+
+    async def close(self) -> None:
+        """Give the session back to the BMC, as far as it listens, and close the connections."""
+        if self._session_uri:
+            with contextlib.suppress(BmcError):
+                await self._exchange("DELETE", self._session_uri, headers=self._authorization, timeout=3.0)
+        self._session_uri, self._authorization, self._sign_ins = "", {}, 0
+        await self._transport.close()
+
+    def path(self, uri: str) -> str:
+        """Return a link as a path on this BMC; raises ForeignLink for one that leaves it."""
+        return str(self._transport.locate(uri).relative())
+
+    async def service_root(self) -> Answer:
+        """Return the service root, read without credentials. Raises NotRedfish for anything that is none."""
+        try:
+            answer = self._accept(ROOT, await self._exchange("GET", ROOT))
+        except (Malformed, RequestRefused, ForeignLink) as error:
+            if isinstance(error, RequestRefused) and error.answered == 401 and self._authorization:
+                answer = self._accept(ROOT, await self._exchange("GET", ROOT, headers=self._authorization))
+            else:
+                raise NotRedfish(f"{self.host} answers, but not as a Redfish service: {error.sentence}") from error
+        kind = answer.body.get("@odata.type")
+        looks_right = isinstance(kind, str) and "ServiceRoot" in kind
+        if not looks_right and not {"RedfishVersion", "Chassis", "Systems"} & answer.body.keys():
+            raise NotRedfish(f"{self.host} answers, but not as a Redfish service: /redfish/v1/ is no service root.")
+        self.root = answer.body
+        return answer
+
+    async def get(self, uri: str, *, timeout: float | None = None) -> Answer:
+        """Return a resource; raises the BmcError that tells why there is none."""
+        return self._accept(uri, await self.fetch("GET", uri, timeout=timeout))
+
+    async def get_bytes(self, uri: str) -> bytes:
+        """Return a resource undecoded, for readers that decode into types of their own."""
+        raw = await self.fetch("GET", uri)
+        if raw.status != 200:
+            self._accept(uri, raw)
+        return raw.body
+
+    async def patch(self, uri: str, body: dict[str, Any], *, etag: str = "") -> Answer:
+        """Change a resource, only if it still has `etag` where one is given (412 otherwise)."""
+        return await self._write("PATCH", uri, body, etag)
+
+    async def post(self, uri: str, body: dict[str, Any], *, etag: str = "") -> Answer:
+        """Create a member or run an action; answers of 200, 201, 202 and 204 are all success."""
+        return await self._write("POST", uri, body, etag)
+
+    async def delete(self, uri: str, *, etag: str = "") -> Answer:
+        """Delete a resource."""
+        return await self._write("DELETE", uri, None, etag)
+
+    async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> Answer:
+        headers = {"If-Match": etag} if etag else {}
+        content = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            content = msgspec.json.encode(body)
+        return self._accept(uri, await self.fetch(method, uri, headers=headers, content=content))
+
+    async def fetch(
+        self,
+        method: str,
+        uri: str,
+        *,
+        headers: dict[str, str] | None = None,
+        content: bytes | None = None,
+        timeout: float | None = None,
+    ) -> RawAnswer:
+        """Send a signed-in request and return whatever came; signs in again, once, where a session is gone (401).
+
+        A 401 says that nothing was done, so a write may follow it again.
+        """
+        path = self.path(uri)
+        known = await self._signed_in()
+        raw = await self._exchange(
+            method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
+        )
+        if raw.status != 401 or not self._authorization or path in self._refusing:
+            return raw
+        await self._sign_in_again(known)
+        raw = await self._exchange(
+            method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
+        )
+        if raw.status == 401:
+            self._refusing.add(path)
+        return raw
+
+    async def _exchange(
+        self,
+        method: str,
+        uri: str,
+        *,
+        headers: dict[str, str] | None = None,
+        content: bytes | None = None,
+        timeout: float | None = None,
+    ) -> RawAnswer:
+        async with self._gate:
+            self.requests_in_flight += 1
+            try:
+                return await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
+            finally:
+                self.requests_in_flight -= 1
+
+    @asynccontextmanager
+    async def stream(
+        self, uri: str, *, last_event_id: str = "", silence: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open an event stream; it takes one of the four places for as long as it is open."""
+        known = await self._signed_in()
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-cache"}
+        if last_event_id:
+            headers["Last-Event-ID"] = last_event_id
+        for attempt in (1, 2):
+            async with (
+                self._gate,
+                self._transport.stream(uri, headers={**headers, **self._authorization}, silence=silence) as response,
+            ):
+                if response.status == 200:
+                    yield response
+                    return
+                raw = RawAnswer(response.status, response.headers, await response.content.read(65536))
+            if raw.status != 401 or attempt == 2 or not self._authorization:
+                self._accept(uri, raw)
+                raise RequestRefused(f"{self.host} opens no event stream.", answered=raw.status)
+            await self._sign_in_again(known)
+
+    async def _signed_in(self) -> int:
+        """Sign in if nobody has yet; return which sign-in is in force."""
+        if self._address.username and not self._authorization:
+            await self._sign_in_again(self._sign_ins)
+        return self._sign_ins
+
+    async def _sign_in_again(self, known: int) -> None:
+        """Sign in, unless another request did so since `known`."""
+        async with self._signing_in:
+            if self._sign_ins == known:
+                self._authorization, self._session_uri = {}, ""
+                self._authorization = await self._sign_in()
+                self._sign_ins += 1
+
+    async def _sign_in(self) -> dict[str, str]:
+        """Return the headers that sign requests: of a session, or Basic where the BMC makes none.
+
+        Real services answer the creation of a session with 401, 400, 404, 405 or 501 and yet take Basic, so that only
+        Basic's own answer tells whether name and password are right.
+        """
+        root = (await self.service_root()).body
+        sessions = _link(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
+        credentials = {"UserName": self._address.username, "Password": self._address.password}
+        try:
+            raw = await self._exchange(
+                "POST",
+                self.path(sessions),
+                headers={"Content-Type": "application/json"},
+                content=msgspec.json.encode(credentials),
+            )
+        except ForeignLink:
+            raw = RawAnswer(404, {}, b"")
+        token = raw.headers.get("X-Auth-Token")
+        if 200 <= raw.status < 300 and token:
+            self._session_uri = self._session_of(raw)
+            return {"X-Auth-Token": token}
+        return await self._basic(root)
+
+    def _session_of(self, raw: RawAnswer) -> str:
+        """Return the new session's own path, from Location or from its body; '' where neither says."""
+        with contextlib.suppress(BmcError):
+            body = json_object(raw.body, where=self.host)
+            uri = raw.headers.get("Location") or body.get("@odata.id")
+            return self.path(uri) if isinstance(uri, str) else ""
+        return ""
+
+    async def _basic(self, root: dict[str, Any]) -> dict[str, str]:
+        pair = f"{self._address.username}:{self._address.password}".encode()
+        headers = {"Authorization": "Basic " + base64.b64encode(pair).decode()}
+        for name in ("Managers", "Chassis", "Systems", "SessionService"):
+            uri = _link(root, name)
+            if not uri:
+                continue
+            with contextlib.suppress(ForeignLink):
+                raw = await self._exchange("GET", self.path(uri), headers=headers)
+                if raw.status == 401:
+                    raise SignInRefused(f"{self.host} refuses this name and password.", answered=401)
+                return headers
+        return headers
+
+    def _accept(self, uri: str, raw: RawAnswer) -> Answer:
+        """Return a 2xx answer decoded; raises what any other status means."""
+        where = f"{self.host}{uri.split('?', 1)[0]}" if uri.startswith("/") else self.host
+        if 200 <= raw.status < 300:
+            body = json_object(raw.body, where=where)
+            return Answer(status=raw.status, headers=raw.headers, body=body, etag=etag_of(raw.headers, body))
+        try:
+            body = json_object(raw.body, where=where)
+        except Malformed:
+            body = {}
+        reason = error_sentence(body)
+        said = f": {reason}" if reason else "."
+        if raw.status >= 500:
+            raise ServerFault(f"{where} answered {raw.status}{said}", answered=raw.status, body=body)
+        if raw.status == 401 and not self._authorization:
+            raise SignInRefused(f"{where} asks for a name and password.", answered=401)
+        raise RequestRefused(f"{where} answered {raw.status}{said}", answered=raw.status, reason=reason)
+
+    async def finish(self, answer: Answer, *, timeout: float = TASK_SECONDS) -> Answer:
+        """Follow a 202 to the end of its task and return the last answer; other answers are returned as they are.
+
+        Raises TaskFailed with the task's own words, TimedOut after `timeout` seconds. A BMC that is away for a moment
+        (as during a reboot) is asked again until then.
+        """
+        if answer.status != 202:
+            return answer
+        monitor = answer.headers.get("Location") or answer.body.get("TaskMonitor") or answer.body.get("@odata.id")
+        if not isinstance(monitor, str):
+            return answer
+        deadline = time.monotonic() + timeout
+        pause = FIRST_POLL_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, SLOWEST_POLL_SECONDS)
+            try:
+                state = await self.get(monitor)
+            except (ServerFault, Unreachable, TimedOut):
+                state = answer
+            except RequestRefused as error:
+                # A monitor may vanish with its finished task.
+                if error.answered in {404, 410}:
+                    return answer
+                raise
+            if state.status != 202 and _ended(state.body):
+                return self._outcome(state)
+            if _ended(state.body) and "TaskState" in state.body:
+                return self._outcome(state)
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{self.host} did not finish its task within {timeout:.0f} s.")
+
+    def _outcome(self, state: Answer) -> Answer:
+        task_state = state.body.get("TaskState")
+        if task_state in TASK_FAILURES or state.body.get("error"):
+            messages = state.body.get("Messages")
+            reason = error_sentence({"@Message.ExtendedInfo": messages} if messages else state.body)
+            raise TaskFailed(f"{self.host} did not do it: {reason or one_line(str(task_state))}")
+        return state
+
+
+def _ended(task: dict[str, Any]) -> bool:
+    """Tell whether a monitor's answer is final: a task at its end, or no task at all."""
+    state = task.get("TaskState")
+    return state is None or state == "Completed" or state in TASK_FAILURES
+
+
+def _link(resource: dict[str, Any], *names: str) -> str:
+    value: Any = resource
+    for name in (*names, "@odata.id"):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,123 @@
+"""What a BMC can say 'no' with: each error names the address and the thing that is wrong, never a credential."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from falconweb.errors import FalconWebError
+
+
+class BmcError(FalconWebError):
+    """A BMC could not be asked, or its answer was no use; `answered` is the BMC's own HTTP status, if it gave one."""
+
+    status = 502
+    code = "bmc"
+
+    def __init__(self, sentence: str, *, answered: int | None = None, **details: Any) -> None:
+        super().__init__(sentence, **details)
+        self.answered = answered
+
+
+class WrongAddress(BmcError):
+    """The address is no http or https URL with a host, or its trust settings cannot be read."""
+
+    status = 400
+    code = "bmc_address"
+
+
+class Unreachable(BmcError):
+    """Nobody answers at the address, or the connection broke before an answer was complete."""
+
+    code = "bmc_unreachable"
+    retry_helps = True
+
+
+class TimedOut(BmcError):
+    """No answer, connection or end of a task came in time."""
+
+    code = "bmc_timed_out"
+    retry_helps = True
+
+
+class CertificateRejected(BmcError):
+    """The certificate is not the expected one; `found` is the SHA-256 fingerprint that the BMC showed, or ''."""
+
+    code = "bmc_certificate"
+
+    def __init__(self, sentence: str, *, expected: str = "", found: str = "") -> None:
+        super().__init__(sentence, expected_fingerprint=expected, found_fingerprint=found)
+        self.expected = expected
+        self.found = found
+
+
+class SignInRefused(BmcError):
+    """The BMC knows neither this session nor this name and password."""
+
+    code = "bmc_sign_in"
+
+
+class NotRedfish(BmcError):
+    """Something answers, but it is no Redfish service."""
+
+    code = "not_redfish"
+
+
+class ForeignLink(BmcError):
+    """A link or a redirect leaves the BMC's origin; it is never followed, so no credential travels there."""
+
+    code = "bmc_foreign_link"
+
+
+class Malformed(BmcError):
+    """An answer is no JSON object, is larger than the client accepts, or lacks what it is for."""
+
+    code = "bmc_malformed"
+
+
+class ServerFault(BmcError):
+    """The BMC answered 5xx; `body` keeps what it said, for some services send properties along with the error."""
+
+    code = "bmc_fault"
+    retry_helps = True
+
+    def __init__(self, sentence: str, *, answered: int, body: dict[str, Any] | None = None) -> None:
+        super().__init__(sentence, answered=answered)
+        self.body = body or {}
+
+
+class RequestRefused(BmcError):
+    """The BMC answered 4xx; `reason` is the sentence of its extended error, '' if it gave none."""
+
+    code = "bmc_refused"
+
+    def __init__(self, sentence: str, *, answered: int, reason: str = "") -> None:
+        super().__init__(sentence, answered=answered)
+        self.reason = reason
+
+
+class ZoneChanged(BmcError):
+    """Somebody changed the zone since it was read (412): nothing was written."""
+
+    status = 409
+    code = "zone_changed"
+    retry_helps = True
+
+
+class CompositionRefused(BmcError):
+    """The BMC's own rules refuse an attachment, a detachment or a mode; the sentence is the BMC's."""
+
+    status = 409
+    code = "composition_refused"
+
+
+class TaskFailed(BmcError):
+    """Long work that the BMC had accepted ended without success."""
+
+    code = "bmc_task"
+
+
+class PlanOutdated(BmcError):
+    """The report's set of properties is no longer that of the plan: plan again."""
+
+    code = "plan_outdated"
+    retry_helps = True

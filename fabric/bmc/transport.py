@@ -1,0 +1,208 @@
+"""One HTTP exchange with a BMC: origin, TLS, time-outs, size, redirects. Knows nothing of sessions or resources."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+from yarl import URL
+
+from fabric.bmc.errors import (
+    BmcError,
+    CertificateRejected,
+    ForeignLink,
+    Malformed,
+    NotRedfish,
+    TimedOut,
+    Unreachable,
+    WrongAddress,
+)
+from fabric.bmc.tls import client_tls, format_fingerprint, read_fingerprint
+from fabric.bmc.types import Trust
+
+AT_A_TIME = 4
+LARGEST_ANSWER = 32 * 2**20
+REDIRECTS = 5
+CONNECT_SECONDS = 5.0
+USER_AGENT = "FalconWeb"
+
+
+class RawAnswer:
+    """Status, headers and the bytes of one answer."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+def parse_origin(url: str) -> URL:
+    """Return scheme, host and port of what a person typed; a path is dropped. Raises WrongAddress."""
+    try:
+        parsed = URL(url.strip())
+        good = parsed.scheme in {"http", "https"} and bool(parsed.host) and parsed.port is not None
+    except ValueError:
+        good, parsed = False, URL()
+    if not good:
+        raise WrongAddress("The address is no URL such as https://10.0.0.5 or https://bmc.example:8443.")
+    if parsed.user or parsed.password:
+        raise WrongAddress("The address carries a user or password; these are given apart from it.")
+    return parsed.origin()
+
+
+class Transport:
+    """A pool of at most four connections to one origin, over which at most four requests run at a time.
+
+    A redirect is followed only within the origin, proxies and cookies of the environment play no part, and an answer
+    larger than `LARGEST_ANSWER` bytes (after decompression) is refused.
+    """
+
+    def __init__(self, url: str, trust: Trust, *, timeout: float) -> None:
+        self.origin = parse_origin(url)
+        self.host = self.origin.host or ""
+        self._trust = trust
+        self._tls = client_tls(trust) if self.origin.scheme == "https" else True
+        self._timeout = timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    def open(self) -> None:
+        """Make the pool; to be called on the loop that will use it."""
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=AT_A_TIME, ssl=self._tls, ttl_dns_cache=60),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": USER_AGENT, "OData-Version": "4.0", "Accept": "application/json"},
+                trust_env=False,
+                raise_for_status=False,
+            )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def locate(self, uri: str, *, base: URL | None = None) -> URL:
+        """Return the absolute URL of a link; raises ForeignLink where it leaves the origin, Malformed where it is none."""
+        try:
+            target = (base or self.origin / "").join(URL(uri.split("#", 1)[0]))
+            inside = target.origin() == self.origin
+        except ValueError as error:
+            raise Malformed(f"{self.host} has a link that is no URI.") from error
+        if not inside:
+            raise ForeignLink(f"{self.host} has a link to another address ({target.host}); it was not followed.")
+        return target
+
+    async def send(
+        self,
+        method: str,
+        uri: str,
+        *,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        timeout: float | None = None,
+    ) -> RawAnswer:
+        """Send one request and return the whole answer, whatever its status. Raises the transport errors of BmcError.
+
+        A GET is sent once more if a kept-alive connection turns out to be gone; a write is never repeated.
+        """
+        url = self.locate(uri)
+        attempts = 2 if method in {"GET", "HEAD"} else 1
+        limit = aiohttp.ClientTimeout(
+            total=timeout or self._timeout, sock_connect=min(CONNECT_SECONDS, timeout or self._timeout)
+        )
+        for attempt in range(1, attempts + 1):
+            try:
+                return await self._follow(method, url, headers, content, limit)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if attempt == attempts or isinstance(error, aiohttp.ClientConnectorError):
+                    raise await self._explain(error) from error
+            except (aiohttp.ClientError, TimeoutError, ssl.SSLError, ValueError) as error:
+                raise await self._explain(error) from error
+        raise AssertionError("every attempt returns or raises")
+
+    async def _follow(
+        self, method: str, url: URL, headers: Mapping[str, str], content: bytes | None, limit: aiohttp.ClientTimeout
+    ) -> RawAnswer:
+        for _hop in range(REDIRECTS + 1):
+            async with self._pool.request(
+                method, url, headers=headers, data=content, timeout=limit, allow_redirects=False
+            ) as response:
+                where = response.headers.get("Location")
+                if response.status in {301, 302, 303, 307, 308} and where and method in {"GET", "HEAD"}:
+                    url = self.locate(where, base=url)
+                    continue
+                return RawAnswer(response.status, response.headers, await self._read(response))
+        raise Malformed(f"{self.host} redirects in a circle.")
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > LARGEST_ANSWER:
+                raise Malformed(
+                    f"{self.host} sent an answer larger than {LARGEST_ANSWER >> 20} MB; it was not read on."
+                )
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    @asynccontextmanager
+    async def stream(
+        self, uri: str, *, headers: Mapping[str, str], silence: float
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open an answer that does not end; raises TimedOut after `silence` seconds (s) without a byte."""
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
+        try:
+            async with self._pool.get(
+                self.locate(uri), headers=headers, timeout=limit, allow_redirects=False
+            ) as response:
+                yield response
+        except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
+            raise await self._explain(error) from error
+
+    @property
+    def _pool(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("the client is not started")
+        return self._session
+
+    async def _explain(self, error: Exception) -> BmcError:
+        """Say in one sentence which thing is wrong."""
+        if isinstance(error, aiohttp.ServerFingerprintMismatch):
+            expected, found = format_fingerprint(error.expected), format_fingerprint(error.got)
+            return CertificateRejected(
+                f"{self.host} showed another certificate than the pinned one: expected {expected}, found {found}.",
+                expected=expected,
+                found=found,
+            )
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return await self._untrusted(error.certificate_error)
+        if isinstance(error, aiohttp.ClientSSLError):
+            return Unreachable(f"{self.host} does not answer with TLS at port {self.origin.port}.")
+        if isinstance(error, TimeoutError):
+            return TimedOut(f"{self.host} did not answer in time.")
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return Unreachable(f"The name {self.host} is not known.")
+        if isinstance(error, aiohttp.ClientConnectorError):
+            reason = error.os_error.strerror or "no connection"
+            return Unreachable(f"{self.host} does not answer at port {self.origin.port}: {reason}.")
+        if isinstance(error, aiohttp.ClientResponseError):
+            return NotRedfish(f"{self.host} answers at port {self.origin.port} with something that is no HTTP.")
+        return Unreachable(f"{self.host} broke the connection before its answer was complete.")
+
+    async def _untrusted(self, reason: Exception) -> CertificateRejected:
+        try:
+            found = await read_fingerprint(self.host, self.origin.port or 443, timeout=CONNECT_SECONDS)
+        except (OSError, TimeoutError):
+            found = ""
+        whose = "the given CA" if self._trust.ca_pem else "this system's CAs"
+        detail = getattr(reason, "verify_message", "") or "it cannot be verified"
+        shown = f" Its SHA-256 fingerprint is {found}." if found else ""
+        return CertificateRejected(
+            f"The certificate of {self.host} is not trusted by {whose}: {detail}.{shown}", found=found
+        )
