@@ -79,6 +79,11 @@ class BmcClient:
         self._session_uri, self._authorization, self._sign_ins = "", {}, 0
         await self._transport.close()
 
+    @property
+    def signs_in(self) -> bool:
+        """Tell whether there is a name to sign in with."""
+        return bool(self._address.username)
+
     def path(self, uri: str) -> str:
         """Return a link as a path on this BMC; raises ForeignLink for one that leaves it."""
         return str(self._transport.locate(uri).relative())

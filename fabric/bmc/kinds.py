@@ -1,4 +1,4 @@
-"""Which kind of resource something is: by its @odata.type, and where that is no use by who lists it and where it lies."""
+"""Which kind of resource something is: by its @odata.type, else by who lists it, else by where it lies."""
 
 from __future__ import annotations
 

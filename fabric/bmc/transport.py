@@ -87,7 +87,7 @@ class Transport:
             self._session = None
 
     def locate(self, uri: str, *, base: URL | None = None) -> URL:
-        """Return the absolute URL of a link; raises ForeignLink where it leaves the origin, Malformed where it is none."""
+        """Return the absolute URL of a link; raises ForeignLink if it leaves the origin, Malformed if it is none."""
         try:
             target = (base or self.origin / "").join(URL(uri.split("#", 1)[0]))
             inside = target.origin() == self.origin

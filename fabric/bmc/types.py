@@ -402,7 +402,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """How a BMC's certificate is checked: a CA in PEM, a pinned SHA-256 fingerprint, the system's CAs if both are empty."""
+    """How a BMC's certificate is checked: by a CA in PEM, a pinned SHA-256 fingerprint, else the system's CAs."""
 
     ca_pem: str = ""
     fingerprint: str = ""  # hex, colons allowed

@@ -112,9 +112,7 @@ def trailing_number(label: str) -> int | None:
 
 def natural(uri: str) -> tuple[tuple[int, str], ...]:
     """Return a key that sorts numbers inside text as numbers."""
-    return tuple(
-        (int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", uri) if part != ""
-    )
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", uri) if part != "")
 
 
 def link_speed(gbps: float | None, lanes: Iterable[int | None]) -> float | None:

@@ -1,0 +1,261 @@
+"""A walk of a Redfish tree: every link of the service, each resource once, nothing that can go wrong ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from typing import Any
+
+from fabric.bmc.answers import Answer
+from fabric.bmc.client import BmcClient
+from fabric.bmc.errors import (
+    BmcError,
+    ForeignLink,
+    Malformed,
+    RequestRefused,
+    ServerFault,
+    SignInRefused,
+    TimedOut,
+    Unreachable,
+)
+from fabric.bmc.kinds import declared_type, is_beside, is_expandable, kind_of
+from fabric.bmc.transport import AT_A_TIME
+from fabric.bmc.types import Problem, ProblemKind
+from fabric.bmc.values import Body, every_link, links, mapping, plain_uri, text
+
+MOST_RESOURCES = 50_000
+# So many time-outs or lost connections in a row mean that the BMC is gone, not that a resource is bad.
+GONE_AFTER = 8
+
+
+class Found:
+    """One resource as it was read: `uri` is where it was read, whatever its own @odata.id claims."""
+
+    __slots__ = ("body", "etag", "kind", "uri")
+
+    def __init__(self, uri: str, kind: str, body: Body, etag: str) -> None:
+        self.uri = uri
+        self.kind = kind
+        self.body = body
+        self.etag = etag
+
+
+class Crawl:
+    """What a walk has found so far; `walk` adds what can be reached from given links."""
+
+    def __init__(self, bmc: BmcClient, *, everything: bool) -> None:
+        self.found: dict[str, Found] = {}
+        self.problems: dict[str, Problem] = {}
+        self.expands = ""  # the query that expands a collection's members, '' where the service offers none
+        self._bmc = bmc
+        self._everything = everything
+        self._known: set[str] = set()
+        self._pending: set[str] = set()
+        self._collections: deque[tuple[str, str, str]] = deque()
+        self._others: deque[tuple[str, str, str]] = deque()
+        self._working = 0
+        self._lost_in_a_row = 0
+        self._fatal: BmcError | None = None
+        self._progress = asyncio.Condition()
+
+    def take_root(self, root: Answer) -> None:
+        """Start from the service root, which has been read before anybody signed in."""
+        uri = "/redfish/v1"
+        self._known.add(uri)
+        self.expands = expand_query(root.body)
+        self._keep(uri, root.body, root.etag, listed_by="")
+
+    async def walk(self) -> None:
+        """Follow every link not yet followed. Raises SignInRefused, or Unreachable or TimedOut once the BMC is gone."""
+        workers = [asyncio.create_task(self._work()) for _ in range(AT_A_TIME)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def read_again(self, uri: str) -> None:
+        """Put a resource back on the list of things to read; what it said so far counts no more."""
+        lister = self._lister(uri)
+        self.found.pop(uri, None)
+        self.problems.pop(uri, None)
+        self._known.discard(uri)
+        self._reach(uri, referrer="", listed_by=lister)
+
+    def expect_again(self, uri: str) -> None:
+        """Take a member as unread until its collection, which is read again, lists it."""
+        self.found.pop(uri, None)
+        self.problems.pop(uri, None)
+        self._known.discard(uri)
+
+    def forget_below(self, uri: str) -> None:
+        """Drop all below a resource that is no longer there."""
+        for known in [known for known in self._known if known.startswith(uri + "/")]:
+            self.expect_again(known)
+
+    def _lister(self, uri: str) -> str:
+        collection = self.found.get(uri.rsplit("/", 1)[0])
+        return declared_type(collection.body) if collection else ""
+
+    async def _work(self) -> None:
+        while True:
+            async with self._progress:
+                while not (self._collections or self._others) and self._working and self._fatal is None:
+                    await self._progress.wait()
+                if self._fatal is not None or not (self._collections or self._others):
+                    self._progress.notify_all()
+                    return
+                # Collections first: with $expand one of them answers for many single links.
+                uri, referrer, listed_by = (self._collections or self._others).popleft()
+                self._working += 1
+            try:
+                await self._read(uri, referrer, listed_by)
+            finally:
+                async with self._progress:
+                    self._working -= 1
+                    self._progress.notify_all()
+
+    async def _read(self, uri: str, referrer: str, listed_by: str) -> None:
+        # An expanded collection may have brought it in the meantime.
+        if uri not in self._pending:
+            return
+        self._pending.discard(uri)
+        try:
+            answer = await self._get(uri)
+        except SignInRefused as error:
+            # Without a name to sign in with, a protected resource is a problem like others.
+            if self._bmc.signs_in:
+                self._fatal = error
+            else:
+                self._note(uri, ProblemKind.REFUSED, error, referrer)
+        except ServerFault as error:
+            self._note(uri, ProblemKind.SERVER_ERROR, error, referrer)
+            if {"@odata.type", "Id", "Name", "Members"} & error.body.keys():
+                self._keep(uri, error.body, "", listed_by)
+        except RequestRefused as error:
+            kind = ProblemKind.REFUSED if error.answered in {401, 403} else ProblemKind.DEAD_LINK
+            self._note(uri, kind, error, referrer)
+        except ForeignLink as error:
+            self._note(uri, ProblemKind.FOREIGN_LINK, error, referrer)
+        except Malformed as error:
+            self._note(uri, ProblemKind.MALFORMED, error, referrer)
+        except (Unreachable, TimedOut) as error:
+            self._note(uri, ProblemKind.UNREACHABLE, error, referrer)
+            self._lost_in_a_row += 1
+            if self._lost_in_a_row >= GONE_AFTER:
+                self._fatal = error
+            return
+        else:
+            self._keep(uri, answer.body, answer.etag, listed_by)
+        self._lost_in_a_row = 0
+
+    async def _get(self, uri: str) -> Answer:
+        if not self.expands or "?" in uri or not is_expandable(uri):
+            return await self._bmc.get(uri)
+        try:
+            answer = await self._bmc.get(f"{uri}?{self.expands}")
+        except (ServerFault, RequestRefused, Malformed):
+            answer = await self._bmc.get(uri)
+            self.expands = ""
+            return answer
+        members = answer.body.get("Members")
+        if isinstance(members, list) and members:
+            if not any(is_whole(member) for member in members):
+                self.expands = ""
+            elif not distinct(uri, members):
+                return await self._bmc.get(uri)
+        return answer
+
+    def _keep(self, uri: str, body: Body, etag: str, listed_by: str) -> None:
+        self.found[uri] = Found(uri, kind_of(uri, body, listed_by), body, etag)
+        lister = declared_type(body)
+        members = body.get("Members")
+        own: set[str] = set()
+        if isinstance(members, list):
+            own = {plain_uri(target) for target in links(body, "Members")}
+            for member in members:
+                if is_whole(member) and (self.expands or is_log_entry(member)):
+                    self._keep_member(uri, member, lister)
+        elif "Members@odata.count" in body or lister.endswith("Collection"):
+            self._complain(uri, ProblemKind.MALFORMED, f"{uri} is a collection without a list of members.", "")
+        for target in every_link(body):
+            if isinstance(target, str):
+                member = plain_uri(target) in own
+                self._reach(target, referrer=uri, listed_by=lister if member else "")
+            else:
+                self._complain(uri, ProblemKind.MALFORMED, f"{uri} has a link that is no text.", "")
+
+    def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> None:
+        uri = plain_uri(member["@odata.id"])
+        if uri != collection and uri not in self.found and self._allowed(uri):
+            self._known.add(uri)
+            self._pending.discard(uri)
+            self._keep(uri, member, text(member, "@odata.etag"), lister)
+
+    def _allowed(self, uri: str) -> bool:
+        return uri.startswith("/redfish/") and (self._everything or not is_beside(uri))
+
+    def _reach(self, target: str, *, referrer: str, listed_by: str) -> None:
+        """Remember a link to be followed, unless it has been; one that leads nowhere sensible becomes a problem."""
+        uri = plain_uri(target)
+        if not uri or uri in self._known:
+            return
+        if not uri.startswith("/") or uri.startswith("//"):
+            try:
+                uri = plain_uri(self._bmc.path(uri)) if re.match(r"[a-z]+://|//", uri, re.IGNORECASE) else ""
+            except BmcError as error:
+                kind = ProblemKind.FOREIGN_LINK if isinstance(error, ForeignLink) else ProblemKind.MALFORMED
+                self._complain(target, kind, error.sentence, referrer)
+                return
+            if not uri:
+                self._complain(target, ProblemKind.MALFORMED, f"{referrer} has a link that is no path.", referrer)
+                return
+            if uri in self._known:
+                return
+        if not uri.startswith("/redfish/"):
+            self._complain(uri, ProblemKind.MALFORMED, f"{referrer} has a link that leaves /redfish.", referrer)
+            return
+        if not self._allowed(uri):
+            return
+        if len(self._known) >= MOST_RESOURCES:
+            self._complain(
+                "/redfish/v1", ProblemKind.MALFORMED, f"The service links to more than {MOST_RESOURCES} resources.", ""
+            )
+            return
+        self._known.add(uri)
+        self._pending.add(uri)
+        (self._collections if is_expandable(uri) else self._others).append((uri, referrer, listed_by))
+
+    def _note(self, uri: str, kind: ProblemKind, error: BmcError, referrer: str) -> None:
+        self._complain(uri, kind, error.sentence, referrer, error.answered)
+
+    def _complain(self, uri: str, kind: ProblemKind, sentence: str, referrer: str, status: int | None = None) -> None:
+        self.problems.setdefault(uri, Problem(uri=uri, kind=kind, sentence=sentence, status=status, referrer=referrer))
+
+
+def expand_query(root: Body) -> str:
+    """Return the query that expands members one level, as the service root says it may be asked, else ''."""
+    offered = mapping(root, "ProtocolFeaturesSupported", "ExpandQuery")
+    if not (offered.get("NoLinks") is True or offered.get("ExpandAll") is True):
+        return ""
+    how = "." if offered.get("NoLinks") is True else "*"
+    return f"$expand={how}($levels=1)" if offered.get("Levels") is True else f"$expand={how}"
+
+
+def is_whole(member: Any) -> bool:
+    """Tell whether a member of a collection is the resource itself, not only a reference to it."""
+    return isinstance(member, dict) and isinstance(member.get("@odata.id"), str) and "Id" in member and len(member) > 3
+
+
+def is_log_entry(member: dict[str, Any]) -> bool:
+    """Tell whether a member is a log entry; these are always given whole."""
+    return declared_type(member) == "LogEntry"
+
+
+def distinct(collection: str, members: list[Any]) -> bool:
+    """Tell whether expanded members say credibly who they are: different URIs, all with an ID of their own."""
+    uris = [plain_uri(member["@odata.id"]) for member in members if is_whole(member)]
+    return len(set(uris)) == len(uris) == len(members) and collection not in uris

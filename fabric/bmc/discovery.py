@@ -1,0 +1,254 @@
+"""Discovery: one walk of a service becomes one typed inventory, whatever the service answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from fabric.bmc import hardware, sensing
+from fabric.bmc.client import BmcClient
+from fabric.bmc.crawl import Crawl, Found
+from fabric.bmc.dialects import probe_dialect
+from fabric.bmc.hardware import listed
+from fabric.bmc.relations import Relations, zone_endpoints
+from fabric.bmc.types import (
+    Connection,
+    Dialect,
+    Endpoint,
+    Inventory,
+    LogService,
+    Resource,
+    ResourceBlock,
+    Service,
+    Slot,
+    Zone,
+)
+from fabric.bmc.values import Body, boolean, integer, link, links, mapping, natural, objects, plain_uri, text, texts
+
+Listed = TypeVar("Listed", bound=Resource)
+
+# What changes while a chassis is in use, apart from readings; the rest is read when something new appears.
+MOVING = frozenset({"Chassis", "PCIeDevice", "Port", "Zone", "Endpoint", "ResourceBlock"})
+
+
+async def discover(bmc: BmcClient, *, everything: bool = False) -> Inventory:
+    """Return the inventory of a service.
+
+    `everything` also enters the subtrees that hold nothing of the inventory (accounts, registries, log entries), so
+    that `problems` lists every dead link of the service. Raises NotRedfish, SignInRefused and the transport errors of
+    the service root; Unreachable or TimedOut also when the BMC goes away during the walk. No single resource raises.
+    """
+    return await Discovery(bmc, everything=everything).walk()
+
+
+class Discovery:
+    """A walk that can be brought up to date at a fraction of its requests."""
+
+    def __init__(self, bmc: BmcClient, *, everything: bool = False) -> None:
+        self._bmc = bmc
+        self._everything = everything
+        self._crawl = Crawl(bmc, everything=everything)
+        self._dialect = Dialect.NONE
+
+    async def walk(self) -> Inventory:
+        """Read the whole service anew and return its inventory; raises as `discover` does."""
+        self._crawl = Crawl(self._bmc, everything=self._everything)
+        self._crawl.take_root(await self._bmc.service_root())
+        await self._crawl.walk()
+        self._dialect = await probe_dialect(self._bmc, self._crawl.found)
+        return self._inventory()
+
+    async def refresh(self) -> Inventory:
+        """Return the inventory with chassis, devices, ports, zones, endpoints and blocks read again.
+
+        What has appeared is read with all below it, what its collection no longer lists is gone. With $expand this is
+        one request a collection. Walks the whole service where it has not been walked.
+        """
+        moving = [each for each in self._crawl.found.values() if each.kind in MOVING]
+        if not moving:
+            return await self.walk()
+        collections = {uri.rpartition("/")[0] for uri in (each.uri for each in moving)}
+        listed_again = {uri for uri in collections if "Members" in self._members(uri)}
+        for each in moving:
+            if each.uri.rpartition("/")[0] in listed_again:
+                self._crawl.expect_again(each.uri)
+            else:
+                self._crawl.read_again(each.uri)
+        for uri in sorted(listed_again):
+            self._crawl.read_again(uri)
+        await self._crawl.walk()
+        for each in moving:
+            if each.uri not in self._crawl.found and each.uri not in self._crawl.problems:
+                self._crawl.forget_below(each.uri)
+        return self._inventory()
+
+    def _members(self, uri: str) -> Body:
+        collection = self._crawl.found.get(uri)
+        return collection.body if collection else {}
+
+    def _inventory(self) -> Inventory:
+        return build_inventory(self._crawl, self._dialect)
+
+
+def build_inventory(crawl: Crawl, dialect: Dialect) -> Inventory:
+    """Return the typed inventory of what a walk found."""
+    found = crawl.found
+    relations = Relations(found)
+
+    def all_of(kind: str, read: Callable[[Found], Listed]) -> tuple[Listed, ...]:
+        return ordered(read(each) for each in found.values() if each.kind == kind)
+
+    slots = read_slots(found.values(), relations)
+    slot_of = {slot.device_uri: slot.uri for slot in slots if slot.device_uri}
+    with_slots = frozenset(slot.chassis_uri for slot in slots)
+    chassis = [each for each in found.values() if each.kind == "Chassis"]
+    drawers = {each.uri for each in chassis if hardware.is_drawer(each, with_slots)}
+    old = [each for each in found.values() if each.kind in {"Thermal", "Power"}]
+    return Inventory(
+        service=read_service(found),
+        dialect=dialect,
+        chassis=ordered(hardware.read_chassis(each) for each in chassis if each.uri not in drawers),
+        drawers=ordered(hardware.read_drawer(each) for each in chassis if each.uri in drawers),
+        slots=slots,
+        devices=ordered(
+            hardware.read_device(each, relations, slot_of.get(each.uri, ""))
+            for each in found.values()
+            if each.kind == "PCIeDevice" and hardware.is_present(each)
+        ),
+        functions=all_of("PCIeFunction", lambda each: hardware.read_function(each, relations)),
+        switches=all_of("Switch", hardware.read_switch),
+        ports=all_of("Port", lambda each: hardware.read_port(each, relations)),
+        port_metrics=all_of("PortMetrics", lambda each: hardware.read_port_metrics(each, relations)),
+        zones=all_of("Zone", lambda each: read_zone_body(each.uri, each.body, each.etag)),
+        endpoints=all_of("Endpoint", lambda each: read_endpoint(each, relations)),
+        connections=all_of("Connection", read_connection),
+        resource_blocks=all_of("ResourceBlock", read_block),
+        systems=all_of("ComputerSystem", lambda each: hardware.read_system(each, relations)),
+        sensors=ordered(
+            [
+                *(sensing.read_sensor(each) for each in found.values() if each.kind == "Sensor"),
+                *(sensor for each in old for sensor in sensing.old_sensors(each)),
+            ]
+        ),
+        fans=ordered(
+            [
+                *(sensing.read_fan(each) for each in found.values() if each.kind == "Fan"),
+                *(fan for each in old for fan in sensing.old_fans(each)),
+            ]
+        ),
+        log_services=all_of("LogService", read_log_service),
+        problems=tuple(sorted(crawl.problems.values(), key=lambda problem: natural(problem.uri))),
+    )
+
+
+def ordered(resources: Iterable[Listed]) -> tuple[Listed, ...]:
+    """Return resources in order of URI, numbers inside it as numbers."""
+    return tuple(sorted(resources, key=lambda resource: natural(resource.uri)))
+
+
+def read_slots(found: Iterable[Found], relations: Relations) -> tuple[Slot, ...]:
+    """Return every slot once: as its PCIeDevice describes it, else from the deprecated PCIeSlots."""
+    everything = list(found)
+    slots = [
+        hardware.read_slot(each, relations) for each in everything if each.kind == "PCIeDevice" and "Slot" in each.body
+    ]
+    devices = {slot.uri.removesuffix("#/Slot") for slot in slots}
+    numbers = {(slot.chassis_uri, slot.number) for slot in slots}
+    for each in everything:
+        if each.kind == "PCIeSlots":
+            for index, member in enumerate(objects(each.body, "Slots")):
+                slot = hardware.read_old_slot(each, index, member, relations)
+                if slot.device_uri not in devices and (slot.chassis_uri, slot.number) not in numbers:
+                    slots.append(slot)
+    return ordered(slots)
+
+
+def read_zone_body(uri: str, body: Body, etag: str) -> Zone:
+    """Return a zone from its body."""
+    actions = mapping(body, "Actions")
+    return Zone(
+        **listed(uri, body),
+        fabric_uri=uri.rpartition("/Zones/")[0],
+        zone_type=text(body, "ZoneType"),
+        etag=etag,
+        endpoint_uris=zone_endpoints(Found(uri, "Zone", body, etag)),
+        add_endpoint_target=text(actions, "#Zone.AddEndpoint", "target"),
+        remove_endpoint_target=text(actions, "#Zone.RemoveEndpoint", "target"),
+        resource_block_uris=links(body, "Links", "ResourceBlocks"),
+    )
+
+
+def read_endpoint(found: Found, relations: Relations) -> Endpoint:
+    """Return an endpoint with its entities, ports and zones."""
+    entities = objects(found.body, "ConnectedEntities")
+    first: Body = entities[0] if entities else {}
+    return Endpoint(
+        **listed(found.uri, found.body),
+        fabric_uri=found.uri.rpartition("/Endpoints/")[0],
+        etag=found.etag,
+        protocol=text(found.body, "EndpointProtocol"),
+        role=text(first, "EntityRole"),
+        entity_type=text(first, "EntityType"),
+        entity_uris=tuple(uri for entity in entities if (uri := link(entity, "EntityLink"))),
+        port_uris=relations.ports_of_endpoint(found.uri),
+        zone_uris=relations.zones_of(found.uri),
+    )
+
+
+def read_connection(found: Found) -> Connection:
+    """Return a connection of a fabric."""
+    return Connection(
+        **listed(found.uri, found.body),
+        fabric_uri=found.uri.rpartition("/Connections/")[0],
+        connection_type=text(found.body, "ConnectionType"),
+        initiator_uris=links(found.body, "Links", "InitiatorEndpoints"),
+        target_uris=links(found.body, "Links", "TargetEndpoints"),
+    )
+
+
+def read_block(found: Found) -> ResourceBlock:
+    """Return a resource block."""
+    return ResourceBlock(
+        **listed(found.uri, found.body),
+        block_types=texts(found.body, "ResourceBlockType"),
+        composition_state=text(found.body, "CompositionStatus", "CompositionState"),
+        system_uris=links(found.body, "Links", "ComputerSystems"),
+        zone_uris=links(found.body, "Links", "Zones"),
+    )
+
+
+def read_log_service(found: Found) -> LogService:
+    """Return a log service."""
+    return LogService(
+        **listed(found.uri, found.body),
+        parent_uri=found.uri.rpartition("/LogServices/")[0],
+        entries_uri=link(found.body, "Entries"),
+        overwrite_policy=text(found.body, "OverWritePolicy"),
+        max_records=integer(found.body, "MaxNumberOfRecords"),
+    )
+
+
+def read_service(found: dict[str, Found]) -> Service:
+    """Return who answers and what is offered, from the service root, the first manager and the services."""
+    root = found["/redfish/v1"].body
+    managers = sorted((each for each in found.values() if each.kind == "Manager"), key=lambda each: natural(each.uri))
+    manager: Body = managers[0].body if managers else {}
+    features = mapping(root, "ProtocolFeaturesSupported")
+    expand = mapping(features, "ExpandQuery")
+    streams = [text(each.body, "ServerSentEventUri") for each in found.values() if each.kind == "EventService"]
+    return Service(
+        name=text(root, "Name"),
+        vendor=text(root, "Vendor"),
+        product=text(root, "Product"),
+        redfish_version=text(root, "RedfishVersion"),
+        uuid=text(root, "UUID"),
+        firmware_version=text(manager, "FirmwareVersion"),
+        manager_model=text(manager, "Model"),
+        expand=expand.get("NoLinks") is True or expand.get("ExpandAll") is True,
+        select=boolean(features, "SelectQuery") is True,
+        filter=boolean(features, "FilterQuery") is True,
+        event_stream_uri=next((stream for stream in streams if stream), ""),
+        metric_report_uris=tuple(
+            sorted((plain_uri(each.uri) for each in found.values() if each.kind == "MetricReport"), key=natural)
+        ),
+    )

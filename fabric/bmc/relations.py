@@ -1,0 +1,197 @@
+"""Which device, function, endpoint and port belong together: services say it in many ways, all of them are read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from fabric.bmc.crawl import Found
+from fabric.bmc.values import link, links, natural, objects, text
+
+# Kinds that a PCIe device shows itself as.
+FACES = ("Processor", "Drive", "NetworkAdapter", "Storage", "StorageController", "FabricAdapter", "GraphicsController")
+
+
+class Relations:
+    """Links between what a walk found, followed in both directions."""
+
+    def __init__(self, found: Mapping[str, Found]) -> None:
+        self._found = found
+        self._device_of: dict[str, str] = {}
+        self._functions: dict[str, set[str]] = defaultdict(set)
+        self._faces: dict[str, set[str]] = defaultdict(set)
+        self._endpoints_of: dict[str, set[str]] = defaultdict(set)  # by device
+        self._ports_of_endpoint: dict[str, set[str]] = defaultdict(set)
+        self._endpoints_at: dict[str, set[str]] = defaultdict(set)
+        self._devices_at: dict[str, set[str]] = defaultdict(set)
+        self._metrics_port: dict[str, str] = {}
+        self._zones_of: dict[str, set[str]] = defaultdict(set)
+        for each in found.values():
+            self._learn_device(each)
+        for each in found.values():
+            self._learn_fabric(each)
+        for endpoint, ports in self._ports_of_endpoint.items():
+            for port in ports:
+                self._endpoints_at[port].add(endpoint)
+        self._port_of: dict[str, str] = {}
+        for device, endpoints in self._endpoints_of.items():
+            for endpoint in endpoints:
+                for port in self._ports_of_endpoint[endpoint]:
+                    self._devices_at[port].add(device)
+        for port, devices in self._devices_at.items():
+            for device in devices:
+                self._prefer_switch_port(device, port)
+
+    def _learn_device(self, each: Found) -> None:
+        body = each.body
+        if each.kind == "PCIeDevice":
+            self._device_of[each.uri] = each.uri
+            for uri in links(body, "Links", "PCIeFunctions"):
+                self._join(uri, each.uri)
+            for face in ("Processors", "Drives", "NetworkAdapters", "StorageControllers"):
+                for uri in links(body, "Links", face):
+                    self._join(uri, each.uri)
+        elif each.kind == "PCIeFunction":
+            device = link(body, "Links", "PCIeDevice") or self._above(each.uri, "PCIeDevice")
+            if device:
+                self._join(each.uri, device)
+                for face in ("Processors", "Drives", "StorageControllers", "NetworkDeviceFunctions"):
+                    for uri in links(body, "Links", face):
+                        self._join(uri, device)
+        elif each.kind in FACES:
+            for uri in self._devices_named_by(each):
+                self._join(each.uri, uri)
+
+    def _devices_named_by(self, each: Found) -> Iterable[str]:
+        body = each.body
+        yield from links(body, "Links", "PCIeDevice")
+        yield from links(body, "Links", "PCIeDevices")
+        for function in links(body, "Links", "PCIeFunctions"):
+            yield self._above(function, "PCIeDevice")
+        for controller in (*objects(body, "Controllers"), *objects(body, "StorageControllers")):
+            yield from links(controller, "Links", "PCIeDevices")
+
+    def _join(self, uri: str, device: str) -> None:
+        """Take a function or face as a device's, unless another device said so first."""
+        if not device or not self.is_kind(device, "PCIeDevice"):
+            return
+        self._device_of.setdefault(uri, device)
+        found = self._found.get(uri)
+        if found is None or self._device_of[uri] != device:
+            return
+        (self._functions if found.kind == "PCIeFunction" else self._faces)[device].add(uri)
+
+    def _learn_fabric(self, each: Found) -> None:
+        if each.kind == "Endpoint":
+            self._learn_endpoint(each)
+        elif each.kind == "Zone":
+            for endpoint in zone_endpoints(each):
+                self._zones_of[endpoint].add(each.uri)
+        elif each.kind == "Port":
+            self._learn_port(each)
+        device = self._device_of.get(each.uri)
+        if device:
+            self._endpoints_of[device].update(links(each.body, "Links", "Endpoints"))
+
+    def _learn_endpoint(self, each: Found) -> None:
+        self._ports_of_endpoint[each.uri].update(links(each.body, "Links", "ConnectedPorts"))
+        self._ports_of_endpoint[each.uri].update(links(each.body, "Links", "Ports"))
+        self._zones_of[each.uri].update(links(each.body, "Links", "Zones"))
+        for entity in objects(each.body, "ConnectedEntities"):
+            self._meet(each.uri, link(entity, "EntityLink"))
+
+    def _learn_port(self, each: Found) -> None:
+        for endpoint in links(each.body, "Links", "AssociatedEndpoints"):
+            self._ports_of_endpoint[endpoint].add(each.uri)
+        metrics = link(each.body, "Metrics")
+        if metrics:
+            self._metrics_port.setdefault(metrics, each.uri)
+        for device in links(each.body, "Links", "PCIeDevices"):
+            if self.is_kind(device, "PCIeDevice"):
+                self._devices_at[each.uri].add(device)
+
+    def _meet(self, endpoint: str, entity: str) -> None:
+        """Take an endpoint as that of the device its entity is, or is a part of."""
+        device = self._device_of.get(entity)
+        above = entity
+        while not device and above.count("/") > 3:
+            above = above.rpartition("/")[0]
+            device = self._device_of.get(above)
+        if device:
+            self._endpoints_of[device].add(endpoint)
+
+    def _prefer_switch_port(self, device: str, port: str) -> None:
+        current = self._port_of.get(device)
+        if current is None or (not self._on_switch(current) and self._on_switch(port)):
+            self._port_of[device] = port
+
+    def _on_switch(self, port: str) -> bool:
+        return bool(self._above(port, "Switch"))
+
+    def _above(self, uri: str, kind: str) -> str:
+        """Return the nearest resource of a kind on the path to this one, '' where there is none."""
+        while uri.count("/") > 3:
+            uri = uri.rpartition("/")[0]
+            if self.is_kind(uri, kind):
+                return uri
+        return ""
+
+    def is_kind(self, uri: str, kind: str) -> bool:
+        """Tell whether a resource was found and is of a kind."""
+        return uri in self._found and self._found[uri].kind == kind
+
+    def device_of(self, uri: str) -> str:
+        """Return the device that a function, processor, drive or adapter belongs to, or ''."""
+        return self._device_of.get(uri, "")
+
+    def functions_of(self, device: str) -> list[Found]:
+        """Return a device's functions in order."""
+        return [self._found[uri] for uri in sorted(self._functions[device], key=natural)]
+
+    def of_device(self, device: str, kind: str) -> list[Found]:
+        """Return what a device shows itself as: its processors, drives or adapters."""
+        return [self._found[uri] for uri in sorted(self._faces[device], key=natural) if self.is_kind(uri, kind)]
+
+    def endpoints_of(self, device: str) -> tuple[str, ...]:
+        """Return the endpoints of a device."""
+        return tuple(sorted(self._endpoints_of[device], key=natural))
+
+    def port_of(self, device: str) -> str:
+        """Return the switch port a device hangs on, or ''."""
+        return self._port_of.get(device, "")
+
+    def endpoints_at(self, port: str) -> tuple[str, ...]:
+        """Return the endpoints reached through a port."""
+        return tuple(sorted(self._endpoints_at[port], key=natural))
+
+    def devices_at(self, port: str) -> tuple[str, ...]:
+        """Return the devices that hang on a port."""
+        return tuple(sorted(self._devices_at[port], key=natural))
+
+    def ports_of_endpoint(self, endpoint: str) -> tuple[str, ...]:
+        """Return the ports an endpoint is reached through."""
+        return tuple(sorted(self._ports_of_endpoint[endpoint], key=natural))
+
+    def zones_of(self, endpoint: str) -> tuple[str, ...]:
+        """Return the zones that hold an endpoint, as it or they say."""
+        return tuple(sorted(self._zones_of[endpoint], key=natural))
+
+    def port_of_metrics(self, metrics: str) -> str:
+        """Return the port whose counters these are, or ''."""
+        parent = metrics.rpartition("/")[0]
+        return self._metrics_port.get(metrics) or (parent if self.is_kind(parent, "Port") else "")
+
+    def gpus_below(self, system: str) -> int:
+        """Count the GPUs of a system that are no device of the fabric."""
+        return sum(
+            each.kind == "Processor"
+            and each.uri.startswith(system + "/")
+            and text(each.body, "ProcessorType") == "GPU"
+            and not self._endpoints_of[self._device_of.get(each.uri, "")]
+            for each in self._found.values()
+        )
+
+
+def zone_endpoints(zone: Found) -> tuple[str, ...]:
+    """Return a zone's endpoints; older services list them outside Links."""
+    return links(zone.body, "Links", "Endpoints") or links(zone.body, "Endpoints")
