@@ -1,0 +1,192 @@
+"""Accounts, roles and sessions of the simulated BMC."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator.errors import RedfishError, property_not_writable, property_unknown, property_value
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "Administrator": ("Login", "ConfigureManager", "ConfigureUsers", "ConfigureComponents", "ConfigureSelf"),
+    "Operator": ("Login", "ConfigureComponents", "ConfigureSelf"),
+    "ReadOnly": ("Login", "ConfigureSelf"),
+}
+MIN_PASSWORD = 8
+MAX_PASSWORD = 64
+SESSION_TIMEOUT = 1800
+
+
+@dataclass
+class Account:
+    """One account; the password is kept as a salted hash."""
+
+    name: str
+    role: str
+    enabled: bool = True
+    password_change_required: bool = False
+    _salt: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    _digest: bytes = b""
+
+    def set_password(self, password: str) -> None:
+        """Set the password; refuses one that is too short or too long with 400."""
+        if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
+            raise RedfishError(
+                400,
+                "PropertyValueError",
+                f"The password must have {MIN_PASSWORD} to {MAX_PASSWORD} characters.",
+                arguments=("Password",),
+                related="#/Password",
+            )
+        self._digest = self._hash(password)
+
+    def _hash(self, password: str) -> bytes:
+        return hashlib.sha256(self._salt + password.encode()).digest()
+
+    def accepts(self, password: str) -> bool:
+        """Tell whether the password is right and the account enabled."""
+        return self.enabled and hmac.compare_digest(self._digest, self._hash(password))
+
+    def may(self, *privileges: str) -> bool:
+        """Tell whether the account's role has one of the privileges."""
+        return any(privilege in ROLES[self.role] for privilege in privileges)
+
+
+@dataclass
+class Session:
+    """One session; it ends SESSION_TIMEOUT seconds after its last request."""
+
+    id: str
+    token: str
+    account: str
+    created: str
+    origin: str
+    used: float = field(default_factory=time.monotonic)
+
+
+class Accounts:
+    """The accounts and the sessions; accounts survive a reboot of the BMC, sessions do not."""
+
+    def __init__(self, password: str) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.sessions: dict[str, Session] = {}
+        self._number = 0
+        for name, role in (("administrator", "Administrator"), ("operator", "Operator"), ("viewer", "ReadOnly")):
+            account = Account(name, role)
+            account.set_password(password)
+            self.accounts[name] = account
+
+    def by_basic(self, header: str) -> Account | None:
+        """Return the account of an `Authorization: Basic` header, or None."""
+        scheme, _, encoded = header.partition(" ")
+        if scheme.lower() != "basic":
+            return None
+        try:
+            name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+        return self.by_password(name, password)
+
+    def by_password(self, name: str, password: str) -> Account | None:
+        """Return the account with this name and password, or None."""
+        account = self.accounts.get(name)
+        return account if account is not None and account.accepts(password) else None
+
+    def by_token(self, token: str) -> tuple[Account, Session] | None:
+        """Return account and session of an `X-Auth-Token`, and keep the session alive; None where it ended."""
+        for session in self.sessions.values():
+            if hmac.compare_digest(session.token.encode(), token.encode()):
+                account = self.accounts.get(session.account)
+                if account is None or not account.enabled or time.monotonic() - session.used > SESSION_TIMEOUT:
+                    del self.sessions[session.id]
+                    return None
+                session.used = time.monotonic()
+                return account, session
+        return None
+
+    def open_session(self, account: Account, created: str, origin: str) -> Session:
+        """Open a session for an account that has shown its password."""
+        self._number += 1
+        session = Session(f"s{self._number}", secrets.token_hex(16), account.name, created, origin)
+        self.sessions[session.id] = session
+        return session
+
+    def create(self, body: dict[str, Any]) -> Account:
+        """Create an account from a POST body; refuses wrong properties with 400 and a taken name with 409."""
+        name, password, role = body.get("UserName"), body.get("Password"), body.get("RoleId")
+        for key, value in (("UserName", name), ("Password", password), ("RoleId", role)):
+            if not isinstance(value, str) or not value:
+                raise RedfishError(
+                    400,
+                    "CreateFailedMissingReqProperties",
+                    f"The create operation failed because the required property {key} was missing from the request.",
+                    arguments=(key,),
+                    related=f"#/{key}",
+                )
+        if name in self.accounts:
+            raise RedfishError(
+                409,
+                "ResourceAlreadyExists",
+                f"The account '{name}' already exists.",
+                arguments=("ManagerAccount", "UserName", str(name)),
+            )
+        if role not in ROLES:
+            raise property_value("RoleId", role)
+        account = Account(str(name), str(role), enabled=bool(body.get("Enabled", True)))
+        account.set_password(str(password))
+        self.accounts[account.name] = account
+        return account
+
+    def change(self, account: Account, body: dict[str, Any], by: Account) -> None:
+        """Apply a PATCH: everything for whom may configure users, for oneself the password alone (else 403)."""
+        if not by.may("ConfigureUsers"):
+            if by.name != account.name or set(body) - {"Password"}:
+                raise forbidden()
+            if not by.may("ConfigureSelf"):
+                raise forbidden()
+        if not body:
+            raise RedfishError(400, "NoOperation", "The request body names no property to change.")
+        for key, value in body.items():
+            if key in ("Id", "Name", "UserName", "Links", "AccountTypes"):
+                raise property_not_writable(key)
+            if key not in ("Password", "RoleId", "Enabled"):
+                raise property_unknown(key)
+            if key == "RoleId" and value not in ROLES:
+                raise property_value(key, value)
+            if (key == "Enabled") != isinstance(value, bool):
+                raise property_value(key, value)
+        if "Password" in body:
+            account.set_password(str(body["Password"]))
+            account.password_change_required = False
+            self.drop_sessions(account.name, but=by.name == account.name)
+        account.role = body.get("RoleId", account.role)
+        account.enabled = body.get("Enabled", account.enabled)
+
+    def drop_sessions(self, name: str, *, but: bool = False) -> None:
+        """End the sessions of an account, unless it changed its own password."""
+        if not but:
+            self.sessions = {key: value for key, value in self.sessions.items() if value.account != name}
+
+    def delete(self, account: Account) -> None:
+        """Delete an account with its sessions; the last administrator stays (409)."""
+        others = [one for one in self.accounts.values() if one is not account and one.role == "Administrator"]
+        if not others:
+            raise RedfishError(409, "ResourceInUse", "The last administrator cannot be deleted.")
+        del self.accounts[account.name]
+        self.drop_sessions(account.name)
+
+
+def forbidden() -> RedfishError:
+    """Return the refusal for a role that lacks the privilege."""
+    return RedfishError(
+        403,
+        "InsufficientPrivilege",
+        "There are insufficient privileges for the account or credentials associated with the current session.",
+        resolution="Ask an administrator for a role with the privilege.",
+    )

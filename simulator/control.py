@@ -1,0 +1,108 @@
+"""The control address: faults, the truth, and the speed of time. Plain HTTP, for this machine alone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from simulator.clock import Clock
+from simulator.faults import Fault, FaultError, FaultRequest
+from simulator.service import Falcon
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+class Control:
+    """The handlers of the control address; `?chassis=NAME` chooses one of several chassis."""
+
+    def __init__(self, chassis: Sequence[Falcon], clock: Clock) -> None:
+        self._chassis = {falcon.name: falcon for falcon in chassis}
+        self._first = chassis[0]
+        self._clock = clock
+
+    def application(self) -> web.Application:
+        """Return the web application."""
+        application = web.Application(middlewares=[_explain])
+        application.router.add_get("/state", self.state)
+        application.router.add_get("/faults", self.faults)
+        application.router.add_post("/faults", self.add_fault)
+        application.router.add_delete("/faults", self.clear_faults)
+        application.router.add_delete("/faults/{fault}", self.remove_fault)
+        application.router.add_get("/time", self.time)
+        application.router.add_post("/time", self.set_time)
+        return application
+
+    def _of(self, request: web.Request) -> Falcon:
+        name = request.query.get("chassis")
+        if name is None:
+            return self._first
+        falcon = self._chassis.get(name)
+        if falcon is None:
+            raise web.HTTPNotFound(text=f"there is no chassis {name!r}; there are {', '.join(self._chassis)}")
+        return falcon
+
+    async def state(self, request: web.Request) -> web.Response:
+        """Answer the truth about a chassis."""
+        falcon = self._of(request)
+        falcon.advance()
+        return _json(falcon.truth())
+
+    async def faults(self, request: web.Request) -> web.Response:
+        """Answer the faults in force."""
+        falcon = self._of(request)
+        falcon.advance()
+        return _json([_shown(fault) for fault in falcon.faults.active.values()])
+
+    async def add_fault(self, request: web.Request) -> web.Response:
+        """Put a fault in force."""
+        falcon = self._of(request)
+        falcon.advance()
+        wanted = msgspec.json.decode(await request.read(), type=FaultRequest)
+        return _json(_shown(falcon.faults.add(wanted)), status=201)
+
+    async def remove_fault(self, request: web.Request) -> web.Response:
+        """End one fault."""
+        falcon = self._of(request)
+        falcon.advance()
+        if not falcon.faults.remove(request.match_info["fault"]):
+            raise web.HTTPNotFound(text="there is no such fault")
+        return web.Response(status=204)
+
+    async def clear_faults(self, request: web.Request) -> web.Response:
+        """End every fault."""
+        falcon = self._of(request)
+        falcon.advance()
+        for fault in list(falcon.faults.active):
+            falcon.faults.remove(fault)
+        return web.Response(status=204)
+
+    async def time(self, _request: web.Request) -> web.Response:
+        """Answer the simulated time."""
+        return _json({"speed": self._clock.speed, "seconds": self._clock.now(), "now": self._clock.timestamp()})
+
+    async def set_time(self, request: web.Request) -> web.Response:
+        """Change the speed of time."""
+        body = msgspec.json.decode(await request.read(), type=dict[str, float])
+        if set(body) != {"speed"}:
+            raise ValueError('the body must be {"speed": simulated seconds in a second}')
+        self._clock.set_speed(body["speed"])
+        return await self.time(request)
+
+
+@web.middleware
+async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except (FaultError, ValueError, msgspec.MsgspecError) as error:
+        return _json({"error": str(error)}, status=400)
+
+
+def _shown(fault: Fault) -> dict[str, Any]:
+    return {"id": fault.id, **msgspec.to_builtins(fault.request), "left": fault.left}
+
+
+def _json(body: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,172 @@
+"""Events: what happened, kept in the log, sent to event streams and to subscribers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from simulator.errors import Body
+
+logger = logging.getLogger(__name__)
+LOG_URI = "/redfish/v1/Managers/bmc/LogServices/Events"
+MAX_ENTRIES = 5000
+MAX_STREAMS = 10
+MAX_SUBSCRIPTIONS = 20
+DELIVERY_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that happened; its number is the Id of its log entry and its EventId."""
+
+    number: int
+    created: str
+    message_id: str
+    message: str
+    arguments: tuple[str, ...]
+    severity: str
+    origin: str | None
+
+    def event_record(self) -> Body:
+        """Return the record of the event as a member of an Event's Events."""
+        record: Body = {
+            "MemberId": "0",
+            "EventId": str(self.number),
+            "EventTimestamp": self.created,
+            "MessageId": self.message_id,
+            "Message": self.message,
+            "MessageArgs": list(self.arguments),
+            "MessageSeverity": self.severity,
+            "LogEntry": {"@odata.id": f"{LOG_URI}/Entries/{self.number}"},
+        }
+        if self.origin is not None:
+            record["OriginOfCondition"] = {"@odata.id": self.origin}
+        return record
+
+    def payload(self, context: str) -> bytes:
+        """Return the whole Event resource as JSON."""
+        body: Body = {
+            "@odata.type": "#Event.v1_13_0.Event",
+            "Id": str(self.number),
+            "Name": "Event of the Falcon",
+            "Context": context,
+            "Events": [self.event_record()],
+            "Events@odata.count": 1,
+        }
+        return msgspec.json.encode(body)
+
+
+@dataclass
+class Subscription:
+    """One subscriber: an open event stream (no destination) or a URL that events are posted to."""
+
+    id: str
+    context: str
+    destination: str | None
+    prefixes: tuple[str, ...] = ()
+    queue: asyncio.Queue[Entry | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1000))
+    sender: asyncio.Task[None] | None = None
+
+    def wants(self, entry: Entry) -> bool:
+        """Tell whether the subscriber asked for messages of this registry."""
+        return not self.prefixes or entry.message_id.split(".", 1)[0] in self.prefixes
+
+
+class Events:
+    """The event log and its subscribers; the log survives a reboot of the BMC, subscriptions do not."""
+
+    def __init__(self, timestamp: Callable[[], str]) -> None:
+        self._timestamp = timestamp
+        self.entries: dict[int, Entry] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self._number = 0
+        self._subscribed = 0
+
+    def emit(self, message_id: str, message: str, *args: str, severity: str = "OK", origin: str | None = None) -> Entry:
+        """Write a log entry and hand it to every subscriber that wants it."""
+        self._number += 1
+        entry = Entry(self._number, self._timestamp(), message_id, message, args, severity, origin)
+        self.entries[entry.number] = entry
+        if len(self.entries) > MAX_ENTRIES:
+            del self.entries[next(iter(self.entries))]
+        for subscription in self.subscriptions.values():
+            if subscription.wants(entry):
+                try:
+                    subscription.queue.put_nowait(entry)
+                except asyncio.QueueFull:
+                    # A reader that stands still loses events here, and finds them in the log.
+                    logger.warning("subscriber %s is too slow, event %s dropped", subscription.id, entry.number)
+        return entry
+
+    @property
+    def last_number(self) -> int:
+        """The number of the latest event, 0 before the first."""
+        return self._number
+
+    def clear(self) -> None:
+        """Empty the log; numbers go on."""
+        self.entries.clear()
+
+    @property
+    def streams(self) -> int:
+        """The number of open event streams."""
+        return sum(1 for one in self.subscriptions.values() if one.destination is None)
+
+    def subscribe(
+        self, *, destination: str | None, context: str | None = None, prefixes: tuple[str, ...] = ()
+    ) -> Subscription:
+        """Add a subscriber; one with a destination is served by a task of its own."""
+        self._subscribed += 1
+        subscription = Subscription(
+            str(self._subscribed), context or f"stream-{secrets.token_hex(4)}", destination, prefixes
+        )
+        self.subscriptions[subscription.id] = subscription
+        if destination is not None:
+            subscription.sender = asyncio.create_task(_deliver(subscription, destination))
+        return subscription
+
+    def unsubscribe(self, subscription_id: str) -> None:
+        """Remove a subscriber and end its stream or its deliveries."""
+        subscription = self.subscriptions.pop(subscription_id, None)
+        if subscription is None:
+            return
+        if subscription.sender is not None:
+            subscription.sender.cancel()
+        while subscription.queue.full():
+            subscription.queue.get_nowait()
+        subscription.queue.put_nowait(None)
+
+    def unsubscribe_all(self) -> None:
+        """Forget every subscriber, as a reboot does."""
+        for subscription_id in list(self.subscriptions):
+            self.unsubscribe(subscription_id)
+
+
+async def _deliver(subscription: Subscription, destination: str) -> None:
+    """Post a subscriber's events one after the other; one that fails three times is given up."""
+    # Receivers of events have certificates of their own making; the simulator sends nothing secret.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    timeout = aiohttp.ClientTimeout(total=5)
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=context)) as client:
+        while (entry := await subscription.queue.get()) is not None:
+            headers: dict[str, Any] = {"Content-Type": "application/json", "OData-Version": "4.0"}
+            for attempt in range(DELIVERY_ATTEMPTS):
+                try:
+                    async with client.post(
+                        destination, data=entry.payload(subscription.context), headers=headers
+                    ) as reply:
+                        if reply.status < 500:
+                            break
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    logger.info("event %s not delivered to %s: %s", entry.number, destination, error)
+                await asyncio.sleep(0.2 * 2**attempt)

@@ -1,0 +1,274 @@
+"""Faults on demand: what goes wrong, where, and until when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from simulator.catalog import GENERATIONS
+from simulator.composition import Composer
+from simulator.events import Events
+from simulator.physics import Physics
+from simulator.state import ERROR_COUNTERS, ChassisState, Fan, HostPort, Link, Slot
+
+FaultKind = Literal[
+    "link_downgrade",
+    "link_flap",
+    "error_burst",
+    "overheat",
+    "fan_failure",
+    "surprise_removal",
+    "slow",
+    "server_error",
+    "hang",
+    "reset_connections",
+    "half_applied_bind",
+    "bmc_reboot",
+]
+OF_REQUESTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
+
+
+class FaultError(ValueError):
+    """A fault that cannot be: the text says why."""
+
+
+class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What a test asks for.
+
+    `seconds` (of the wall) ends the fault by itself; without it, it stays until it is deleted. `count`
+    ends a fault of requests after so many of them. `path` limits one to URIs that contain it.
+    """
+
+    kind: FaultKind
+    target: str = ""
+    seconds: float | None = None
+    count: int | None = None
+    path: str = ""
+    method: str = ""
+    delay: float = 2.0
+    status: int = 500
+    lanes: int | None = None
+    generation: str | None = None
+    counter: str = "CorrectableErrorCount"
+    rate: float = 50.0
+    period: float = 1.0
+    answer: Literal["partial", "error"] = "partial"
+
+
+@dataclass
+class Fault:
+    """One fault in force."""
+
+    id: str
+    request: FaultRequest
+    ends: float | None
+    left: int | None
+    undo: Callable[[], None] = field(default=lambda: None)
+    step: Callable[[float], None] = field(default=lambda _elapsed: None)
+
+    def matches(self, method: str, path: str) -> bool:
+        """Tell whether the fault is about a request."""
+        wanted = self.request.method.upper()
+        return self.request.path in path and wanted in ("", method)
+
+
+class Faults:
+    """The faults in force on one chassis."""
+
+    def __init__(self, state: ChassisState, physics: Physics, composer: Composer, events: Events) -> None:
+        self._state = state
+        self._physics = physics
+        self._composer = composer
+        self._events = events
+        self._number = 0
+        self._stepped = time.monotonic()
+        self.active: dict[str, Fault] = {}
+        self.reboot: Callable[[float], None] = lambda _seconds: None
+
+    def add(self, request: FaultRequest) -> Fault:
+        """Put a fault in force; raises FaultError where its target does not exist."""
+        ends = None if request.seconds is None else time.monotonic() + request.seconds
+        left = request.count
+        if request.kind == "half_applied_bind" and left is None:
+            left = 1
+        self._number += 1
+        fault = Fault(str(self._number), request, ends, left)
+        self._begin(fault)
+        self.active[fault.id] = fault
+        return fault
+
+    def _begin(self, fault: Fault) -> None:
+        kind, request = fault.request.kind, fault.request
+        if kind in OF_REQUESTS:
+            return
+        if kind == "bmc_reboot":
+            seconds = 5.0 if request.seconds is None else request.seconds
+            fault.ends = time.monotonic() + seconds
+            self.reboot(seconds)
+        elif kind == "link_downgrade":
+            self._downgrade(fault)
+        elif kind == "link_flap":
+            self._flap(fault)
+        elif kind == "error_burst":
+            self._burst(fault)
+        elif kind == "overheat":
+            slot = self._slot(request.target)
+            slot.overheated = True
+            fault.undo = lambda: setattr(slot, "overheated", False)
+        elif kind == "fan_failure":
+            self._fan_failure(fault, self._fan(request.target))
+        else:
+            slot = self._slot(request.target)
+            if slot.present is None:
+                raise FaultError(f"there is no device in {slot.endpoint}")
+            self._composer.lose(slot)
+            fault.undo = lambda: self._composer.restore(slot)
+
+    def _downgrade(self, fault: Fault) -> None:
+        place, link = self._link(fault.request.target)
+        generation = fault.request.generation
+        if generation is not None and generation not in GENERATIONS:
+            raise FaultError(f"there is no PCIe generation {generation!r}")
+        lanes = fault.request.lanes
+        if lanes is None and generation is None:
+            lanes = max(1, (link.lanes or link.max_lanes) // 2)
+        link.cap_lanes, link.cap_generation = lanes, generation
+        self._retrain(place, link)
+
+        def undo() -> None:
+            link.cap_lanes = link.cap_generation = None
+            self._retrain(place, link)
+
+        fault.undo = undo
+
+    def _retrain(self, place: Slot | HostPort, link: Link) -> None:
+        if link.status in ("LinkUp", "Training") and (isinstance(place, HostPort) or place.attached_to):
+            self._physics.train(link, self._physics.time)
+
+    def _flap(self, fault: Fault) -> None:
+        place, link = self._link(fault.request.target)
+        upstream = isinstance(place, HostPort)
+        waited = fault.request.period
+
+        def step(elapsed: float) -> None:
+            nonlocal waited
+            waited += elapsed
+            attached = upstream or (isinstance(place, Slot) and place.attached_to is not None)
+            if waited < fault.request.period or not attached:
+                return
+            waited = 0.0
+            if link.held_down:
+                link.held_down = False
+                self._physics.train(link, self._physics.time)
+            else:
+                link.held_down = True
+                self._physics.drop(link, present=True)
+                direction = "Upstream" if upstream else "Downstream"
+                switch = f"drawer{place.drawer}_switch"
+                self._events.emit(
+                    f"Fabric.1.0.{direction}LinkFlapDetected",
+                    f"Switch '{switch}' {direction.lower()} link is flapping on port '{link.port}'.",
+                    switch,
+                    link.port,
+                    severity="Warning",
+                    origin=f"/redfish/v1/Fabrics/PCIe/Switches/{switch}/Ports/{link.port}",
+                )
+
+        def undo() -> None:
+            if link.held_down:
+                link.held_down = False
+                if upstream or (isinstance(place, Slot) and place.attached_to is not None):
+                    self._physics.train(link, self._physics.time)
+
+        fault.step, fault.undo = step, undo
+
+    def _burst(self, fault: Fault) -> None:
+        _, link = self._link(fault.request.target)
+        counter, rate = fault.request.counter, fault.request.rate
+        if counter not in ERROR_COUNTERS:
+            raise FaultError(f"there is no error counter {counter!r}; there are {', '.join(ERROR_COUNTERS)}")
+        due = 1.0
+
+        def step(elapsed: float) -> None:
+            nonlocal due
+            due += rate * elapsed
+            link.errors[counter] += int(due)
+            due -= int(due)
+
+        fault.step = step
+
+    def _fan_failure(self, fault: Fault, fan: Fan) -> None:
+        fan.failed = True
+        origin = f"/redfish/v1/Chassis/falcon/ThermalSubsystem/Fans/fan{fan.number}"
+        self._events.emit(
+            "Environmental.1.0.FanFailed",
+            f"Fan 'fan{fan.number}' has failed.",
+            f"fan{fan.number}",
+            severity="Critical",
+            origin=origin,
+        )
+
+        def undo() -> None:
+            fan.failed = False
+            self._events.emit(
+                "Environmental.1.0.FanRestored",
+                f"Fan 'fan{fan.number}' was repaired or restored to normal operation.",
+                f"fan{fan.number}",
+                origin=origin,
+            )
+
+        fault.undo = undo
+
+    def remove(self, fault_id: str) -> bool:
+        """End a fault; False where there is none with this Id."""
+        fault = self.active.pop(fault_id, None)
+        if fault is None:
+            return False
+        fault.undo()
+        return True
+
+    def advance(self) -> None:
+        """Let the faults work, and end those whose time is over."""
+        now = time.monotonic()
+        elapsed, self._stepped = now - self._stepped, now
+        for fault in list(self.active.values()):
+            if fault.ends is not None and fault.ends <= now:
+                self.remove(fault.id)
+            else:
+                fault.step(elapsed)
+
+    def take(self, kind: FaultKind, method: str = "", path: str = "") -> FaultRequest | None:
+        """Return a fault of requests that a request meets, and count it; None where there is none."""
+        self.advance()
+        for fault in list(self.active.values()):
+            if fault.request.kind == kind and fault.matches(method, path):
+                if fault.left is not None:
+                    fault.left -= 1
+                    if fault.left <= 0:
+                        self.active.pop(fault.id)
+                return fault.request
+        return None
+
+    def _slot(self, target: str) -> Slot:
+        wanted = target.replace("/", "")
+        for slot in self._state.all_slots():
+            if slot.endpoint == wanted:
+                return slot
+        raise FaultError(f"there is no slot {target!r}; a slot is named like drawer1slot3")
+
+    def _link(self, target: str) -> tuple[Slot | HostPort, Link]:
+        for port in self._state.host_ports():
+            if target in (port.name, port.endpoint):
+                return port, port.link
+        slot = self._slot(target)
+        return slot, slot.link
+
+    def _fan(self, target: str) -> Fan:
+        for fan in self._state.fans:
+            if target in (f"fan{fan.number}", str(fan.number)):
+                return fan
+        raise FaultError(f"there is no fan {target!r}; a fan is named like fan2")

@@ -1,0 +1,128 @@
+"""The description of a lab: hosts, chassis, what is cabled and what is plugged in at the start."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from simulator.catalog import DEVICE_MODELS, GENERATIONS, DeviceModel
+from simulator.rules import ADVANCED, Allocation, Mode, refusal
+
+DEFAULT_LAB = Path(__file__).with_name("default_lab.json")
+_NAMESPACE = uuid.UUID("5f0c2a54-0d2b-4b67-9d5a-3ff6b1a1f4c4")
+SLOTS_PER_DRAWER = 8
+
+
+class LabError(ValueError):
+    """A lab file cannot be played; the text says why."""
+
+
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A host server; serial number and UUID follow from its name where the file gives none."""
+
+    manufacturer: str = "Supermicro"
+    model: str = "SYS-4029GP-TVRT"
+    serial: str = ""
+    uuid: str = ""
+    cpu_model: str = "Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz"
+    cpus: int = 2
+    cores_per_cpu: int = 20
+    memory_gib: float = 756
+    gpu_model: str = "Tesla V100-SXM2-16GB"
+    gpus: int = 8
+
+
+class SlotLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A device in a slot and the host port (`H1`..) that it is attached to at the start, if any."""
+
+    device: str
+    attached_to: str | None = None
+    serial: str = ""
+
+
+class DrawerLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One drawer: its mode, its cabled host ports (port to host) and its slots (number to device)."""
+
+    host_ports: dict[str, str]
+    slots: dict[int, SlotLab] = {}
+    mode: Mode = ADVANCED
+
+
+class ChassisLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One chassis with its drawers, first drawer first."""
+
+    drawers: list[DrawerLab]
+    serial: str = ""
+    model: str = "Falcon 4016"
+
+
+class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a lab file says; `devices` adds models to the built-in ones."""
+
+    hosts: dict[str, Host]
+    chassis: dict[str, ChassisLab]
+    devices: dict[str, DeviceModel] = {}
+
+    def device_model(self, key: str) -> DeviceModel:
+        """Return the model of a device by its key in the lab file."""
+        model = self.devices.get(key) or DEVICE_MODELS.get(key)
+        if model is None:
+            raise LabError(f"the device {key!r} is unknown; known are {', '.join(DEVICE_MODELS | self.devices)}")
+        return model
+
+
+def stable_uuid(*names: str) -> str:
+    """Return the same UUID for the same names, in every process and for every seed."""
+    return str(uuid.uuid5(_NAMESPACE, "/".join(names)))
+
+
+def stable_serial(prefix: str, *names: str) -> str:
+    """Return the same serial number for the same names."""
+    return prefix + uuid.uuid5(_NAMESPACE, "serial/" + "/".join(names)).hex[:10].upper()
+
+
+def load_lab(path: Path | None = None) -> Lab:
+    """Read a lab file (JSON), or the built-in lab, and check that it can exist.
+
+    Raises LabError with a sentence that names the place in the file.
+    """
+    file = path or DEFAULT_LAB
+    try:
+        lab = msgspec.json.decode(file.read_bytes(), type=Lab, strict=False)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise LabError(f"cannot read the lab file {file}: {error}") from error
+    for model in lab.devices.values():
+        if model.generation not in GENERATIONS:
+            raise LabError(f"the device {model.model} has no PCIe generation {model.generation!r}")
+    for name, chassis in lab.chassis.items():
+        _check_chassis(lab, name, chassis)
+    if not lab.chassis:
+        raise LabError(f"the lab file {file} describes no chassis")
+    return lab
+
+
+def _check_chassis(lab: Lab, name: str, chassis: ChassisLab) -> None:
+    seen: set[str] = set()
+    for number, drawer in enumerate(chassis.drawers, start=1):
+        place = f"{name}, drawer {number}"
+        for port, host in drawer.host_ports.items():
+            if host not in lab.hosts:
+                raise LabError(f"{place}: the host {host!r} of port {port} is not described")
+            if port in seen:
+                raise LabError(f"{place}: the host port {port} is cabled twice")
+            seen.add(port)
+        attached: dict[int, str] = {}
+        for slot, content in drawer.slots.items():
+            lab.device_model(content.device)
+            if not 1 <= slot <= SLOTS_PER_DRAWER:
+                raise LabError(f"{place}: there is no slot {slot}")
+            if content.attached_to is None:
+                continue
+            if content.attached_to not in drawer.host_ports:
+                raise LabError(f"{place}: slot {slot} is attached to {content.attached_to}, which is not cabled there")
+            attached[slot] = content.attached_to
+        reason = refusal(drawer.mode, Allocation(host_of_port=drawer.host_ports, port_of_slot=attached))
+        if reason:
+            raise LabError(f"{place}: {reason}")

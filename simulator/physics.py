@@ -1,0 +1,204 @@
+"""What time does to a chassis: links train, load makes traffic, heat, noise and a few errors.
+
+Everything follows from the seed and the simulated seconds: the same seed gives the same readings.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Protocol
+
+from simulator.catalog import Kind
+from simulator.state import ChassisState, Device, Drawer, Fan, HostPort, Link, Slot, negotiated
+
+STEP = 1.0
+CAUTION = 83.0
+CRITICAL = 90.0
+OVERHEAT = 99.0
+# The share of the raw rate that carries payload after 128b/130b coding.
+PAYLOAD = 128 / 130
+MIN_TRAINING = 1.0
+MAX_TRAINING = 3.0
+BASE_WATTS = 220.0
+
+
+class Observer(Protocol):
+    """Hears of what happens, to make events of it."""
+
+    def link_changed(self, drawer: int, link: Link, *, upstream: bool) -> None:
+        """A link came up or went down."""
+
+    def temperature_band(self, slot: Slot, band: str) -> None:
+        """A slot's temperature crossed a threshold; the band is normal, caution or critical."""
+
+
+class Physics:
+    """Advances one chassis through simulated time in steps of a second."""
+
+    def __init__(self, state: ChassisState, seed: int, observer: Observer) -> None:
+        self._state = state
+        self._observer = observer
+        self._weather = random.Random(f"{seed}/{state.name}/weather")
+        self._training = random.Random(f"{seed}/{state.name}/training")
+        self.time = 0.0
+        profile = random.Random(f"{seed}/{state.name}/profile")
+        for slot in state.all_slots():
+            phase, period = profile.random() * math.tau, profile.uniform(18, 55)
+            if slot.device is not None:
+                slot.device.phase, slot.device.period = phase, period
+        for _ in range(90):
+            # A chassis that has been running for a while: warm, its counters still at zero.
+            self._thermal_step()
+        for drawer in state.drawers.values():
+            for slot in drawer.slots.values():
+                slot.band = "normal"
+
+    def train(self, link: Link, at: float) -> None:
+        """Start the training of a link; it takes 1 to 3 simulated seconds."""
+        link.status = "Training"
+        link.lanes = 0
+        link.errors["L0ToRecoveryCount"] += 1
+        link.trains_until = at + self._training.uniform(MIN_TRAINING, MAX_TRAINING)
+
+    def drop(self, link: Link, *, present: bool) -> None:
+        """Take a link down; NoLink where there is nothing at its other end."""
+        link.status = "LinkDown" if present else "NoLink"
+        link.lanes = 0
+        link.trains_until = None
+
+    def announce_link(self, drawer: int, link: Link) -> None:
+        """Tell the observer that a downstream link changed."""
+        self._observer.link_changed(drawer, link, upstream=False)
+
+    def advance(self, now: float) -> None:
+        """Bring the chassis to the simulated second `now`."""
+        while self.time + STEP <= now:
+            self.time += STEP
+            self._finish_training(self.time)
+            self._traffic_step()
+            self._thermal_step()
+            self._state.steps += 1
+        self._finish_training(now)
+
+    def _finish_training(self, now: float) -> None:
+        for drawer in self._state.drawers.values():
+            for slot in drawer.slots.values():
+                self._finish_link(drawer.number, slot.link, slot.present, now, upstream=False)
+            for port in drawer.host_ports.values():
+                self._finish_link(drawer.number, port.link, None, now, upstream=True)
+
+    def _finish_link(self, drawer: int, link: Link, device: Device | None, now: float, *, upstream: bool) -> None:
+        if link.trains_until is None or link.trains_until > now or link.held_down:
+            return
+        link.trains_until = None
+        link.lanes, link.generation = negotiated(link, device.model if device else None)
+        link.status = "LinkUp"
+        self._observer.link_changed(drawer, link, upstream=upstream)
+
+    def _traffic_step(self) -> None:
+        for drawer in self._state.drawers.values():
+            for port in drawer.host_ports.values():
+                self._port_traffic(drawer, port)
+
+    def _port_traffic(self, drawer: Drawer, port: HostPort) -> None:
+        ceiling = port.link.gbps * PAYLOAD / 8 * 1e9
+        wanted = [self._wanted(drawer.slots[number]) for number in port.slots]
+        down, up = sum(pair[0] for pair in wanted), sum(pair[1] for pair in wanted)
+        squeeze_down = min(1.0, ceiling / down) if down else 1.0
+        squeeze_up = min(1.0, ceiling / up) if up else 1.0
+        for number, (to_device, from_device) in zip(port.slots, wanted, strict=True):
+            link = drawer.slots[number].link
+            # A downstream port transmits to the device; an upstream port receives what the host sends.
+            link.transmitted_bytes += to_device * squeeze_down
+            link.received_bytes += from_device * squeeze_up
+            self._wear(link)
+        port.link.received_bytes += down * squeeze_down
+        port.link.transmitted_bytes += up * squeeze_up
+
+    def _wanted(self, slot: Slot) -> tuple[float, float]:
+        device = slot.present
+        if device is None:
+            return 0.0, 0.0
+        capacity = slot.link.gbps * PAYLOAD / 8 * 1e9 * STEP
+        jitter = 0.9 + 0.2 * self._weather.random()
+        return (
+            capacity * device.load * device.model.receive_share * jitter,
+            capacity * device.load * device.model.transmit_share * jitter,
+        )
+
+    def _wear(self, link: Link) -> None:
+        if link.status == "LinkUp" and self._weather.random() < 1 / 900:
+            link.errors["CorrectableErrorCount"] += 1
+            link.errors["BadTLPCount"] += 1
+            link.errors["NAKSentCount"] += 1
+            link.errors["ReplayCount"] += 1
+
+    def _thermal_step(self) -> None:
+        state = self._state
+        moving = [fan for fan in state.fans if not fan.failed]
+        airflow = sum(fan.percent for fan in moving) / (100 * len(state.fans))
+        total = BASE_WATTS
+        hottest = 0.0
+        for drawer in state.drawers.values():
+            watts = 0.0
+            for slot in drawer.slots.values():
+                self._slot_step(slot, airflow)
+                watts += slot.watts
+                hottest = max(hottest, slot.temperature)
+            drawer.inlet += (state.inlet - drawer.inlet) * 0.05 + self._weather.uniform(-0.05, 0.05)
+            drawer.outlet += (drawer.inlet + 4 + watts / (40 + 120 * airflow) - drawer.outlet) * 0.08
+            total += watts
+        wanted = min(100.0, max(30.0, 30 + (hottest - 45) * 1.8))
+        for fan in state.fans:
+            self._fan_step(fan, wanted)
+        state.watts = total + sum(12 * (fan.percent / 100) ** 3 for fan in moving)
+        state.joules += state.watts * STEP
+
+    def _slot_step(self, slot: Slot, airflow: float) -> None:
+        noise = self._weather.uniform(-1, 1)
+        device = slot.present
+        if device is None:
+            slot.watts = 0.0
+            slot.temperature += (self._state.inlet + 3 - slot.temperature) * 0.05
+            return
+        self._device_load(slot, device, noise)
+        slot.watts = device.model.idle_watts + (device.model.max_watts - device.model.idle_watts) * device.load
+        # Passive cards are cooled by the chassis alone: the hotter, the less air there is.
+        target = self._state.inlet + 8 + slot.watts * 0.2 / max(0.25, 0.4 + airflow)
+        if slot.overheated:
+            slot.temperature += (OVERHEAT - slot.temperature) * 0.25
+        else:
+            slot.temperature += (target - slot.temperature) * 0.04 + noise * 0.08
+        self._watch_band(slot)
+
+    def _device_load(self, slot: Slot, device: Device, noise: float) -> None:
+        if slot.attached_to is None or slot.link.status != "LinkUp":
+            device.load = 0.0
+            return
+        device.phase += math.tau * STEP / device.period
+        wave = math.sin(device.phase)
+        # A training run: long stretches of work, a short pause between epochs.
+        work = 0.86 + 0.06 * math.sin(3.1 * device.phase) if wave > -0.82 else 0.12
+        if device.model.kind is not Kind.GPU:
+            work *= 0.55 + 0.35 * max(0.0, -wave)
+        device.load = min(1.0, max(0.02, device.load + (work + 0.04 * noise - device.load) * 0.6))
+
+    def _watch_band(self, slot: Slot) -> None:
+        if slot.temperature >= CRITICAL:
+            band = "critical"
+        elif slot.temperature >= CAUTION:
+            band = "caution" if slot.band != "critical" or slot.temperature < CRITICAL - 2 else "critical"
+        else:
+            band = "normal" if slot.temperature < CAUTION - 2 else slot.band
+        if band != slot.band:
+            slot.band = band
+            self._observer.temperature_band(slot, band)
+
+    def _fan_step(self, fan: Fan, wanted: float) -> None:
+        if fan.failed:
+            fan.percent = 0.0
+            fan.rpm = max(0.0, fan.rpm * 0.3 - 50)
+            return
+        fan.percent += (wanted - fan.percent) * 0.3
+        fan.rpm = fan.percent * 150 + self._weather.uniform(-25, 25)

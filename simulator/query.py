@@ -1,0 +1,160 @@
+"""Query parameters of GET: $expand with levels, $select, $top, $skip and only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.errors import Body, RedfishError
+
+MAX_LEVELS = 6
+MAX_PAGE = 1000
+_EXPAND = re.compile(r"^(?P<what>[.~*])(\(\$levels=(?P<levels>\d+)\))?$")
+
+
+@dataclass(frozen=True)
+class Query:
+    """The parameters of one request, checked."""
+
+    expand: str | None = None
+    levels: int = 1
+    select: tuple[str, ...] = ()
+    top: int | None = None
+    skip: int = 0
+    only: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing was asked for."""
+        return self == Query()
+
+
+def parse(parameters: Mapping[str, str], *, expand_allowed: bool) -> Query:
+    """Check the parameters of a request.
+
+    An unknown one that starts with `$` is answered 501, a value that cannot be 400; others are ignored.
+    """
+    query = Query()
+    values: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if name == "only":
+            values["only"] = True
+        elif name == "$expand":
+            if not expand_allowed:
+                raise _not_supported(name)
+            match = _EXPAND.match(value)
+            if match is None:
+                raise _wrong(name, value)
+            levels = int(match["levels"] or 1)
+            if not 1 <= levels <= MAX_LEVELS:
+                raise _wrong(name, value)
+            values.update(expand=match["what"], levels=levels)
+        elif name == "$select":
+            values["select"] = tuple(part.strip() for part in value.split(",") if part.strip())
+        elif name in ("$top", "$skip"):
+            if not value.isdigit():
+                raise _wrong(name, value)
+            values[name[1:]] = int(value)
+        elif name.startswith("$"):
+            raise _not_supported(name)
+    return Query(**values) if values else query
+
+
+def _not_supported(name: str) -> RedfishError:
+    return RedfishError(
+        501,
+        "QueryParameterNotSupported" if name != "$expand" else "QueryNotSupported",
+        f"The query parameter {name} is not supported by this service.",
+        arguments=(name,),
+    )
+
+
+def _wrong(name: str, value: str) -> RedfishError:
+    return RedfishError(
+        400,
+        "QueryParameterValueFormatError",
+        f"The value '{value}' for the query parameter {name} is of a different format than it can accept.",
+        arguments=(value, name),
+    )
+
+
+def apply(body: Body, query: Query, render: Callable[[str], Body | None], uri: str) -> Body:
+    """Return the body as the query wants it; `render` gives the body of another resource or None."""
+    if query.only:
+        members = body.get("Members")
+        if members is None:
+            raise RedfishError(400, "QueryNotSupportedOnResource", "The query 'only' works on collections alone.")
+        if len(members) == 1:
+            return render(members[0]["@odata.id"]) or body
+    if query.top is not None or query.skip:
+        body = _page(body, query, uri)
+    elif len(body.get("Members", ())) > MAX_PAGE:
+        body = _page(body, Query(top=MAX_PAGE), uri)
+    if query.expand is not None:
+        body = _expanded(body, query.expand, query.levels, render, in_links=False)
+    if query.select:
+        body = _selected(body, query.select)
+    return body
+
+
+def _page(body: Body, query: Query, uri: str) -> Body:
+    if "Members" not in body:
+        raise RedfishError(400, "QueryNotSupportedOnResource", "The queries $top and $skip work on collections alone.")
+    members = body["Members"]
+    end = len(members) if query.top is None else query.skip + query.top
+    page = {**body, "Members": members[query.skip : end]}
+    if end < len(members) and query.top != 0:
+        page["Members@odata.nextLink"] = f"{uri}?$skip={end}&$top={query.top}"
+    return page
+
+
+def _expanded(body: Body, what: str, levels: int, render: Callable[[str], Body | None], *, in_links: bool) -> Body:
+    result: Body = {}
+    for key, value in body.items():
+        inside = in_links or key == "Links"
+        wanted = not key.startswith("@") and (what == "*" or (what == "~") == inside)
+        result[key] = _expand_value(value, what, levels, render, wanted=wanted, in_links=inside)
+    return result
+
+
+def _expand_value(
+    value: Any, what: str, levels: int, render: Callable[[str], Body | None], *, wanted: bool, in_links: bool
+) -> Any:
+    if isinstance(value, list):
+        return [_expand_value(one, what, levels, render, wanted=wanted, in_links=in_links) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) != {"@odata.id"}:
+        return _expanded(value, what, levels, render, in_links=in_links)
+    uri = value["@odata.id"]
+    if not wanted or "#" in uri:
+        return value
+    other = render(uri)
+    if other is None:
+        return value
+    return _expanded(other, what, levels - 1, render, in_links=False) if levels > 1 else other
+
+
+def _selected(body: Body, names: tuple[str, ...]) -> Body:
+    keep = {"@odata.id", "@odata.type", "@odata.etag", "@odata.context", "Id", "Name"}
+    paths = [name.split("/") for name in names]
+    selected = {
+        key: value for key, value in body.items() if key in keep or key.startswith("Members@") or "@Message" in key
+    }
+    for path in paths:
+        _copy_path(body, selected, path)
+    return selected
+
+
+def _copy_path(source: Body, target: Body, path: list[str]) -> None:
+    head, *rest = path
+    if head not in source:
+        return
+    if not rest or not isinstance(source[head], dict):
+        target[head] = source[head]
+        return
+    inner = target.setdefault(head, {})
+    if isinstance(inner, dict):
+        _copy_path(source[head], inner, rest)

@@ -1,0 +1,44 @@
+"""The resources of a chassis, rendered from its state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.resources import (
+    access,
+    chassis,
+    devices,
+    eventing,
+    fabric,
+    manager,
+    ports,
+    root,
+    schemas,
+    systems,
+    tasking,
+    telemetry,
+    thermal,
+)
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+
+def register_all(falcon: Falcon) -> None:
+    """Put every resource of a chassis into its tree."""
+    for module in (
+        root,
+        schemas,
+        access,
+        manager,
+        eventing,
+        tasking,
+        chassis,
+        devices,
+        thermal,
+        fabric,
+        ports,
+        systems,
+        telemetry,
+    ):
+        module.register(falcon)

@@ -1,0 +1,352 @@
+"""Slots and what is in them: PCIe devices, functions, GPUs, drives, network adapters, resource blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.catalog import DeviceModel, Kind
+from simulator.errors import Body, RedfishError, not_found, property_not_writable, property_unknown, property_value
+from simulator.resources.chassis import drawer_uri, gpu_uri, slot_uri, slots_of_kind
+from simulator.state import SLOT_GENERATION, SLOT_LANES, Device, Drawer, Slot
+from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+V1 = "/redfish/v1"
+BLOCKS = f"{V1}/ResourceBlocks"
+_CLASSES = {
+    Kind.GPU: ("DisplayController", "GPU"),
+    Kind.DRIVE: ("MassStorageController", "NVMe drive"),
+    Kind.NETWORK: ("NetworkController", "Network adapter"),
+    Kind.CUSTOM: ("ProcessingAccelerators", "Accelerator card"),
+}
+
+
+def twin_uri(slot: Slot, model: DeviceModel) -> str | None:
+    """Return the URI of the resource that a device is beyond PCIe, or None for a custom card."""
+    base = drawer_uri(slot.drawer)
+    if model.kind is Kind.GPU:
+        return gpu_uri(slot)
+    if model.kind is Kind.DRIVE:
+        return f"{base}/Drives/nvme{slot.number}"
+    if model.kind is Kind.NETWORK:
+        return f"{base}/NetworkAdapters/nic{slot.number}"
+    return None
+
+
+def register(falcon: Falcon) -> None:
+    """Add the slots of each drawer and the collections of what is in them."""
+    tree = falcon.tree
+    for drawer in falcon.state.drawers.values():
+        _register_drawer(falcon, drawer)
+    gpus = [slot for slot in falcon.state.all_slots() if slot.device is not None and slot.device.model.kind is Kind.GPU]
+    tree.resource(
+        BLOCKS,
+        lambda: collection(
+            BLOCKS,
+            "ResourceBlock",
+            "Resource Blocks",
+            [f"{BLOCKS}/{slot.endpoint}" for slot in gpus if slot.present is not None],
+        ),
+    )
+    tree.members(BLOCKS, lambda last: _block_node(falcon, gpus, last))
+    for slot in gpus:
+        processors = f"{BLOCKS}/{slot.endpoint}/Processors"
+        tree.members(processors, lambda last, slot=slot: _gpu_node(falcon, slot, last))  # type: ignore[misc]
+        tree.members(gpu_uri(slot), lambda last, slot=slot: _gpu_metrics_node(slot, last))  # type: ignore[misc]
+
+
+def _register_drawer(falcon: Falcon, drawer: Drawer) -> None:
+    tree, base = falcon.tree, drawer_uri(drawer.number)
+    uris = [slot_uri(slot) for slot in drawer.slots.values()]
+    tree.resource(f"{base}/PCIeDevices", lambda: collection(f"{base}/PCIeDevices", "PCIeDevice", "PCIe Slots", uris))
+    for slot in drawer.slots.values():
+        uri = slot_uri(slot)
+        tree.add(
+            Node(
+                uri,
+                lambda slot=slot: _pcie_device(falcon, slot),  # type: ignore[misc]
+                {"PATCH": Write(_identify(falcon, slot), ("ConfigureComponents",))},
+            )
+        )
+        tree.members(uri, lambda last, slot=slot: _functions_node(slot, last))  # type: ignore[misc]
+        tree.members(f"{uri}/PCIeFunctions", lambda last, slot=slot: _function_node(slot, last))  # type: ignore[misc]
+    for name, kind, schema in (("Drives", Kind.DRIVE, "Drive"), ("NetworkAdapters", Kind.NETWORK, "NetworkAdapter")):
+        prefix = "nvme" if kind is Kind.DRIVE else "nic"
+        where = f"{base}/{name}"
+        tree.resource(
+            where,
+            lambda where=where, kind=kind, schema=schema, prefix=prefix: collection(  # type: ignore[misc]
+                where, schema, f"{schema}s", [f"{where}/{prefix}{one.number}" for one in slots_of_kind(drawer, kind)]
+            ),
+        )
+        render = _drive if kind is Kind.DRIVE else _network_adapter
+
+        def make(last: str, *, kind: Kind = kind, prefix: str = prefix, render=render, where=where) -> Node | None:  # type: ignore[no-untyped-def]
+            for slot in slots_of_kind(drawer, kind):
+                if last == f"{prefix}{slot.number}" and slot.present is not None:
+                    return Node(f"{where}/{last}", lambda: render(slot, _seen(slot)))
+            return None
+
+        tree.members(where, make)
+
+
+def _seen(slot: Slot) -> Device:
+    device = slot.present
+    if device is None:
+        raise not_found(slot_uri(slot))
+    return device
+
+
+def _slot_part(slot: Slot) -> Body:
+    return {
+        "Lanes": SLOT_LANES,
+        "PCIeType": SLOT_GENERATION,
+        "SlotType": "FullLength",
+        "HotPluggable": True,
+        "LaneSplitting": "None",
+        "Location": {
+            "PartLocation": {
+                "ServiceLabel": f"Drawer {slot.drawer} slot {slot.number}",
+                "LocationType": "Slot",
+                "LocationOrdinalValue": slot.number,
+            }
+        },
+    }
+
+
+def _pcie_device(falcon: Falcon, slot: Slot) -> Body:
+    uri, device = slot_uri(slot), slot.present
+    body: Body = {
+        "@odata.id": uri,
+        "@odata.type": "#PCIeDevice.v1_21_0.PCIeDevice",
+        "Id": f"slot{slot.number}",
+        "Name": f"Drawer {slot.drawer} slot {slot.number}",
+        "LocationIndicatorActive": slot.identify,
+        "Slot": _slot_part(slot),
+    }
+    if device is None:
+        body["Status"] = {"State": "Absent"}
+        body["Links"] = counted({}, Chassis=[drawer_uri(slot.drawer)])
+        return body
+    model = device.model
+    up = slot.link.status == "LinkUp"
+    body.update(
+        {
+            "Description": _CLASSES[model.kind][1],
+            "DeviceType": "SingleFunction",
+            "Manufacturer": model.manufacturer,
+            "Model": model.model,
+            "PartNumber": model.part_number,
+            "SerialNumber": device.serial,
+            "UUID": device.uuid,
+            "FirmwareVersion": model.firmware,
+            "ReadyToRemove": slot.attached_to is None,
+            "Status": {"State": "Enabled", "Health": _health(slot)},
+            "PCIeInterface": {
+                "PCIeType": slot.link.generation if up else None,
+                "MaxPCIeType": model.generation,
+                "LanesInUse": slot.link.lanes if up else None,
+                "MaxLanes": model.lanes,
+            },
+            "PCIeFunctions": link(f"{uri}/PCIeFunctions"),
+        }
+    )
+    links = counted(
+        {},
+        Chassis=[drawer_uri(slot.drawer)],
+        PCIeFunctions=[f"{uri}/PCIeFunctions/0"],
+        Processors=[gpu_uri(slot)] if model.kind is Kind.GPU else [],
+    )
+    links["Switch"] = link(f"{V1}/Fabrics/PCIe/Switches/drawer{slot.drawer}_switch")
+    body["Links"] = links
+    return body
+
+
+def _health(slot: Slot) -> str:
+    if slot.band == "critical":
+        return "Critical"
+    return "Warning" if slot.band == "caution" or slot.link.degraded else "OK"
+
+
+def _identify(falcon: Falcon, slot: Slot) -> Handler:
+    async def change(call: Call) -> Reply:
+        if not call.body:
+            raise RedfishError(400, "NoOperation", "The request body names no property to change.")
+        known = _pcie_device(falcon, slot)
+        for key, value in call.body.items():
+            if key != "LocationIndicatorActive":
+                raise property_not_writable(key) if key in known else property_unknown(key)
+            if not isinstance(value, bool):
+                raise property_value(key, value)
+        slot.identify = call.body["LocationIndicatorActive"]
+        return Reply(200, _pcie_device(falcon, slot))
+
+    return change
+
+
+def _functions_node(slot: Slot, last: str) -> Node | None:
+    if last != "PCIeFunctions" or slot.present is None:
+        return None
+    uri = f"{slot_uri(slot)}/PCIeFunctions"
+    return Node(uri, lambda: collection(uri, "PCIeFunction", "PCIe Functions", [f"{uri}/0"]))
+
+
+def _function_node(slot: Slot, last: str) -> Node | None:
+    if last != "0" or slot.present is None:
+        return None
+    return Node(f"{slot_uri(slot)}/PCIeFunctions/0", lambda: _function(slot, _seen(slot)))
+
+
+def _function(slot: Slot, device: Device) -> Body:
+    model, uri = device.model, slot_uri(slot)
+    links: Body = {"PCIeDevice": link(uri)}
+    twin = twin_uri(slot, model)
+    if model.kind is Kind.GPU:
+        counted(links, Processors=[gpu_uri(slot)])
+    elif model.kind is Kind.DRIVE and twin is not None:
+        counted(links, Drives=[twin])
+    return {
+        "@odata.id": f"{uri}/PCIeFunctions/0",
+        "@odata.type": "#PCIeFunction.v1_7_0.PCIeFunction",
+        "Id": "0",
+        "Name": f"{model.model} function 0",
+        "FunctionId": 0,
+        "FunctionType": "Physical",
+        "DeviceClass": _CLASSES[model.kind][0],
+        "VendorId": model.vendor_id,
+        "DeviceId": model.device_id,
+        "SubsystemVendorId": model.subsystem_vendor_id,
+        "SubsystemId": model.subsystem_id,
+        "ClassCode": model.class_code,
+        "RevisionId": "0x01",
+        "Enabled": True,
+        "Status": {"State": "Enabled", "Health": _health(slot)},
+        "Links": links,
+    }
+
+
+def _drive(slot: Slot, device: Device) -> Body:
+    model, base = device.model, drawer_uri(slot.drawer)
+    links = counted(
+        {},
+        PCIeFunctions=[f"{slot_uri(slot)}/PCIeFunctions/0"],
+        Endpoints=[f"{V1}/Fabrics/PCIe/Endpoints/{slot.endpoint}"],
+    )
+    links["Chassis"] = link(base)
+    return {
+        "@odata.id": f"{base}/Drives/nvme{slot.number}",
+        "@odata.type": "#Drive.v1_22_0.Drive",
+        "Id": f"nvme{slot.number}",
+        "Name": f"NVMe drive in drawer {slot.drawer} slot {slot.number}",
+        "Manufacturer": model.manufacturer,
+        "Model": model.model,
+        "PartNumber": model.part_number,
+        "SerialNumber": device.serial,
+        "Revision": model.firmware,
+        "MediaType": "SSD",
+        "Protocol": "NVMe",
+        "CapacityBytes": model.capacity_bytes,
+        "PredictedMediaLifeLeftPercent": 97.0,
+        "FailurePredicted": False,
+        "Status": {"State": "Enabled", "Health": _health(slot)},
+        "Links": links,
+    }
+
+
+def _network_adapter(slot: Slot, device: Device) -> Body:
+    model, base = device.model, drawer_uri(slot.drawer)
+    return {
+        "@odata.id": f"{base}/NetworkAdapters/nic{slot.number}",
+        "@odata.type": "#NetworkAdapter.v1_14_0.NetworkAdapter",
+        "Id": f"nic{slot.number}",
+        "Name": f"Network adapter in drawer {slot.drawer} slot {slot.number}",
+        "Manufacturer": model.manufacturer,
+        "Model": model.model,
+        "PartNumber": model.part_number,
+        "SerialNumber": device.serial,
+        "Status": {"State": "Enabled", "Health": _health(slot)},
+        "Controllers": [
+            {
+                "FirmwarePackageVersion": model.firmware,
+                "Links": counted({}, PCIeDevices=[slot_uri(slot)]),
+            }
+        ],
+    }
+
+
+def _block_node(falcon: Falcon, gpus: list[Slot], last: str) -> Node | None:
+    for slot in gpus:
+        if slot.endpoint == last and slot.present is not None:
+            return Node(f"{BLOCKS}/{last}", lambda: _block(falcon, slot))
+    return None
+
+
+def _block(falcon: Falcon, slot: Slot) -> Body:
+    links = counted({}, Chassis=[drawer_uri(slot.drawer)])
+    if slot.attached_to is not None:
+        port = falcon.state.drawers[slot.drawer].host_ports[slot.attached_to]
+        counted(links, Zones=[f"{V1}/Fabrics/PCIe/Zones/{port.endpoint}"])
+    return {
+        "@odata.id": f"{BLOCKS}/{slot.endpoint}",
+        "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
+        "Id": slot.endpoint,
+        "Name": f"GPU in drawer {slot.drawer} slot {slot.number}",
+        "ResourceBlockType": ["Processor"],
+        "CompositionStatus": {"CompositionState": "Composed" if slot.attached_to is not None else "Unused"},
+        "Processors": [link(gpu_uri(slot))],
+        "Processors@odata.count": 1,
+        "Status": {"State": "Enabled", "Health": _health(slot)},
+        "Links": links,
+    }
+
+
+def _gpu_node(falcon: Falcon, slot: Slot, last: str) -> Node | None:
+    if last != f"gpu{slot.number}" or slot.present is None:
+        return None
+    return Node(gpu_uri(slot), lambda: _gpu(slot, _seen(slot)))
+
+
+def _gpu(slot: Slot, device: Device) -> Body:
+    model, uri = device.model, gpu_uri(slot)
+    links = counted(
+        {},
+        PCIeFunctions=[f"{slot_uri(slot)}/PCIeFunctions/0"],
+        Endpoints=[f"{V1}/Fabrics/PCIe/Endpoints/{slot.endpoint}"],
+    )
+    links["Chassis"] = link(drawer_uri(slot.drawer))
+    links["PCIeDevice"] = link(slot_uri(slot))
+    return {
+        "@odata.id": uri,
+        "@odata.type": "#Processor.v1_22_0.Processor",
+        "Id": f"gpu{slot.number}",
+        "Name": f"GPU in drawer {slot.drawer} slot {slot.number}",
+        "ProcessorType": "GPU",
+        "Manufacturer": model.manufacturer,
+        "Model": model.model,
+        "PartNumber": model.part_number,
+        "SerialNumber": device.serial,
+        "UUID": device.uuid,
+        "FirmwareVersion": model.firmware,
+        "TDPWatts": int(model.max_watts),
+        "MemorySummary": {"TotalMemorySizeMiB": model.memory_mib},
+        "Metrics": link(f"{uri}/ProcessorMetrics"),
+        "Status": {"State": "Enabled", "Health": _health(slot)},
+        "Links": links,
+    }
+
+
+def _gpu_metrics_node(slot: Slot, last: str) -> Node | None:
+    if last != "ProcessorMetrics" or slot.present is None:
+        return None
+    return Node(
+        f"{gpu_uri(slot)}/ProcessorMetrics",
+        lambda: {
+            "@odata.id": f"{gpu_uri(slot)}/ProcessorMetrics",
+            "@odata.type": "#ProcessorMetrics.v1_7_0.ProcessorMetrics",
+            "Id": "ProcessorMetrics",
+            "Name": f"Metrics of the GPU in drawer {slot.drawer} slot {slot.number}",
+            "BandwidthPercent": round(100 * _seen(slot).load, 1),
+        },
+    )

@@ -1,0 +1,121 @@
+"""The event service: subscriptions and the address of the event stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from simulator.errors import Body, RedfishError, property_missing, property_value
+from simulator.events import DELIVERY_ATTEMPTS, MAX_SUBSCRIPTIONS, Subscription
+from simulator.tree import Call, Node, Reply, Write, collection, link
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+V1 = "/redfish/v1"
+SERVICE = f"{V1}/EventService"
+SUBSCRIPTIONS = f"{SERVICE}/Subscriptions"
+STREAM = f"{SERVICE}/SSE"
+
+
+def register(falcon: Falcon) -> None:
+    """Add the event service with its subscriptions."""
+    tree, events = falcon.tree, falcon.events
+
+    def service() -> Body:
+        return {
+            "@odata.id": SERVICE,
+            "@odata.type": "#EventService.v1_12_0.EventService",
+            "Id": "EventService",
+            "Name": "Event Service",
+            "ServiceEnabled": True,
+            "DeliveryRetryAttempts": DELIVERY_ATTEMPTS,
+            "DeliveryRetryIntervalSeconds": 1,
+            "EventFormatTypes": ["Event"],
+            "RegistryPrefixes": ["Fabric", "ResourceEvent", "SensorEvent", "TaskEvent", "Environmental", "H3Falcon"],
+            "ResourceTypes": ["Chassis", "Port", "Zone", "Sensor", "Task", "Manager"],
+            "ServerSentEventUri": STREAM,
+            "SSEFilterPropertiesSupported": {
+                "EventFormatType": False,
+                "EventType": False,
+                "MessageId": False,
+                "MetricReportDefinition": False,
+                "OriginResource": False,
+                "RegistryPrefix": False,
+                "ResourceType": False,
+                "SubordinateResources": False,
+            },
+            "Status": {"State": "Enabled", "Health": "OK"},
+            "Subscriptions": link(SUBSCRIPTIONS),
+        }
+
+    def render(one: Subscription) -> Body:
+        return {
+            "@odata.id": f"{SUBSCRIPTIONS}/{one.id}",
+            "@odata.type": "#EventDestination.v1_16_0.EventDestination",
+            "Id": one.id,
+            "Name": "Event Subscription",
+            "Destination": one.destination,
+            "Context": one.context,
+            "Protocol": "Redfish",
+            "SubscriptionType": "SSE" if one.destination is None else "RedfishEvent",
+            "EventFormatType": "Event",
+            "RegistryPrefixes": list(one.prefixes),
+            "DeliveryRetryPolicy": "RetryForever" if one.destination is None else "SuspendRetries",
+            "Status": {"State": "Enabled", "Health": "OK"},
+        }
+
+    async def create(call: Call) -> Reply:
+        destination = call.body.get("Destination")
+        if not isinstance(destination, str):
+            raise property_missing("Destination")
+        if urlsplit(destination).scheme not in ("http", "https"):
+            raise property_value("Destination", destination)
+        if "Protocol" not in call.body:
+            raise property_missing("Protocol")
+        if call.body["Protocol"] != "Redfish":
+            raise property_value("Protocol", call.body["Protocol"])
+        prefixes = call.body.get("RegistryPrefixes", [])
+        if not isinstance(prefixes, list) or not all(isinstance(one, str) for one in prefixes):
+            raise property_value("RegistryPrefixes", prefixes)
+        if len(events.subscriptions) >= MAX_SUBSCRIPTIONS:
+            raise RedfishError(
+                503, "EventSubscriptionLimitExceeded", "The event subscription failed: there are too many."
+            )
+        context = call.body.get("Context")
+        one = events.subscribe(
+            destination=destination, context=str(context) if context else None, prefixes=tuple(prefixes)
+        )
+        return Reply(201, render(one), {"Location": f"{SUBSCRIPTIONS}/{one.id}"})
+
+    def node(last: str) -> Node | None:
+        one = events.subscriptions.get(last)
+        if one is None:
+            return None
+
+        async def delete(call: Call) -> Reply:
+            events.unsubscribe(one.id)
+            return Reply(204)
+
+        return Node(
+            f"{SUBSCRIPTIONS}/{last}",
+            lambda: render(one),
+            {"DELETE": Write(delete, ("ConfigureManager", "ConfigureSelf"))},
+        )
+
+    post = Write(create, ("ConfigureManager", "ConfigureComponents"))
+    tree.resource(SERVICE, service)
+    tree.add(
+        Node(
+            SUBSCRIPTIONS,
+            lambda: collection(
+                SUBSCRIPTIONS,
+                "EventDestination",
+                "Event Subscriptions",
+                [f"{SUBSCRIPTIONS}/{key}" for key in events.subscriptions],
+            ),
+            {"POST": post},
+        )
+    )
+    tree.members(SUBSCRIPTIONS, lambda last: Node(f"{SUBSCRIPTIONS}/Members", None, {"POST": post})
+                 if last == "Members" else node(last))  # fmt: skip

@@ -1,0 +1,168 @@
+"""The BMC itself: manager, network protocol, certificate, log service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.errors import Body, RedfishError, not_found
+from simulator.events import LOG_URI, MAX_ENTRIES, Entry
+from simulator.faults import FaultRequest
+from simulator.tree import Call, Node, Reply, Write, collection, counted, link
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+V1 = "/redfish/v1"
+BMC = f"{V1}/Managers/bmc"
+CERTIFICATES = f"{BMC}/NetworkProtocol/HTTPS/Certificates"
+FIRMWARE = "2.14.0-falcon"
+RESET_SECONDS = 5.0
+
+
+def register(falcon: Falcon) -> None:
+    """Add the manager with everything below it."""
+    tree = falcon.tree
+
+    def manager() -> Body:
+        chassis = [f"{V1}/Chassis/falcon"] + [f"{V1}/Chassis/drawer{number}" for number in falcon.state.drawers]
+        links = counted(
+            {},
+            ManagerForChassis=chassis,
+            ManagerForSwitches=[f"{V1}/Fabrics/PCIe/Switches/drawer{number}_switch" for number in falcon.state.drawers],
+        )
+        links["ManagerInChassis"] = link(f"{V1}/Chassis/falcon")
+        return {
+            "@odata.id": BMC,
+            "@odata.type": "#Manager.v1_24_0.Manager",
+            "Id": "bmc",
+            "Name": "Falcon BMC",
+            "Description": "Baseboard management controller of the chassis",
+            "ManagerType": "BMC",
+            "Manufacturer": "H3 Platform",
+            "Model": "Falcon BMC",
+            "FirmwareVersion": FIRMWARE,
+            "UUID": falcon.state.uuid,
+            "ServiceEntryPointUUID": falcon.state.uuid,
+            "DateTime": falcon.clock.timestamp().partition(".")[0] + "Z",
+            "DateTimeLocalOffset": "+00:00",
+            "LastResetTime": falcon.booted,
+            "PowerState": "On",
+            "Status": {"State": "Enabled", "Health": "OK"},
+            "NetworkProtocol": link(f"{BMC}/NetworkProtocol"),
+            "LogServices": link(f"{BMC}/LogServices"),
+            "Links": links,
+            "Actions": {
+                "#Manager.Reset": {
+                    "target": f"{BMC}/Actions/Manager.Reset",
+                    "ResetType@Redfish.AllowableValues": ["GracefulRestart", "ForceRestart"],
+                }
+            },
+        }
+
+    async def reset(call: Call) -> Reply:
+        kind = call.body.get("ResetType", "GracefulRestart")
+        if kind not in ("GracefulRestart", "ForceRestart"):
+            raise RedfishError(
+                400,
+                "ActionParameterNotSupported",
+                f"The BMC has no reset of the type {kind!r}.",
+                arguments=("ResetType", "Manager.Reset"),
+            )
+        falcon.faults.add(FaultRequest(kind="bmc_reboot", seconds=RESET_SECONDS))
+        return Reply(204)
+
+    def protocol() -> Body:
+        return {
+            "@odata.id": f"{BMC}/NetworkProtocol",
+            "@odata.type": "#ManagerNetworkProtocol.v1_12_0.ManagerNetworkProtocol",
+            "Id": "NetworkProtocol",
+            "Name": "Manager Network Protocol",
+            "HostName": falcon.name,
+            "Status": {"State": "Enabled", "Health": "OK"},
+            "HTTP": {"ProtocolEnabled": False, "Port": None},
+            "HTTPS": {"ProtocolEnabled": True, "Port": 443, "Certificates": link(CERTIFICATES)},
+        }
+
+    def certificate() -> Body:
+        return {
+            "@odata.id": f"{CERTIFICATES}/1",
+            "@odata.type": "#Certificate.v1_11_0.Certificate",
+            "Id": "1",
+            "Name": "HTTPS Certificate",
+            "CertificateType": "PEM",
+            "CertificateString": falcon.certificate_pem,
+        }
+
+    tree.resource(f"{V1}/Managers", lambda: collection(f"{V1}/Managers", "Manager", "Managers", [BMC]))
+    tree.resource(BMC, manager)
+    tree.add(Node(f"{BMC}/Actions/Manager.Reset", None, {"POST": Write(reset)}))
+    tree.resource(f"{BMC}/NetworkProtocol", protocol)
+    tree.resource(CERTIFICATES, lambda: collection(CERTIFICATES, "Certificate", "Certificates", [f"{CERTIFICATES}/1"]))
+    tree.resource(f"{CERTIFICATES}/1", certificate)
+    _register_log(falcon)
+
+
+def _register_log(falcon: Falcon) -> None:
+    tree, events = falcon.tree, falcon.events
+    entries = f"{LOG_URI}/Entries"
+
+    def service() -> Body:
+        return {
+            "@odata.id": LOG_URI,
+            "@odata.type": "#LogService.v1_9_0.LogService",
+            "Id": "Events",
+            "Name": "Event Log",
+            "ServiceEnabled": True,
+            "LogEntryType": "Event",
+            "OverWritePolicy": "WrapsWhenFull",
+            "MaxNumberOfRecords": MAX_ENTRIES,
+            "DateTime": falcon.clock.timestamp().partition(".")[0] + "Z",
+            "DateTimeLocalOffset": "+00:00",
+            "Entries": link(entries),
+            "Actions": {"#LogService.ClearLog": {"target": f"{LOG_URI}/Actions/LogService.ClearLog"}},
+        }
+
+    def render(entry: Entry) -> Body:
+        body: Body = {
+            "@odata.id": f"{entries}/{entry.number}",
+            "@odata.type": "#LogEntry.v1_21_0.LogEntry",
+            "Id": str(entry.number),
+            "Name": "Event Log Entry",
+            "EntryType": "Event",
+            "Created": entry.created,
+            "EventTimestamp": entry.created,
+            "EventId": str(entry.number),
+            "MessageId": entry.message_id,
+            "Message": entry.message,
+            "MessageArgs": list(entry.arguments),
+            "Severity": entry.severity,
+        }
+        if entry.origin is not None:
+            body["Links"] = {"OriginOfCondition": link(entry.origin)}
+        return body
+
+    def entry_of(last: str) -> Entry:
+        found = events.entries.get(int(last)) if last.isdigit() else None
+        if found is None:
+            raise not_found(f"{entries}/{last}")
+        return found
+
+    async def clear(call: Call) -> Reply:
+        events.clear()
+        return Reply(204)
+
+    tree.resource(f"{BMC}/LogServices", lambda: collection(f"{BMC}/LogServices", "LogService", "Logs", [LOG_URI]))
+    tree.resource(LOG_URI, service)
+    tree.add(Node(f"{LOG_URI}/Actions/LogService.ClearLog", None, {"POST": Write(clear)}))
+    tree.resource(
+        entries,
+        lambda: collection(entries, "LogEntry", "Log Entries", [f"{entries}/{number}" for number in events.entries]),
+    )
+    tree.members(
+        entries,
+        lambda last: (
+            Node(f"{entries}/{last}", lambda: render(entry_of(last)))
+            if last.isdigit() and int(last) in events.entries
+            else None
+        ),
+    )

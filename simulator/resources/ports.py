@@ -1,0 +1,183 @@
+"""Switch chips with their ports and the ports' metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
+from simulator.resources.chassis import drawer_uri
+from simulator.state import ERROR_COUNTERS, Drawer, HostPort, Link, Slot
+from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+V1 = "/redfish/v1"
+SWITCHES = f"{V1}/Fabrics/PCIe/Switches"
+ENDPOINTS = f"{V1}/Fabrics/PCIe/Endpoints"
+FIRMWARE = "4.2.1.186"
+Place = Slot | HostPort
+
+
+def switch_uri(drawer: int) -> str:
+    """Return the URI of the switch chip of a drawer."""
+    return f"{SWITCHES}/drawer{drawer}_switch"
+
+
+def port_uri(place: Place) -> str:
+    """Return the URI of the switch port of a slot or host port."""
+    return f"{switch_uri(place.drawer)}/Ports/{place.link.port}"
+
+
+def places(drawer: Drawer) -> list[Place]:
+    """Return what the ports of a drawer's switch lead to: host ports, then slots."""
+    return [*drawer.host_ports.values(), *drawer.slots.values()]
+
+
+def register(falcon: Falcon) -> None:
+    """Add the switches with their ports."""
+    tree, state = falcon.tree, falcon.state
+    uris = [switch_uri(number) for number in state.drawers]
+    tree.resource(SWITCHES, lambda: collection(SWITCHES, "Switch", "Switches", uris))
+    for drawer in state.drawers.values():
+        uri = switch_uri(drawer.number)
+        tree.resource(uri, lambda drawer=drawer: _switch(falcon, drawer))  # type: ignore[misc]
+        members = [port_uri(place) for place in places(drawer)]
+        tree.resource(
+            f"{uri}/Ports",
+            lambda uri=uri, members=members: collection(f"{uri}/Ports", "Port", "Ports", members),  # type: ignore[misc]
+        )
+        for place in places(drawer):
+            _register_port(falcon, place)
+
+
+def _switch(falcon: Falcon, drawer: Drawer) -> Body:
+    uri = switch_uri(drawer.number)
+    links = counted({}, ManagedBy=[f"{V1}/Managers/bmc"])
+    links["Chassis"] = link(drawer_uri(drawer.number))
+    return {
+        "@odata.id": uri,
+        "@odata.type": "#Switch.v1_11_0.Switch",
+        "Id": f"drawer{drawer.number}_switch",
+        "Name": f"PCIe switch of drawer {drawer.number}",
+        "SwitchType": "PCIe",
+        "Manufacturer": "Broadcom",
+        "Model": "PEX88096",
+        "SerialNumber": f"{drawer.serial}-SW",
+        "FirmwareVersion": FIRMWARE,
+        "TotalSwitchWidth": 16 * len(places(drawer)),
+        "CurrentBandwidthGbps": float(sum(place.link.gbps for place in places(drawer))),
+        "MaxBandwidthGbps": float(sum(place.link.max_gbps for place in places(drawer))),
+        "PowerState": "On",
+        "Status": {"State": "Enabled", "Health": "OK"},
+        "Ports": link(f"{uri}/Ports"),
+        "Links": links,
+    }
+
+
+def _register_port(falcon: Falcon, place: Place) -> None:
+    uri, tree = port_uri(place), falcon.tree
+    components = ("ConfigureComponents",)
+    tree.add(Node(uri, lambda: _port(falcon, place), {"PATCH": Write(_change(falcon, place), components)}))
+    tree.resource(f"{uri}/Metrics", lambda: _metrics(place))
+
+    async def retrain(call: Call) -> Reply:
+        if place.link.status in ("LinkUp", "Training"):
+            falcon.physics.train(place.link, falcon.physics.time)
+        return Reply(204)
+
+    async def reset_metrics(call: Call) -> Reply:
+        place.link.errors = dict.fromkeys(ERROR_COUNTERS, 0)
+        place.link.received_bytes = place.link.transmitted_bytes = 0.0
+        return Reply(204)
+
+    tree.add(Node(f"{uri}/Actions/Port.Reset", None, {"POST": Write(retrain, components)}))
+    tree.add(Node(f"{uri}/Metrics/Actions/PortMetrics.ResetMetrics", None, {"POST": Write(reset_metrics, components)}))
+
+
+def _port(falcon: Falcon, place: Place) -> Body:
+    uri, wire = port_uri(place), place.link
+    upstream = isinstance(place, HostPort)
+    seen = upstream or (isinstance(place, Slot) and place.present is not None)
+    links = counted({}, AssociatedEndpoints=[f"{ENDPOINTS}/{place.endpoint}"] if seen else [])
+    return {
+        "@odata.id": uri,
+        "@odata.type": "#Port.v1_18_0.Port",
+        "Id": wire.port,
+        "Name": f"Host port {wire.port}" if upstream else f"Slot {wire.port.removeprefix('slot')}",
+        "PortId": wire.port,
+        "PortProtocol": "PCIe",
+        "PortMedium": "Electrical",
+        "PortType": "UpstreamPort" if upstream else "DownstreamPort",
+        "LinkState": "Enabled" if wire.enabled else "Disabled",
+        "LinkStatus": wire.status,
+        "InterfaceEnabled": wire.enabled,
+        "CurrentSpeedGbps": wire.gbps,
+        "MaxSpeedGbps": wire.max_gbps,
+        "Width": wire.max_lanes,
+        "ActiveWidth": wire.lanes,
+        "ConfiguredWidth": wire.configured_lanes,
+        "Status": {
+            "State": "Enabled" if wire.enabled else "Disabled",
+            "Health": "Warning" if wire.degraded else "OK",
+        },
+        "Location": {
+            "PartLocation": {
+                "ServiceLabel": wire.port if upstream else f"Drawer {place.drawer} slot {wire.port[4:]}",
+                "LocationType": "Connector" if upstream else "Slot",
+            }
+        },
+        "Metrics": link(f"{uri}/Metrics"),
+        "Links": links,
+        "Actions": {
+            "#Port.Reset": {
+                "target": f"{uri}/Actions/Port.Reset",
+                "ResetType@Redfish.AllowableValues": ["ForceRestart"],
+            }
+        },
+    }
+
+
+def _metrics(place: Place) -> Body:
+    uri, wire = f"{port_uri(place)}/Metrics", place.link
+    return {
+        "@odata.id": uri,
+        "@odata.type": "#PortMetrics.v1_8_1.PortMetrics",
+        "Id": "Metrics",
+        "Name": f"Metrics of port {wire.port}",
+        "RXBytes": int(wire.received_bytes),
+        "TXBytes": int(wire.transmitted_bytes),
+        "PCIeErrors": dict(wire.errors),
+        "Actions": {"#PortMetrics.ResetMetrics": {"target": f"{uri}/Actions/PortMetrics.ResetMetrics"}},
+    }
+
+
+def _change(falcon: Falcon, place: Place) -> Handler:
+    async def change(call: Call) -> Reply:
+        if not call.body:
+            raise RedfishError(400, "NoOperation", "The request body names no property to change.")
+        known = _port(falcon, place)
+        for key, value in call.body.items():
+            if key == "LinkState":
+                if value not in ("Enabled", "Disabled"):
+                    raise property_value(key, value)
+            elif key == "ConfiguredWidth":
+                if value not in (1, 2, 4, 8, 16) or isinstance(value, bool):
+                    raise property_value(key, value)
+            else:
+                raise property_not_writable(key) if key in known else property_unknown(key)
+        place.link.configured_lanes = call.body.get("ConfiguredWidth", place.link.configured_lanes)
+        place.link.enabled = call.body.get("LinkState", known["LinkState"]) == "Enabled"
+        _resettle(falcon, place, place.link)
+        return Reply(200, _port(falcon, place))
+
+    return change
+
+
+def _resettle(falcon: Falcon, place: Place, wire: Link) -> None:
+    """Bring a link whose port was reconfigured to where it belongs."""
+    used = isinstance(place, HostPort) or place.attached_to is not None
+    if not wire.enabled:
+        falcon.physics.drop(wire, present=isinstance(place, HostPort) or place.present is not None)
+    elif used:
+        falcon.physics.train(wire, falcon.physics.time)

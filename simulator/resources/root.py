@@ -1,0 +1,77 @@
+"""The service root and the documents beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulator.errors import Body
+from simulator.query import MAX_LEVELS
+from simulator.tree import Node, link
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+V1 = "/redfish/v1"
+SERVICES = {
+    "Systems": "Systems",
+    "Chassis": "Chassis",
+    "Managers": "Managers",
+    "Fabrics": "Fabrics",
+    "ResourceBlocks": "ResourceBlocks",
+    "SessionService": "SessionService",
+    "AccountService": "AccountService",
+    "EventService": "EventService",
+    "Tasks": "TaskService",
+    "Registries": "Registries",
+    "TelemetryService": "TelemetryService",
+}
+
+
+def register(falcon: Falcon) -> None:
+    """Add /redfish, the service root and the OData service document."""
+    names = [name for name in SERVICES if name != "TelemetryService" or falcon.options.report]
+
+    def render() -> Body:
+        expand = falcon.options.expand
+        body: Body = {
+            "@odata.id": f"{V1}/",
+            "@odata.type": "#ServiceRoot.v1_20_0.ServiceRoot",
+            "Id": "RootService",
+            "Name": "Root Service",
+            "RedfishVersion": "1.23.0",
+            "UUID": falcon.state.uuid,
+            "Product": "Falcon 4016 (simulated)",
+            "Vendor": "H3 Platform",
+            "ServiceIdentification": falcon.name,
+            "ProtocolFeaturesSupported": {
+                "ExpandQuery": {
+                    "ExpandAll": expand,
+                    "Levels": expand,
+                    "Links": expand,
+                    "NoLinks": expand,
+                    **({"MaxLevels": MAX_LEVELS} if expand else {}),
+                },
+                "SelectQuery": True,
+                "TopSkipQuery": True,
+                "OnlyMemberQuery": True,
+                "FilterQuery": False,
+                "ExcerptQuery": False,
+                "IncludeOriginOfConditionQuery": False,
+                "DeepOperations": {"DeepPATCH": False, "DeepPOST": False},
+            },
+            "Links": {
+                "Sessions": link(f"{V1}/SessionService/Sessions"),
+                "ManagerProvidingService": link(f"{V1}/Managers/bmc"),
+            },
+        }
+        body.update((name, link(f"{V1}/{SERVICES[name]}")) for name in names)
+        return body
+
+    def document() -> Body:
+        values = [{"name": "Service", "kind": "Singleton", "url": f"{V1}/"}]
+        values += [{"name": name, "kind": "Singleton", "url": f"{V1}/{SERVICES[name]}"} for name in names]
+        return {"@odata.context": f"{V1}/$metadata", "value": values}
+
+    falcon.tree.add(Node("/redfish", lambda: {"v1": f"{V1}/"}, public=True))
+    falcon.tree.add(Node(V1, render, public=True))
+    falcon.tree.add(Node(f"{V1}/odata", document, public=True))

@@ -1,0 +1,204 @@
+"""The metadata document, the vendor's own schemas, and the message registries."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.errors import Body
+from simulator.tree import Node, Raw, collection
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+V1 = "/redfish/v1"
+SCHEMA_FOLDER = Path(__file__).parent.parent / "schemas"
+DMTF = "http://redfish.dmtf.org/schemas/v1"
+# Every standard schema that the service uses, with the version it implements.
+STANDARD = {
+    "AccountService": "v1_18_1",
+    "Certificate": "v1_11_0",
+    "Chassis": "v1_28_0",
+    "ComputerSystem": "v1_27_0",
+    "Drive": "v1_22_0",
+    "Endpoint": "v1_8_2",
+    "EnvironmentMetrics": "v1_5_0",
+    "Event": "v1_13_0",
+    "EventDestination": "v1_16_0",
+    "EventService": "v1_12_0",
+    "Fabric": "v1_4_0",
+    "Fan": "v1_6_0",
+    "LogEntry": "v1_21_0",
+    "LogService": "v1_9_0",
+    "Manager": "v1_24_0",
+    "ManagerAccount": "v1_14_1",
+    "ManagerNetworkProtocol": "v1_12_0",
+    "Message": "v1_3_0",
+    "MessageRegistry": "v1_7_0",
+    "MessageRegistryFile": "v1_1_5",
+    "MetricReport": "v1_5_2",
+    "MetricReportDefinition": "v1_4_7",
+    "NetworkAdapter": "v1_14_0",
+    "PCIeDevice": "v1_21_0",
+    "PCIeFunction": "v1_7_0",
+    "Port": "v1_18_0",
+    "PortMetrics": "v1_8_1",
+    "PowerSubsystem": "v1_1_3",
+    "PowerSupply": "v1_6_0",
+    "Processor": "v1_22_0",
+    "ProcessorMetrics": "v1_7_0",
+    "Resource": "",
+    "ResourceBlock": "v1_4_3",
+    "Role": "v1_3_3",
+    "Sensor": "v1_12_0",
+    "ServiceRoot": "v1_20_0",
+    "Session": "v1_8_0",
+    "SessionService": "v1_2_0",
+    "Switch": "v1_11_0",
+    "Task": "v1_7_4",
+    "TaskService": "v1_3_0",
+    "TelemetryService": "v1_4_1",
+    "ThermalSubsystem": "v1_5_0",
+    "Zone": "v1_6_3",
+}
+COLLECTIONS = (
+    "Certificate", "Chassis", "ComputerSystem", "Drive", "Endpoint", "EventDestination", "Fabric", "Fan", "LogEntry",
+    "LogService", "Manager", "ManagerAccount", "MessageRegistryFile", "MetricReport", "MetricReportDefinition",
+    "NetworkAdapter", "PCIeDevice", "PCIeFunction", "Port", "PowerSupply", "Processor", "ResourceBlock", "Role",
+    "Sensor", "Session", "Switch", "Task", "Zone",
+)  # fmt: skip
+OWN = {"H3Drawer": "v1_0_0"}
+REGISTRIES = {
+    "Base": "1.19.0",
+    "Environmental": "1.0.1",
+    "Fabric": "1.0.2",
+    "ResourceEvent": "1.3.0",
+    "SensorEvent": "1.0.1",
+    "TaskEvent": "1.0.4",
+}
+OWN_MESSAGES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "CompositionRefused": (
+        "A composition that a rule of the chassis forbids was refused.", "%1", "Warning", ("The rule.",),
+    ),
+    "DrawerModeChanged": (
+        "The mode of a drawer has changed.", "Drawer %1 is in the mode %2.", "OK", ("The drawer.", "The mode."),
+    ),
+    "ManagerRestarted": ("The BMC has restarted.", "The BMC has restarted.", "Warning", ()),
+}  # fmt: skip
+
+
+def register(falcon: Falcon) -> None:
+    """Add $metadata, the own schemas and the registries."""
+    tree = falcon.tree
+    tree.add(Node(f"{V1}/$metadata", raw=lambda: Raw(_metadata(), "application/xml"), public=True))
+    for name in OWN:
+        tree.add(
+            Node(
+                f"{V1}/schema/{name}_v1.xml",
+                raw=lambda name=name: Raw(_schema(name), "application/xml"),  # type: ignore[misc]
+                public=True,
+            )
+        )
+    names = [f"{name}.{version}" for name, version in REGISTRIES.items()] + ["H3Falcon.1.0.0"]
+    uris = [f"{V1}/Registries/{name}" for name in names]
+    tree.resource(
+        f"{V1}/Registries",
+        lambda: collection(f"{V1}/Registries", "MessageRegistryFile", "Message Registry Files", uris),
+    )
+    for name in names:
+        tree.resource(f"{V1}/Registries/{name}", lambda name=name: _registry_file(name))  # type: ignore[misc]
+    tree.resource(f"{V1}/Registries/H3Falcon.1.0.0/H3Falcon.1.0.0.json", _own_registry)
+
+
+def _registry_file(name: str) -> Body:
+    prefix, _, version = name.partition(".")
+    location: Body = {"Language": "en"}
+    if prefix == "H3Falcon":
+        location["Uri"] = f"{V1}/Registries/{name}/{name}.json"
+    else:
+        location["PublicationUri"] = f"http://redfish.dmtf.org/registries/{name}.json"
+    return {
+        "@odata.id": f"{V1}/Registries/{name}",
+        "@odata.type": f"#MessageRegistryFile.{STANDARD['MessageRegistryFile']}.MessageRegistryFile",
+        "Id": name,
+        "Name": f"{prefix} Message Registry File",
+        "Registry": f"{prefix}.{version.rpartition('.')[0]}",
+        "Languages": ["en"],
+        "Location": [location],
+    }
+
+
+def _own_registry() -> Body:
+    messages: dict[str, Any] = {}
+    for key, (description, message, severity, arguments) in OWN_MESSAGES.items():
+        messages[key] = {
+            "Description": description,
+            "Message": message,
+            "MessageSeverity": severity,
+            "NumberOfArgs": len(arguments),
+            "Resolution": "None.",
+        }
+        if arguments:
+            messages[key]["ParamTypes"] = ["string"] * len(arguments)
+            messages[key]["ArgDescriptions"] = list(arguments)
+    return {
+        "@odata.id": f"{V1}/Registries/H3Falcon.1.0.0/H3Falcon.1.0.0.json",
+        "@odata.type": f"#MessageRegistry.{STANDARD['MessageRegistry']}.MessageRegistry",
+        "Id": "H3Falcon.1.0.0",
+        "Name": "H3 Falcon Message Registry",
+        "Language": "en",
+        "Description": "The messages of the simulated Falcon 4016.",
+        "RegistryPrefix": "H3Falcon",
+        "RegistryVersion": "1.0.0",
+        "OwningEntity": "FalconWeb",
+        "Messages": messages,
+    }
+
+
+@cache
+def _schema(name: str) -> bytes:
+    return (SCHEMA_FOLDER / f"{name}_v1.xml").read_bytes()
+
+
+@cache
+def _metadata() -> bytes:
+    parts = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        '<edmx:Edmx xmlns:edmx="http://docs.oasis-open.org/odata/ns/edmx" Version="4.0">',
+    ]
+    for name, version in sorted(STANDARD.items()):
+        includes = [name] + ([f"{name}.{version}"] if version else [])
+        if name == "Resource":
+            includes.append("Resource.v1_0_0")
+        parts += _reference(f"{DMTF}/{name}_v1.xml", includes)
+    for name in COLLECTIONS:
+        parts += _reference(f"{DMTF}/{name}Collection_v1.xml", [f"{name}Collection"])
+    parts += _reference(f"{DMTF}/RedfishExtensions_v1.xml", ["RedfishExtensions.v1_0_0"], alias="Redfish")
+    for name, version in OWN.items():
+        parts += _reference(f"{V1}/schema/{name}_v1.xml", [name, f"{name}.{version}"])
+    parts += [
+        "  <edmx:DataServices>",
+        '    <Schema xmlns="http://docs.oasis-open.org/odata/ns/edm" Namespace="Service">',
+        f'      <EntityContainer Name="Service" Extends="ServiceRoot.{STANDARD["ServiceRoot"]}.ServiceContainer"/>',
+        "    </Schema>",
+        "  </edmx:DataServices>",
+        "</edmx:Edmx>",
+        "",
+    ]
+    return "\n".join(parts).encode()
+
+
+def _reference(uri: str, namespaces: list[str], alias: str = "") -> list[str]:
+    extra = f' Alias="{alias}"' if alias else ""
+    lines = [f'    <edmx:Include Namespace="{name}"{extra}/>' for name in namespaces]
+    return [f'  <edmx:Reference Uri="{uri}">', *lines, "  </edmx:Reference>"]
+
+
+def described_by(body: Body) -> str | None:
+    """Return the URI of the JSON schema of a resource, or None for what is no resource."""
+    odata_type = body.get("@odata.type")
+    if not isinstance(odata_type, str):
+        return None
+    namespace = odata_type.lstrip("#").rpartition(".")[0]
+    return f"http://redfish.dmtf.org/schemas/v1/{namespace}.json"

@@ -1,0 +1,83 @@
+"""The task service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from simulator.errors import Body
+from simulator.tasks import ENDED, MONITORS_URI, TASKS_URI, BmcTask
+from simulator.tree import Node, Raw, Reply, collection, link
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+SERVICE = "/redfish/v1/TaskService"
+
+
+def task_body(task: BmcTask) -> Body:
+    """Render a task."""
+    body: Body = {
+        "@odata.id": task.uri,
+        "@odata.type": "#Task.v1_7_4.Task",
+        "Id": task.id,
+        "Name": task.name,
+        "TaskState": task.state,
+        "TaskStatus": task.status,
+        "PercentComplete": task.percent,
+        "StartTime": task.started,
+        "TaskMonitor": task.monitor,
+        "HidePayload": True,
+        "Messages": task.messages,
+    }
+    if task.ended is not None:
+        body["EndTime"] = task.ended
+    return body
+
+
+def accepted(task: BmcTask) -> Reply:
+    """Answer a request whose work goes on as a task: 202 with the monitor's address."""
+    return Reply(202, task_body(task), {"Location": task.monitor, "Retry-After": "1"})
+
+
+def register(falcon: Falcon) -> None:
+    """Add the task service, the tasks and their monitors."""
+    tree, tasks = falcon.tree, falcon.tasks
+
+    def service() -> Body:
+        return {
+            "@odata.id": SERVICE,
+            "@odata.type": "#TaskService.v1_3_0.TaskService",
+            "Id": "TaskService",
+            "Name": "Task Service",
+            "ServiceEnabled": True,
+            "CompletedTaskOverWritePolicy": "Oldest",
+            "LifeCycleEventOnTaskStateChange": True,
+            "DateTime": falcon.clock.timestamp().partition(".")[0] + "Z",
+            "Status": {"State": "Enabled", "Health": "OK"},
+            "Tasks": link(TASKS_URI),
+        }
+
+    def node(last: str) -> Node | None:
+        task = tasks.tasks.get(last)
+        return Node(f"{TASKS_URI}/{last}", lambda: task_body(task)) if task is not None else None
+
+    def monitor(last: str) -> Node | None:
+        task = tasks.tasks.get(last)
+        return Node(f"{MONITORS_URI}/{last}", raw=lambda: _watch(task)) if task is not None else None
+
+    tree.resource(SERVICE, service)
+    tree.resource(
+        TASKS_URI, lambda: collection(TASKS_URI, "Task", "Tasks", [f"{TASKS_URI}/{key}" for key in tasks.tasks])
+    )
+    tree.members(TASKS_URI, node)
+    tree.members(MONITORS_URI, monitor)
+
+
+def _watch(task: BmcTask) -> Raw:
+    if task.state not in ENDED:
+        headers = {"Location": task.monitor, "Retry-After": "1"}
+        return Raw(msgspec.json.encode(task_body(task)), status=202, headers=headers)
+    status, body = task.outcome
+    return Raw(b"" if body is None else msgspec.json.encode(body), status=status)

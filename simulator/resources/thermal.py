@@ -1,0 +1,245 @@
+"""Sensors, fans, power supplies and environment metrics of enclosure and drawers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simulator.errors import Body
+from simulator.physics import CAUTION, CRITICAL
+from simulator.resources.chassis import FALCON, drawer_uri, slot_uri
+from simulator.state import POWER_SUPPLIES, Fan, Slot
+from simulator.tree import collection, link, links
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+SUPPLY_WATTS = 2000.0
+INLET_CAUTION = 38.0
+
+
+@dataclass(frozen=True)
+class SensorPoint:
+    """One sensor: its name, what it measures, and the function that reads it (None: nothing to measure)."""
+
+    chassis: str
+    id: str
+    name: str
+    kind: str
+    units: str
+    context: str
+    read: Callable[[], float | None]
+    caution: float | None = None
+    critical: float | None = None
+    related: str | None = None
+
+    @property
+    def uri(self) -> str:
+        """The sensor's resource."""
+        return f"{self.chassis}/Sensors/{self.id}"
+
+
+def sensor_points(falcon: Falcon) -> list[SensorPoint]:
+    """Return every sensor of a chassis, in the order of the report."""
+    state = falcon.state
+    points = [
+        SensorPoint(FALCON, "inlet_temp", "Inlet temperature", "Temperature", "Cel", "Intake",
+                    lambda: state.inlet, INLET_CAUTION, INLET_CAUTION + 7),
+        SensorPoint(FALCON, "total_power", "Total power", "Power", "W", "PowerSupply", lambda: state.watts),
+        SensorPoint(FALCON, "energy", "Energy", "EnergykWh", "kW.h", "Chassis", lambda: state.joules / 3.6e6),
+    ]  # fmt: skip
+    for fan in state.fans:
+        points.append(
+            SensorPoint(FALCON, f"fan{fan.number}_speed", f"Fan {fan.number} speed", "Rotational", "{rev}/min", "Fan",
+                        lambda fan=fan: fan.rpm, related=f"{FALCON}/ThermalSubsystem/Fans/fan{fan.number}")  # type: ignore[misc]
+        )  # fmt: skip
+    for supply in range(1, POWER_SUPPLIES + 1):
+        points.append(
+            SensorPoint(FALCON, f"psu{supply}_power", f"Power supply {supply} input", "Power", "W", "PowerSupply",
+                        lambda: state.watts / POWER_SUPPLIES / 0.94,
+                        related=f"{FALCON}/PowerSubsystem/PowerSupplies/psu{supply}")
+        )  # fmt: skip
+    for drawer in state.drawers.values():
+        base = drawer_uri(drawer.number)
+        points += [
+            SensorPoint(base, "inlet_temp", f"Drawer {drawer.number} inlet", "Temperature", "Cel", "Intake",
+                        lambda drawer=drawer: drawer.inlet, INLET_CAUTION, INLET_CAUTION + 7),  # type: ignore[misc]
+            SensorPoint(base, "outlet_temp", f"Drawer {drawer.number} outlet", "Temperature", "Cel", "Exhaust",
+                        lambda drawer=drawer: drawer.outlet, 65.0, 75.0),  # type: ignore[misc]
+            SensorPoint(base, "power", f"Drawer {drawer.number} power", "Power", "W", "Chassis",
+                        lambda drawer=drawer: sum(slot.watts for slot in drawer.slots.values())),  # type: ignore[misc]
+        ]  # fmt: skip
+        for slot in drawer.slots.values():
+            points += _slot_points(base, slot)
+    return points
+
+
+def _slot_points(base: str, slot: Slot) -> list[SensorPoint]:
+    place = f"Drawer {slot.drawer} slot {slot.number}"
+    return [
+        SensorPoint(base, f"slot{slot.number}_temp", f"{place} temperature", "Temperature", "Cel", "SystemBoard",
+                    lambda: slot.temperature if slot.present is not None else None, CAUTION, CRITICAL, slot_uri(slot)),
+        SensorPoint(base, f"slot{slot.number}_power", f"{place} power", "Power", "W", "SystemBoard",
+                    lambda: slot.watts if slot.present is not None else None, related=slot_uri(slot)),
+    ]  # fmt: skip
+
+
+def register(falcon: Falcon) -> None:
+    """Add sensors and the subsystems that point to them."""
+    tree = falcon.tree
+    points = sensor_points(falcon)
+    for chassis in dict.fromkeys(point.chassis for point in points):
+        own = [point for point in points if point.chassis == chassis]
+        tree.resource(
+            f"{chassis}/Sensors",
+            lambda chassis=chassis, own=own: collection(  # type: ignore[misc]
+                f"{chassis}/Sensors", "Sensor", "Sensors", [point.uri for point in own]
+            ),
+        )
+        for point in own:
+            tree.resource(point.uri, lambda point=point: _sensor(point))  # type: ignore[misc]
+        tree.resource(
+            f"{chassis}/EnvironmentMetrics",
+            lambda chassis=chassis: _environment(chassis, points),  # type: ignore[misc]
+        )
+    _register_fans(falcon)
+    _register_power(falcon)
+
+
+def _sensor(point: SensorPoint) -> Body:
+    reading = point.read()
+    body: Body = {
+        "@odata.id": point.uri,
+        "@odata.type": "#Sensor.v1_12_0.Sensor",
+        "Id": point.id,
+        "Name": point.name,
+        "ReadingType": point.kind,
+        "ReadingUnits": point.units,
+        "Reading": None if reading is None else round(reading, 3),
+        "PhysicalContext": point.context,
+    }
+    health = "OK"
+    if point.caution is not None and point.critical is not None:
+        body["Thresholds"] = {
+            "UpperCaution": {"Reading": point.caution},
+            "UpperCritical": {"Reading": point.critical},
+        }
+        if reading is not None and reading >= point.critical:
+            health = "Critical"
+        elif reading is not None and reading >= point.caution:
+            health = "Warning"
+    body["Status"] = {"State": "Absent"} if reading is None else {"State": "Enabled", "Health": health}
+    if point.related is not None:
+        body["RelatedItem"] = links([point.related])
+        body["RelatedItem@odata.count"] = 1
+    return body
+
+
+def _excerpt(point: SensorPoint) -> Body:
+    reading = point.read()
+    return {"DataSourceUri": point.uri, "Reading": None if reading is None else round(reading, 3)}
+
+
+def _environment(chassis: str, points: list[SensorPoint]) -> Body:
+    own = {point.id: point for point in points if point.chassis == chassis}
+    body: Body = {
+        "@odata.id": f"{chassis}/EnvironmentMetrics",
+        "@odata.type": "#EnvironmentMetrics.v1_5_0.EnvironmentMetrics",
+        "Id": "EnvironmentMetrics",
+        "Name": "Environment Metrics",
+        "TemperatureCelsius": _excerpt(own["inlet_temp"]),
+        "PowerWatts": _excerpt(own["total_power" if "total_power" in own else "power"]),
+    }
+    if "energy" in own:
+        body["EnergykWh"] = _excerpt(own["energy"])
+    return body
+
+
+def _register_fans(falcon: Falcon) -> None:
+    tree, state = falcon.tree, falcon.state
+    uri = f"{FALCON}/ThermalSubsystem"
+    fans = [f"{uri}/Fans/fan{fan.number}" for fan in state.fans]
+
+    def subsystem() -> Body:
+        failed = sum(fan.failed for fan in state.fans)
+        health = "OK" if not failed else "Warning" if failed == 1 else "Critical"
+        return {
+            "@odata.id": uri,
+            "@odata.type": "#ThermalSubsystem.v1_5_0.ThermalSubsystem",
+            "Id": "ThermalSubsystem",
+            "Name": "Thermal Subsystem",
+            "Fans": link(f"{uri}/Fans"),
+            "Status": {"State": "Enabled", "Health": health},
+        }
+
+    def render(fan: Fan) -> Body:
+        return {
+            "@odata.id": f"{uri}/Fans/fan{fan.number}",
+            "@odata.type": "#Fan.v1_6_0.Fan",
+            "Id": f"fan{fan.number}",
+            "Name": f"Fan {fan.number}",
+            "HotPluggable": True,
+            "PhysicalContext": "Chassis",
+            "SpeedPercent": {
+                "DataSourceUri": f"{FALCON}/Sensors/fan{fan.number}_speed",
+                "Reading": round(fan.percent, 1),
+                "SpeedRPM": round(fan.rpm),
+            },
+            "Location": {
+                "PartLocation": {
+                    "ServiceLabel": f"Fan {fan.number}",
+                    "LocationType": "Bay",
+                    "LocationOrdinalValue": fan.number,
+                }
+            },
+            "Status": {"State": "Enabled", "Health": "Critical" if fan.failed else "OK"},
+        }
+
+    tree.resource(uri, subsystem)
+    tree.resource(f"{uri}/Fans", lambda: collection(f"{uri}/Fans", "Fan", "Fans", fans))
+    for fan in state.fans:
+        tree.resource(f"{uri}/Fans/fan{fan.number}", lambda fan=fan: render(fan))  # type: ignore[misc]
+
+
+def _register_power(falcon: Falcon) -> None:
+    tree, state = falcon.tree, falcon.state
+    uri = f"{FALCON}/PowerSubsystem"
+    supplies = [f"{uri}/PowerSupplies/psu{number}" for number in range(1, POWER_SUPPLIES + 1)]
+
+    def subsystem() -> Body:
+        return {
+            "@odata.id": uri,
+            "@odata.type": "#PowerSubsystem.v1_1_3.PowerSubsystem",
+            "Id": "PowerSubsystem",
+            "Name": "Power Subsystem",
+            "CapacityWatts": SUPPLY_WATTS * (POWER_SUPPLIES - 1),
+            "PowerSupplies": link(f"{uri}/PowerSupplies"),
+            "Status": {"State": "Enabled", "Health": "OK"},
+        }
+
+    def render(number: int) -> Body:
+        return {
+            "@odata.id": f"{uri}/PowerSupplies/psu{number}",
+            "@odata.type": "#PowerSupply.v1_6_0.PowerSupply",
+            "Id": f"psu{number}",
+            "Name": f"Power supply {number}",
+            "PowerSupplyType": "AC",
+            "Manufacturer": "H3 Platform",
+            "Model": "CRPS-2000",
+            "SerialNumber": f"{state.serial}-P{number}",
+            "PowerCapacityWatts": SUPPLY_WATTS,
+            "HotPluggable": True,
+            "LineInputStatus": "Normal",
+            "Status": {"State": "Enabled", "Health": "OK"},
+        }
+
+    tree.resource(uri, subsystem)
+    tree.resource(
+        f"{uri}/PowerSupplies", lambda: collection(f"{uri}/PowerSupplies", "PowerSupply", "Power Supplies", supplies)
+    )
+    for number in range(1, POWER_SUPPLIES + 1):
+        tree.resource(
+            f"{uri}/PowerSupplies/psu{number}",
+            lambda number=number: render(number),  # type: ignore[misc]
+        )

@@ -1,0 +1,311 @@
+"""HTTPS in front of a chassis: authentication, preconditions, queries, and the faults of requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import BadHttpMethod
+from aiohttp.web_protocol import RequestHandler
+
+from simulator import query as queries
+from simulator.accounts import Account, forbidden
+from simulator.errors import Body, RedfishError, not_found
+from simulator.resources.eventing import STREAM
+from simulator.resources.schemas import described_by
+from simulator.service import Falcon
+from simulator.streams import stream_events
+from simulator.tree import Call, Node, Raw, Reply, Write
+
+logger = logging.getLogger(__name__)
+JSON = "application/json;charset=utf-8"
+METHODS = ("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS")
+COMMON = {"OData-Version": "4.0", "Cache-Control": "no-cache"}
+HANG_SECONDS = 600.0
+_encoder = msgspec.json.Encoder()
+
+
+class _Protocol(RequestHandler):
+    """Answers a method that HTTP does not know with 501 instead of the library's 400."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        if isinstance(exc, BadHttpMethod):
+            response = error_response(
+                RedfishError(501, "OperationNotAllowed", "The service does not know this HTTP method.")
+            )
+            response.force_close()
+            return response
+        return super().handle_error(request, status, exc, message)
+
+
+class _Server(web.Server):
+    def __call__(self) -> RequestHandler:
+        return _Protocol(self, loop=self._loop, **self._kwargs)
+
+
+class ChassisServer:
+    """The HTTPS server of one chassis, which a reboot takes away for a while."""
+
+    def __init__(self, falcon: Falcon, context: ssl.SSLContext, port: int, host: str = "127.0.0.1") -> None:
+        self._falcon = falcon
+        self._context = context
+        self._host = host
+        self.port = port
+        self._server: asyncio.Server | None = None
+        self._web: _Server | None = None
+        self._returning: asyncio.Task[None] | None = None
+        falcon.faults.reboot = self._reboot
+
+    async def start(self) -> None:
+        """Listen; a port 0 becomes the free one that was found."""
+        self._web = _Server(self._handle, access_log=None, keepalive_timeout=75)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._web, self._host, self.port, ssl=self._context, reuse_address=True, backlog=128
+        )
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Stop listening and drop every connection."""
+        if self._returning is not None:
+            self._returning.cancel()
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._web is not None:
+            for connection in self._web.connections:
+                transport = connection.transport
+                if transport is not None:
+                    transport.abort()
+            self._web = None
+
+    def _reboot(self, seconds: float) -> None:
+        self._falcon.reboot()
+        # The request that asked for the reboot (Manager.Reset) still gets its answer.
+        self._returning = asyncio.create_task(self._return_after(seconds))
+
+    async def _return_after(self, seconds: float) -> None:
+        await asyncio.sleep(0.05)
+        self._drop()
+        await asyncio.sleep(seconds)
+        await self.start()
+        self._falcon.rebooted()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        client = request.headers.get(hdrs.USER_AGENT, request.remote or "unknown")
+        traffic = self._falcon.traffic
+        streaming = request.path.rstrip("/") == STREAM
+        if not streaming:
+            traffic.enter(client, request.method)
+        try:
+            return await self._answer(request)
+        finally:
+            if not streaming:
+                traffic.leave(client)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        falcon = self._falcon
+        try:
+            await self._suffer(request)
+            falcon.advance()
+            return await Exchange(falcon, request).respond()
+        except RedfishError as error:
+            return error_response(error)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            logger.exception("%s %s failed", request.method, request.path)
+            return error_response(RedfishError(500, "InternalError", "The service failed to answer the request."))
+
+    async def _suffer(self, request: web.BaseRequest) -> None:
+        """Let the faults of requests happen to a request."""
+        faults, method, path = self._falcon.faults, request.method, request.path
+        if not faults.active:
+            return
+        if faults.take("reset_connections", method, path) is not None:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError
+        if (slow := faults.take("slow", method, path)) is not None:
+            await asyncio.sleep(slow.delay)
+        if (hang := faults.take("hang", method, path)) is not None:
+            await asyncio.sleep(hang.seconds or HANG_SECONDS)
+        if (broken := faults.take("server_error", method, path)) is not None:
+            raise RedfishError(broken.status, "InternalError", "The request failed due to an internal service error.")
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, falcon: Falcon, request: web.BaseRequest) -> None:
+        self._falcon = falcon
+        self._request = request
+        path = unquote(request.rel_url.raw_path)
+        self._uri = path.rstrip("/") if len(path) > 1 else path
+        self._account: Account | None = None
+
+    async def respond(self) -> web.StreamResponse:
+        """Return the answer; raises RedfishError for a refusal."""
+        request = self._request
+        if request.method not in METHODS:
+            raise RedfishError(501, "OperationNotAllowed", "The service does not know this HTTP method.")
+        version = request.headers.get("OData-Version")
+        if version is not None and version != "4.0":
+            raise RedfishError(
+                412, "PreconditionFailed", f"The OData-Version {version} is not supported; 4.0 is.",
+            )  # fmt: skip
+        node = self._falcon.tree.find(self._uri)
+        self._authenticate(node)
+        if self._uri == STREAM and request.method == "GET":
+            return await stream_events(self._falcon, request)
+        if node is None:
+            raise not_found(self._uri)
+        if request.method == "OPTIONS":
+            return web.Response(status=204, headers={**COMMON, "Allow": ", ".join(node.methods)})
+        if request.method not in node.methods:
+            raise RedfishError(
+                405,
+                "OperationNotAllowed",
+                "The HTTP method is not allowed on this resource.",
+                headers={"Allow": ", ".join(node.methods)},
+            )
+        if request.method in ("GET", "HEAD"):
+            return self._read(node)
+        return await self._write(node, node.writes[request.method])
+
+    def _authenticate(self, node: Node | None) -> None:
+        request, accounts = self._request, self._falcon.accounts
+        token = request.headers.get("X-Auth-Token")
+        basic = request.headers.get(hdrs.AUTHORIZATION)
+        if token is not None:
+            found = accounts.by_token(token)
+            self._account = found[0] if found is not None else None
+        elif basic is not None:
+            self._account = accounts.by_basic(basic)
+        if self._account is not None:
+            return
+        if node is not None:
+            write = node.writes.get(request.method)
+            if node.public or (write is not None and not write.privileges):
+                return
+        raise RedfishError(
+            401,
+            "ResourceAtUriUnauthorized",
+            "The request has no valid credentials.",
+            arguments=(self._uri, "no valid credentials"),
+            headers={"WWW-Authenticate": 'Basic realm="Falcon"'},
+        )
+
+    def _read(self, node: Node) -> web.Response:
+        allow = {"Allow": ", ".join(node.methods)}
+        query = queries.parse(self._request.rel_url.query, expand_allowed=self._falcon.options.expand)
+        if node.raw is not None and (query.plain or node.render is None):
+            return self._raw(node.raw(), allow)
+        if node.render is None:
+            raise not_found(self._uri)
+        body = node.render()
+        etag = node.etag(body)
+        if etag in _listed(self._request.headers.get(hdrs.IF_NONE_MATCH)):
+            return web.Response(status=304, headers={**COMMON, **allow, "ETag": etag})
+        if not query.plain:
+            body = queries.apply(body, query, self._render, self._uri)
+        headers = {**allow, "ETag": etag}
+        schema = described_by(body)
+        if schema is not None:
+            headers["Link"] = f"<{schema}>; rel=describedby"
+            body = {**body, "@odata.etag": etag}
+        return json_response(200, body, headers)
+
+    def _raw(self, raw: Raw, allow: Mapping[str, str]) -> web.Response:
+        headers = {**COMMON, **allow, **raw.headers}
+        if raw.etag:
+            headers["ETag"] = raw.etag
+            headers["Link"] = "<http://redfish.dmtf.org/schemas/v1/MetricReport.v1_5_2.json>; rel=describedby"
+            if raw.etag in _listed(self._request.headers.get(hdrs.IF_NONE_MATCH)):
+                return web.Response(status=304, headers=headers)
+        headers["Content-Type"] = raw.content_type
+        return web.Response(status=raw.status, body=raw.content, headers=headers)
+
+    def _render(self, uri: str) -> Body | None:
+        node = self._falcon.tree.find(uri.rstrip("/"))
+        if node is None or node.render is None:
+            return None
+        body = node.render()
+        return {**body, "@odata.etag": node.etag(body)}
+
+    async def _write(self, node: Node, write: Write) -> web.Response:
+        if write.privileges and (self._account is None or not self._account.may(*write.privileges)):
+            raise forbidden()
+        body = await self._body()
+        self._check_match(node)
+        reply = await write.handler(Call(self._uri, self._account, body, self._request.remote or ""))
+        return self._reply(node, reply)
+
+    async def _body(self) -> Body:
+        if self._request.method == "DELETE":
+            return {}
+        content = await self._request.read()
+        if not content:
+            return {}
+        media = self._request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+        if media != "application/json":
+            raise RedfishError(415, "UnsupportedMediaType", "The body of a request must be application/json.")
+        try:
+            body = msgspec.json.decode(content)
+        except msgspec.DecodeError as error:
+            raise RedfishError(400, "MalformedJSON", f"The request body is no JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise RedfishError(400, "UnrecognizedRequestBody", "The request body is no JSON object.")
+        return {key: value for key, value in body.items() if key not in ("@odata.id", "@odata.type", "@odata.etag")}
+
+    def _check_match(self, node: Node) -> None:
+        wanted = _listed(self._request.headers.get(hdrs.IF_MATCH))
+        if not wanted or "*" in wanted or node.render is None:
+            return
+        if node.etag(node.render()) not in wanted:
+            raise RedfishError(
+                412,
+                "PreconditionFailed",
+                "The ETag supplied did not match the ETag required to change this resource.",
+                resolution="Read the resource again and repeat the request with its new ETag.",
+            )
+
+    def _reply(self, node: Node, reply: Reply) -> web.Response:
+        if reply.body is None:
+            return web.Response(status=reply.status, headers={**COMMON, **reply.headers})
+        headers: dict[str, str] = dict(reply.headers)
+        body = reply.body
+        if reply.status == 200 and node.render is not None:
+            headers["ETag"] = node.etag(node.render())
+            body = {**body, "@odata.etag": headers["ETag"]}
+        schema = described_by(body)
+        if schema is not None:
+            headers["Link"] = f"<{schema}>; rel=describedby"
+        return json_response(reply.status, body, headers)
+
+
+def _listed(header: str | None) -> set[str]:
+    return {part.strip().removeprefix("W/") for part in header.split(",")} if header else set()
+
+
+def json_response(status: int, body: Any, headers: Mapping[str, str]) -> web.Response:
+    """Return a JSON answer with the headers that every answer has."""
+    return web.Response(status=status, body=_encoder.encode(body), headers={**COMMON, **headers, "Content-Type": JSON})
+
+
+def error_response(error: RedfishError) -> web.Response:
+    """Return the answer of a refusal."""
+    return json_response(error.status, error.body(), error.headers)

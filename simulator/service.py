@@ -1,0 +1,199 @@
+"""One simulated chassis: state, physics, events, tasks, accounts and faults, wired together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from simulator.accounts import Accounts
+from simulator.clock import Clock
+from simulator.composition import Composer
+from simulator.events import Events
+from simulator.faults import Faults
+from simulator.lab import ChassisLab, Lab
+from simulator.physics import CAUTION, CRITICAL, Physics
+from simulator.state import Link, Slot, build_state
+from simulator.tasks import BmcTask, Tasks
+from simulator.tree import Tree
+
+Dialect = Literal["both", "patch", "actions", "none"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a service offers; a client can be tested against less than everything."""
+
+    expand: bool = True
+    sessions: bool = True
+    report: bool = True
+    dialect: Dialect = "both"
+    slow_bind: float = 0.0
+    bind_by_task: bool = False
+    seed: int = 1
+
+
+@dataclass
+class Traffic:
+    """What clients did: requests by method, and the most that one client had in flight at once."""
+
+    by_method: Counter[str] = field(default_factory=Counter)
+    in_flight: Counter[str] = field(default_factory=Counter)
+    max_in_flight: dict[str, int] = field(default_factory=dict)
+
+    def enter(self, client: str, method: str) -> None:
+        """Count a request that arrived."""
+        self.by_method[method] += 1
+        self.in_flight[client] += 1
+        self.max_in_flight[client] = max(self.max_in_flight.get(client, 0), self.in_flight[client])
+
+    def leave(self, client: str) -> None:
+        """Count a request that was answered or given up."""
+        self.in_flight[client] -= 1
+
+
+class Falcon:
+    """A chassis with its BMC, without the network."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        name: str,
+        chassis: ChassisLab,
+        *,
+        password: str,
+        clock: Clock,
+        options: Options,
+        alias: str | None = None,
+    ) -> None:
+        self.options = options
+        self.clock = clock
+        self.certificate_pem = ""
+        self.state = build_state(lab, name, chassis, alias)
+        self.name = self.state.name
+        self.physics = Physics(self.state, options.seed, self)
+        self.physics.time = float(int(clock.now()))
+        self.events = Events(lambda: clock.timestamp(self.physics.time))
+        self.accounts = Accounts(password)
+        self.tasks = Tasks(clock.timestamp, self._task_ended)
+        self.composer = Composer(self.state, self.physics, self.events)
+        self.faults = Faults(self.state, self.physics, self.composer, self.events)
+        self.traffic = Traffic()
+        self.booted = clock.timestamp()
+        self.boots = 1
+        self.tree = Tree()
+        from simulator.resources import register_all
+
+        register_all(self)
+
+    def advance(self) -> None:
+        """Bring the chassis to the simulated present."""
+        self.faults.advance()
+        self.physics.advance(self.clock.now())
+
+    def reboot(self) -> None:
+        """Forget what a BMC forgets when it restarts: sessions, subscriptions, running tasks."""
+        self.accounts.sessions.clear()
+        self.events.unsubscribe_all()
+        self.tasks.kill_all()
+        self.boots += 1
+
+    def rebooted(self) -> None:
+        """Say that the BMC is up again."""
+        self.booted = self.clock.timestamp()
+        self.events.emit(
+            "H3Falcon.1.0.ManagerRestarted",
+            "The BMC has restarted.",
+            severity="Warning",
+            origin="/redfish/v1/Managers/bmc",
+        )
+
+    def link_changed(self, drawer: int, link: Link, *, upstream: bool) -> None:
+        """Make an event of a link that came up or went down."""
+        direction = "Upstream" if upstream else "Downstream"
+        switch = f"drawer{drawer}_switch"
+        if link.status == "LinkUp":
+            key, severity = ("Degraded", "Warning") if link.degraded else ("", "OK")
+            text = f"Switch '{switch}' {direction.lower()} link is established on port '{link.port}'"
+            text += ", but is running in a degraded state." if link.degraded else "."
+            message = f"Fabric.1.0.{key}{direction}LinkEstablished"
+        else:
+            severity = "Warning"
+            text = f"Switch '{switch}' {direction.lower()} link has gone down on port '{link.port}'."
+            message = f"Fabric.1.0.{direction}LinkDropped"
+        origin = f"/redfish/v1/Fabrics/PCIe/Switches/{switch}/Ports/{link.port}"
+        self.events.emit(message, text, switch, link.port, severity=severity, origin=origin)
+
+    def temperature_band(self, slot: Slot, band: str) -> None:
+        """Make an event of a temperature that left its range or came back."""
+        sensor = f"slot{slot.number}_temp"
+        origin = f"/redfish/v1/Chassis/drawer{slot.drawer}/Sensors/{sensor}"
+        if band == "normal":
+            self.events.emit(
+                "SensorEvent.1.0.SensorReadingNormalRange",
+                f"Sensor '{sensor}' reading is within normal operating range.",
+                sensor,
+                origin=origin,
+            )
+            return
+        threshold, word, severity = (
+            (CRITICAL, "Critical", "Critical") if band == "critical" else (CAUTION, "Caution", "Warning")
+        )
+        reading = f"{slot.temperature:.1f}"
+        self.events.emit(
+            f"SensorEvent.1.0.ReadingAboveUpper{word}Threshold",
+            f"Sensor '{sensor}' reading of {reading} (Cel) is above the {threshold:g} upper {word.lower()} threshold.",
+            sensor,
+            reading,
+            "Cel",
+            f"{threshold:g}",
+            severity=severity,
+            origin=origin,
+        )
+
+    def _task_ended(self, task: BmcTask) -> None:
+        if task.state == "Completed":
+            self.events.emit(
+                "TaskEvent.1.0.TaskCompletedOK",
+                f"The task with Id '{task.id}' has completed.",
+                task.id,
+                origin=task.uri,
+            )
+        else:
+            self.events.emit(
+                "TaskEvent.1.0.TaskAborted",
+                f"The task with Id '{task.id}' has completed with errors.",
+                task.id,
+                severity="Critical",
+                origin=task.uri,
+            )
+
+    def truth(self) -> dict[str, Any]:
+        """Return the state as it really is, for tests."""
+        state = self.state
+        return {
+            "chassis": self.name,
+            "boots": self.boots,
+            "zones": {
+                port.endpoint: [f"drawer{port.drawer}slot{number}" for number in port.slots]
+                for port in state.host_ports()
+            },
+            "modes": {f"drawer{drawer.number}": drawer.mode for drawer in state.drawers.values()},
+            "links": {
+                **{slot.endpoint: _link_truth(slot.link) for slot in state.all_slots()},
+                **{port.endpoint: _link_truth(port.link) for port in state.host_ports()},
+            },
+            "devices": {slot.endpoint: slot.device.serial for slot in state.all_slots() if slot.device is not None},
+            "present": [slot.endpoint for slot in state.all_slots() if slot.present is not None],
+            "requests": dict(self.traffic.by_method),
+            "max_in_flight": dict(self.traffic.max_in_flight),
+            "sessions": len(self.accounts.sessions),
+            "streams": self.events.streams,
+            "subscriptions": len(self.events.subscriptions),
+            "log_entries": len(self.events.entries),
+            "simulated_seconds": self.clock.now(),
+        }
+
+
+def _link_truth(link: Link) -> dict[str, Any]:
+    return {"status": link.status, "lanes": link.lanes, "generation": link.generation, "gbps": link.gbps}

@@ -1,0 +1,266 @@
+"""The state of one chassis: what is plugged in, attached, linked and measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulator.catalog import GENERATIONS, LANE_GBPS, DeviceModel
+from simulator.lab import SLOTS_PER_DRAWER, ChassisLab, Host, Lab, stable_serial, stable_uuid
+from simulator.rules import Allocation, Mode, port_number
+
+LinkStatus = Literal["LinkUp", "Starting", "Training", "LinkDown", "NoLink"]
+ERROR_COUNTERS = (
+    "CorrectableErrorCount",
+    "NonFatalErrorCount",
+    "FatalErrorCount",
+    "L0ToRecoveryCount",
+    "ReplayCount",
+    "ReplayRolloverCount",
+    "NAKSentCount",
+    "NAKReceivedCount",
+    "UnsupportedRequestCount",
+    "BadTLPCount",
+    "BadDLLPCount",
+    "FlowControlTimeoutErrors",
+)
+SLOT_GENERATION = "Gen4"
+SLOT_LANES = 16
+FANS = 8
+POWER_SUPPLIES = 4
+
+
+@dataclass
+class Link:
+    """One link of a switch port: wanted and negotiated width and speed, counters, when it changes next."""
+
+    port: str
+    max_lanes: int = SLOT_LANES
+    max_generation: str = SLOT_GENERATION
+    status: LinkStatus = "NoLink"
+    enabled: bool = True
+    lanes: int = 0
+    generation: str = "Gen1"
+    configured_lanes: int = SLOT_LANES
+    # The simulated second at which training ends; None while nothing is under way.
+    trains_until: float | None = None
+    # Held down by a fault until it ends.
+    held_down: bool = False
+    cap_lanes: int | None = None
+    cap_generation: str | None = None
+    received_bytes: float = 0.0
+    transmitted_bytes: float = 0.0
+    errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ERROR_COUNTERS, 0))
+
+    @property
+    def gbps(self) -> float:
+        """The negotiated speed of the whole link one way in Gbit/s; 0 while it is not up."""
+        return LANE_GBPS[self.generation] * self.lanes if self.status == "LinkUp" else 0.0
+
+    @property
+    def max_gbps(self) -> float:
+        """The highest speed of the whole link one way in Gbit/s."""
+        return LANE_GBPS[self.max_generation] * self.max_lanes
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the link is up below what device and slot could do."""
+        return self.status == "LinkUp" and (self.cap_lanes is not None or self.cap_generation is not None)
+
+
+@dataclass
+class Device:
+    """A device in a slot, with its load (0 to 1) and the two numbers that shape its load profile."""
+
+    model: DeviceModel
+    serial: str
+    uuid: str
+    load: float = 0.0
+    phase: float = 0.0
+    period: float = 30.0
+
+
+@dataclass
+class Slot:
+    """A slot of a drawer; `device` stays while it is `removed` by a fault, so that it can come back."""
+
+    drawer: int
+    number: int
+    link: Link
+    device: Device | None = None
+    removed: bool = False
+    attached_to: str | None = None
+    temperature: float = 28.0
+    watts: float = 0.0
+    overheated: bool = False
+    identify: bool = False
+    # The last event that the temperature gave rise to: normal, caution or critical.
+    band: str = "normal"
+
+    @property
+    def endpoint(self) -> str:
+        """The Id of the slot's endpoint, such as drawer1slot3."""
+        return f"drawer{self.drawer}slot{self.number}"
+
+    @property
+    def present(self) -> Device | None:
+        """The device that the chassis sees in the slot now."""
+        return None if self.removed else self.device
+
+
+@dataclass
+class HostPort:
+    """A cabled host port; `slots` are the attached slots in the order of their attachment."""
+
+    name: str
+    drawer: int
+    host: str
+    link: Link
+    slots: list[int] = field(default_factory=list)
+    revision: int = 1
+
+    @property
+    def endpoint(self) -> str:
+        """The Id of the port's endpoint and of its zone, such as hostport1_H1."""
+        return f"hostport{self.drawer}_{self.name}"
+
+
+@dataclass
+class Drawer:
+    """One drawer with its slots and host ports."""
+
+    number: int
+    mode: Mode
+    serial: str
+    slots: dict[int, Slot]
+    host_ports: dict[str, HostPort]
+    inlet: float = 24.0
+    outlet: float = 29.0
+    identify: bool = False
+    changing_to: Mode | None = None
+
+    def allocation(self) -> Allocation:
+        """Return the allocation of now, as the rules want it."""
+        return Allocation(
+            host_of_port={port.name: port.host for port in self.host_ports.values()},
+            port_of_slot={slot.number: slot.attached_to for slot in self.slots.values() if slot.attached_to},
+        )
+
+
+@dataclass
+class Fan:
+    """A fan with its speed; a failed one stands still."""
+
+    number: int
+    rpm: float = 6000.0
+    percent: float = 40.0
+    failed: bool = False
+
+
+@dataclass
+class ChassisState:
+    """The whole chassis; changed only by composition, physics and faults."""
+
+    name: str
+    serial: str
+    uuid: str
+    model: str
+    hosts: dict[str, Host]
+    drawers: dict[int, Drawer]
+    fans: list[Fan]
+    inlet: float = 24.0
+    watts: float = 0.0
+    joules: float = 0.0
+    identify: bool = False
+    steps: int = 0
+
+    def zone(self, zone_id: str) -> HostPort | None:
+        """Return the host port of a zone, or None where there is no such zone."""
+        for drawer in self.drawers.values():
+            for port in drawer.host_ports.values():
+                if port.endpoint == zone_id:
+                    return port
+        return None
+
+    def slot_of_endpoint(self, endpoint_id: str) -> Slot | None:
+        """Return the slot of a device's endpoint, or None where no device is seen there."""
+        for slot in self.all_slots():
+            if slot.endpoint == endpoint_id and slot.present is not None:
+                return slot
+        return None
+
+    def all_slots(self) -> list[Slot]:
+        """Return all slots, first drawer first."""
+        return [slot for drawer in self.drawers.values() for slot in drawer.slots.values()]
+
+    def host_ports(self) -> list[HostPort]:
+        """Return all cabled host ports, first drawer first."""
+        return [port for drawer in self.drawers.values() for port in drawer.host_ports.values()]
+
+
+def negotiated(link: Link, device: DeviceModel | None) -> tuple[int, str]:
+    """Return lanes and generation that both ends and all limits of a link agree on."""
+    lanes = min(link.max_lanes, link.configured_lanes, device.lanes if device else link.max_lanes)
+    generation = _lower(link.max_generation, device.generation if device else link.max_generation)
+    if link.cap_lanes is not None:
+        lanes = min(lanes, link.cap_lanes)
+    if link.cap_generation is not None:
+        generation = _lower(generation, link.cap_generation)
+    return lanes, generation
+
+
+def _lower(first: str, second: str) -> str:
+    return min(first, second, key=GENERATIONS.index)
+
+
+def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = None) -> ChassisState:
+    """Build the state of a chassis as a lab describes it, every attached link already up.
+
+    `alias` gives a copy of the chassis serial numbers of its own.
+    """
+    identity = alias or name
+    serial = chassis.serial if chassis.serial and alias is None else stable_serial("H3F", identity)
+    drawers: dict[int, Drawer] = {}
+    for number, description in enumerate(chassis.drawers, start=1):
+        ports = {
+            port: HostPort(name=port, drawer=number, host=host, link=_raised(Link(port=port)))
+            for port, host in sorted(description.host_ports.items(), key=lambda item: port_number(item[0]))
+        }
+        slots: dict[int, Slot] = {}
+        for place in range(1, SLOTS_PER_DRAWER + 1):
+            slot = Slot(drawer=number, number=place, link=Link(port=f"slot{place}"))
+            content = description.slots.get(place)
+            if content is not None:
+                slot.device = Device(
+                    model=lab.device_model(content.device),
+                    serial=content.serial or stable_serial("", identity, slot.endpoint, content.device),
+                    uuid=stable_uuid(identity, slot.endpoint, content.device),
+                )
+                slot.link.status = "LinkDown"
+                if content.attached_to is not None:
+                    slot.attached_to = content.attached_to
+                    ports[content.attached_to].slots.append(place)
+                    _raised(slot.link, slot.device.model)
+            slots[place] = slot
+        drawers[number] = Drawer(
+            number=number,
+            mode=description.mode,
+            serial=f"{serial}-D{number}",
+            slots=slots,
+            host_ports=ports,
+        )
+    return ChassisState(
+        name=identity,
+        serial=serial,
+        uuid=stable_uuid(identity),
+        model=chassis.model,
+        hosts={port.host: lab.hosts[port.host] for drawer in drawers.values() for port in drawer.host_ports.values()},
+        drawers=drawers,
+        fans=[Fan(number) for number in range(1, FANS + 1)],
+    )
+
+
+def _raised(link: Link, device: DeviceModel | None = None) -> Link:
+    link.lanes, link.generation = negotiated(link, device)
+    link.status = "LinkUp"
+    return link

@@ -1,0 +1,98 @@
+"""Long work of the BMC: tasks with a monitor, as the specification describes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from simulator.errors import Body, RedfishError
+
+logger = logging.getLogger(__name__)
+TASKS_URI = "/redfish/v1/TaskService/Tasks"
+MONITORS_URI = "/redfish/v1/TaskService/TaskMonitors"
+ENDED = ("Completed", "Exception", "Cancelled", "Killed")
+
+
+@dataclass
+class BmcTask:
+    """One task; `outcome` is what its monitor answers once it ended: status and body."""
+
+    id: str
+    name: str
+    started: str
+    target: str
+    state: str = "Running"
+    status: str = "OK"
+    percent: int = 0
+    ended: str | None = None
+    messages: list[Body] = field(default_factory=list)
+    outcome: tuple[int, Body | None] = (204, None)
+
+    @property
+    def uri(self) -> str:
+        """The task's resource."""
+        return f"{TASKS_URI}/{self.id}"
+
+    @property
+    def monitor(self) -> str:
+        """The task's monitor."""
+        return f"{MONITORS_URI}/{self.id}"
+
+    def say(self, message_id: str, message: str, *args: str, severity: str = "OK") -> None:
+        """Add a message to the task."""
+        self.messages.append(
+            {
+                "@odata.type": "#Message.v1_3_0.Message",
+                "MessageId": message_id,
+                "Message": message,
+                "MessageArgs": list(args),
+                "MessageSeverity": severity,
+            }
+        )
+
+
+Work = Callable[[BmcTask], Awaitable[tuple[int, Body | None]]]
+
+
+class Tasks:
+    """The tasks of one BMC; a reboot ends the running ones."""
+
+    def __init__(self, timestamp: Callable[[], str], ended: Callable[[BmcTask], None]) -> None:
+        self._timestamp = timestamp
+        self._announce = ended
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self.tasks: dict[str, BmcTask] = {}
+        self._number = 0
+
+    def start(self, name: str, target: str, work: Work) -> BmcTask:
+        """Start work in the background and return its task."""
+        self._number += 1
+        task = BmcTask(str(self._number), name, self._timestamp(), target)
+        self.tasks[task.id] = task
+        self._running[task.id] = asyncio.create_task(self._run(task, work))
+        return task
+
+    async def _run(self, task: BmcTask, work: Work) -> None:
+        try:
+            task.outcome = await work(task)
+        except RedfishError as error:
+            task.outcome = (error.status, error.body())
+            task.state, task.status = "Exception", "Critical"
+            task.say(error.message_id, error.sentence, *error.arguments, severity="Critical")
+        except asyncio.CancelledError:
+            task.state, task.status = "Killed", "Critical"
+            task.outcome = (500, RedfishError(500, "InternalError", "The BMC restarted during the task.").body())
+            task.say("TaskEvent.1.0.TaskAborted", f"The task with Id '{task.id}' has completed with errors.", task.id)
+        else:
+            task.state, task.percent = "Completed", 100
+            task.say("TaskEvent.1.0.TaskCompletedOK", f"The task with Id '{task.id}' has completed.", task.id)
+        task.ended = self._timestamp()
+        self._running.pop(task.id, None)
+        self._announce(task)
+
+    def kill_all(self) -> None:
+        """End all running tasks, as a reboot does."""
+        for running in list(self._running.values()):
+            running.cancel()

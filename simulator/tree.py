@@ -1,0 +1,144 @@
+"""The tree of resources: which URI has what, who may read it, and what may be written there."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from simulator.accounts import Account
+from simulator.errors import Body
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that passed authentication and its preconditions."""
+
+    uri: str
+    account: Account | None
+    body: Body
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer: status, JSON body (None: no body) and headers."""
+
+    status: int
+    body: Body | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+@dataclass(frozen=True)
+class Write:
+    """A method that changes something: the privileges of which one is needed, and the handler."""
+
+    handler: Handler
+    privileges: tuple[str, ...] = ("ConfigureManager",)
+
+
+@dataclass(frozen=True)
+class Raw:
+    """An answer that is encoded already: a report, a schema, or the state of a task monitor."""
+
+    content: bytes
+    content_type: str = "application/json;charset=utf-8"
+    etag: str = ""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One URI. `render` gives its body; an action has none and answers GET with 405."""
+
+    uri: str
+    render: Callable[[], Body] | None = None
+    writes: Mapping[str, Write] = field(default_factory=dict)
+    raw: Callable[[], Raw] | None = None
+    revision: Callable[[], int] | None = None
+    public: bool = False
+    privilege: str = "Login"
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods of the resource, for the Allow header."""
+        reads = ["GET", "HEAD"] if self.render is not None or self.raw is not None else []
+        return reads + sorted(self.writes)
+
+    def etag(self, body: Body) -> str:
+        """Return the strong ETag of a body; a revision tells equal contents of different times apart."""
+        checksum = zlib.crc32(msgspec.json.encode(body))
+        number = self.revision() if self.revision is not None else 0
+        return f'"{number}-{checksum:08x}"'
+
+
+Members = Callable[[], list[str]]
+Maker = Callable[[str], Node | None]
+
+
+class Tree:
+    """All resources of a service: fixed ones by URI, and collections whose members come and go."""
+
+    def __init__(self) -> None:
+        self._fixed: dict[str, Node] = {}
+        self._makers: dict[str, Maker] = {}
+
+    def add(self, node: Node) -> None:
+        """Add a fixed resource."""
+        self._fixed[node.uri] = node
+
+    def resource(self, uri: str, render: Callable[[], Body], **options: object) -> None:
+        """Add a fixed resource by its parts."""
+        self.add(Node(uri, render, **options))  # type: ignore[arg-type]
+
+    def members(self, parent: str, maker: Maker) -> None:
+        """Let a function make the nodes below a collection from their last segment; None is a 404."""
+        self._makers[parent] = maker
+
+    def find(self, uri: str) -> Node | None:
+        """Return the node of a URI without a trailing slash, or None."""
+        node = self._fixed.get(uri)
+        if node is not None:
+            return node
+        parent, _, last = uri.rpartition("/")
+        maker = self._makers.get(parent)
+        return maker(last) if maker is not None and last else None
+
+    def uris(self) -> list[str]:
+        """Return the URIs of all fixed resources."""
+        return list(self._fixed)
+
+
+def link(uri: str) -> Body:
+    """Return a reference to a resource."""
+    return {"@odata.id": uri}
+
+
+def links(uris: list[str]) -> list[Body]:
+    """Return references to resources."""
+    return [{"@odata.id": uri} for uri in uris]
+
+
+def collection(uri: str, kind: str, name: str, members: list[str]) -> Body:
+    """Return a collection resource of a kind, such as `Chassis`."""
+    return {
+        "@odata.id": uri,
+        "@odata.type": f"#{kind}Collection.{kind}Collection",
+        "Name": name,
+        "Members": links(members),
+        "Members@odata.count": len(members),
+    }
+
+
+def counted(body: Body, **arrays: list[str]) -> Body:
+    """Add arrays of references with their counts to an object and return it."""
+    for name, uris in arrays.items():
+        body[name] = links(uris)
+        body[f"{name}@odata.count"] = len(uris)
+    return body
