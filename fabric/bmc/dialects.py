@@ -11,6 +11,7 @@ from fabric.bmc.types import Dialect
 from fabric.bmc.values import mapping, natural, text
 
 ADD_BLOCK = "#ComputerSystem.AddResourceBlock"
+REMOVE_BLOCK = "#ComputerSystem.RemoveResourceBlock"
 
 
 async def probe_dialect(bmc: BmcClient, found: Mapping[str, Found]) -> Dialect:

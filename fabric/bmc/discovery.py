@@ -8,7 +8,7 @@ from typing import TypeVar
 from fabric.bmc import hardware, sensing
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import Crawl, Found
-from fabric.bmc.dialects import probe_dialect
+from fabric.bmc.dialects import ADD_BLOCK, REMOVE_BLOCK, probe_dialect
 from fabric.bmc.hardware import listed
 from fabric.bmc.relations import Relations, zone_endpoints
 from fabric.bmc.types import (
@@ -67,14 +67,20 @@ class Discovery:
         moving = [each for each in self._crawl.found.values() if each.kind in MOVING]
         if not moving:
             return await self.walk()
-        collections = {uri.rpartition("/")[0] for uri in (each.uri for each in moving)}
-        listed_again = {uri for uri in collections if "Members" in self._members(uri)}
+        listed_now: set[str] = set()
+        collections: set[str] = set()
+        for uri in {each.uri.rpartition("/")[0] for each in moving}:
+            members = links(self._body(uri), "Members")
+            listed_now.update(members)
+            if members:
+                collections.add(uri)
         for each in moving:
-            if each.uri.rpartition("/")[0] in listed_again:
+            if each.uri in listed_now:
                 self._crawl.expect_again(each.uri)
             else:
+                # Reached by some other link than its collection's: nobody else would lead there again.
                 self._crawl.read_again(each.uri)
-        for uri in sorted(listed_again):
+        for uri in sorted(collections):
             self._crawl.read_again(uri)
         await self._crawl.walk()
         for each in moving:
@@ -82,7 +88,7 @@ class Discovery:
                 self._crawl.forget_below(each.uri)
         return self._inventory()
 
-    def _members(self, uri: str) -> Body:
+    def _body(self, uri: str) -> Body:
         collection = self._crawl.found.get(uri)
         return collection.body if collection else {}
 
@@ -164,7 +170,7 @@ def read_slots(found: Iterable[Found], relations: Relations) -> tuple[Slot, ...]
 
 
 def read_zone_body(uri: str, body: Body, etag: str) -> Zone:
-    """Return a zone from its body."""
+    """Return a zone from its body, or a system that blocks are added to as if it were one."""
     actions = mapping(body, "Actions")
     return Zone(
         **listed(uri, body),
@@ -172,8 +178,8 @@ def read_zone_body(uri: str, body: Body, etag: str) -> Zone:
         zone_type=text(body, "ZoneType"),
         etag=etag,
         endpoint_uris=zone_endpoints(Found(uri, "Zone", body, etag)),
-        add_endpoint_target=text(actions, "#Zone.AddEndpoint", "target"),
-        remove_endpoint_target=text(actions, "#Zone.RemoveEndpoint", "target"),
+        add_endpoint_target=text(actions, "#Zone.AddEndpoint", "target") or text(actions, ADD_BLOCK, "target"),
+        remove_endpoint_target=text(actions, "#Zone.RemoveEndpoint", "target") or text(actions, REMOVE_BLOCK, "target"),
         resource_block_uris=links(body, "Links", "ResourceBlocks"),
     )
 

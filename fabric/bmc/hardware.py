@@ -139,7 +139,7 @@ def read_slot(found: Found, relations: Relations) -> Slot:
         **_slot(slot),
         occupied=occupied,
         device_uri=found.uri if occupied else "",
-        port_uri=relations.port_of(found.uri),
+        port_uri=relations.port_of(found.uri) or relations.port_labelled(place(slot)),
     )
 
 
@@ -157,7 +157,7 @@ def read_old_slot(found: Found, index: int, slot: Body, relations: Relations) ->
         **_slot(slot),
         occupied=bool(devices),
         device_uri=devices[0] if devices else "",
-        port_uri=relations.port_of(devices[0]) if devices else "",
+        port_uri=(relations.port_of(devices[0]) if devices else "") or relations.port_labelled(label),
     )
 
 

@@ -25,6 +25,7 @@ class Relations:
         self._endpoints_at: dict[str, set[str]] = defaultdict(set)
         self._devices_at: dict[str, set[str]] = defaultdict(set)
         self._metrics_port: dict[str, str] = {}
+        self._ports_labelled: dict[str, set[str]] = defaultdict(set)
         self._zones_of: dict[str, set[str]] = defaultdict(set)
         for each in found.values():
             self._learn_device(each)
@@ -106,6 +107,8 @@ class Relations:
         metrics = link(each.body, "Metrics")
         if metrics:
             self._metrics_port.setdefault(metrics, each.uri)
+        if self._on_switch(each.uri):
+            self._ports_labelled[text(each.body, "Location", "PartLocation", "ServiceLabel")].add(each.uri)
         for device in links(each.body, "Links", "PCIeDevices"):
             if self.is_kind(device, "PCIeDevice"):
                 self._devices_at[each.uri].add(device)
@@ -159,6 +162,11 @@ class Relations:
     def port_of(self, device: str) -> str:
         """Return the switch port a device hangs on, or ''."""
         return self._port_of.get(device, "")
+
+    def port_labelled(self, label: str) -> str:
+        """Return the one switch port with the same label as a slot, or ''; an empty slot is linked by nothing else."""
+        ports = self._ports_labelled.get(label, ()) if label else ()
+        return next(iter(ports)) if len(ports) == 1 else ""
 
     def endpoints_at(self, port: str) -> tuple[str, ...]:
         """Return the endpoints reached through a port."""

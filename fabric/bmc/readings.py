@@ -1,0 +1,288 @@
+"""Readings: the plan of how to get them, made once, and the reading of them, done each second.
+
+A MetricReport gives all in one request and is taken where it covers most of what the inventory promises; else the
+collections of sensors and ports are read with $expand, or resource by resource at a slower period.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from fabric.bmc.client import BmcClient
+from fabric.bmc.errors import BmcError, Malformed, PlanOutdated, RequestRefused, ServerFault
+from fabric.bmc.series import SeriesNamer
+from fabric.bmc.types import LINK_STATUSES, Inventory, Reading, Series
+
+NAN = math.nan
+# A report is taken if it covers this share of the properties that single resources would give.
+ENOUGH = 0.5
+MOST_REPORTS = 16
+REQUESTS_A_SECOND = 10.0
+OLD_PROPERTIES = {"Temperature": "ReadingCelsius", "Voltage": "ReadingVolts", "Power": "PowerConsumedWatts"}
+PORT_PROPERTIES = ("LinkStatus", "ActiveWidth", "CurrentSpeedGbps")
+
+
+class MetricValue(msgspec.Struct, rename="pascal", gc=False):
+    """One value of a MetricReport; some services give numbers where the schema wants strings."""
+
+    metric_property: str = ""
+    metric_value: str | float | bool | None = None
+
+
+class MetricReport(msgspec.Struct, rename="pascal"):
+    """The part of a MetricReport that is read each second."""
+
+    metric_values: list[MetricValue]
+
+
+DECODER = msgspec.json.Decoder(MetricReport)
+
+
+class ReadingPlan:
+    """Where the readings of a chassis come from; `series` names them, `period` is the suggested interval in s."""
+
+    series: tuple[Series, ...] = ()
+    period: float = 1.0
+
+    async def read(self, bmc: BmcClient) -> Reading:
+        """Return one reading, aligned with `series`; raises BmcError, and PlanOutdated once it no longer fits."""
+        raise NotImplementedError
+
+
+class ReportPlan(ReadingPlan):
+    """All readings in one request."""
+
+    def __init__(self, uri: str, properties: list[str], namer: SeriesNamer) -> None:
+        self._uri = uri
+        self._learn(properties)
+        self.series = tuple(namer.series(name) for name in self._position)
+
+    def _learn(self, properties: list[str]) -> None:
+        """Remember where each value goes; a property that comes several times is kept at its last."""
+        self._position = {name: index for index, name in enumerate(dict.fromkeys(properties))}
+        self._order = properties
+        self._targets = [self._position[name] for name in properties]
+
+    async def read(self, bmc: BmcClient) -> Reading:
+        """Return one reading; a property that is missing is NaN, one that is new raises PlanOutdated."""
+        return self.decode(await bmc.get_bytes(self._uri), time.time(), bmc.host)
+
+    def decode(self, raw: bytes, at: float, host: str = "The BMC") -> Reading:
+        """Return the reading in a report's bytes; raises Malformed, PlanOutdated."""
+        try:
+            entries = DECODER.decode(raw).metric_values
+        except msgspec.MsgspecError as error:
+            raise Malformed(f"{host} sent a metric report that cannot be read.") from error
+        targets = self._targets
+        if [entry.metric_property for entry in entries] != self._order:
+            targets = self._realign(entries, host)
+        values = [NAN] * len(self.series)
+        for target, entry in zip(targets, entries, strict=True):
+            values[target] = as_number(entry.metric_value)
+        return Reading(at=at, values=tuple(values))
+
+    def _realign(self, entries: list[MetricValue], host: str) -> list[int]:
+        """Find the places of values in an order not seen last time, and expect that order from now on."""
+        order = [entry.metric_property for entry in entries]
+        if not self._position.keys() >= set(order):
+            raise PlanOutdated(f"{host} reports other properties than before.")
+        self._order = order
+        self._targets = [self._position[name] for name in order]
+        return self._targets
+
+
+def as_number(value: object) -> float:
+    """Return a metric value as a number: link states by their place in LINK_STATUSES, what is no number as NaN."""
+    if isinstance(value, str):
+        known = LINK_STATUSES.get(value)
+        if known is not None:
+            return known
+        try:
+            number = float(value)
+        except ValueError:
+            return NAN
+        return number if math.isfinite(number) else NAN
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return NAN
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One request of a plan without report, and which values it holds: (resource, JSON pointer steps, position)."""
+
+    uri: str
+    picks: tuple[tuple[str, tuple[str, ...], int], ...]
+
+
+class ResourcePlan(ReadingPlan):
+    """Readings from single resources or expanded collections."""
+
+    def __init__(self, series: tuple[Series, ...], sources: tuple[Source, ...]) -> None:
+        self.series = series
+        self.sources = sources
+        self.period = max(1.0, math.ceil(len(sources) / REQUESTS_A_SECOND))
+
+    async def read(self, bmc: BmcClient) -> Reading:
+        """Return one reading; what a resource refuses to tell is NaN, raises only where none tells anything."""
+        outcomes = await asyncio.gather(*(_resources(bmc, source.uri) for source in self.sources))
+        values = [NAN] * len(self.series)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BmcError)]
+        if failures and len(failures) == len(outcomes):
+            raise failures[0]
+        for source, outcome in zip(self.sources, outcomes, strict=True):
+            if not isinstance(outcome, BmcError):
+                for uri, steps, position in source.picks:
+                    values[position] = as_number(_walk(outcome.get(uri), steps))
+        return Reading(at=time.time(), values=tuple(values))
+
+
+async def _resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError:
+    """Return every resource in an answer by its URI, or why there is none; a lost BMC raises."""
+    try:
+        body = (await bmc.get(uri)).body
+    except (RequestRefused, ServerFault, Malformed) as error:
+        return error
+    found: dict[str, Any] = {}
+    stack: list[Any] = [body]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            own = value.get("@odata.id")
+            if isinstance(own, str) and len(value) > 1:
+                found[own.rstrip("/")] = value
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            stack.extend(value)
+    # What was asked for is what came, whatever its own @odata.id claims.
+    found[uri.split("?", 1)[0]] = body
+    return found
+
+
+def _walk(value: Any, steps: tuple[str, ...]) -> Any:
+    for step in steps:
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+async def plan_readings(bmc: BmcClient, inventory: Inventory) -> ReadingPlan:
+    """Return how to read a chassis: the report that covers most of it, else its resources. Raises transport errors."""
+    namer = SeriesNamer(inventory)
+    wanted = list(dict.fromkeys(wanted_properties(inventory)))
+    best: list[str] = []
+    best_uri = ""
+    for uri in inventory.service.metric_report_uris[:MOST_REPORTS]:
+        properties = await _report_properties(bmc, uri)
+        if len(set(properties)) > len(set(best)):
+            best, best_uri = properties, uri
+    if best and len(set(best) & set(wanted)) >= ENOUGH * len(wanted):
+        return ReportPlan(best_uri, best, namer)
+    return await _plan_resources(bmc, inventory, wanted, namer)
+
+
+async def _report_properties(bmc: BmcClient, uri: str) -> list[str]:
+    try:
+        report = DECODER.decode(await bmc.get_bytes(uri))
+    except (RequestRefused, ServerFault, Malformed, msgspec.MsgspecError):
+        return []
+    properties = [entry.metric_property for entry in report.metric_values]
+    return properties if all(properties) else []
+
+
+def wanted_properties(inventory: Inventory) -> Iterator[str]:
+    """Yield the properties that sensors, fans and ports of an inventory promise.
+
+    A chassis with Sensors or Fans is not read a second time through its older Thermal and Power.
+    """
+    yield from _of_sensors(inventory)
+    yield from _of_fans(inventory)
+    for port in inventory.ports:
+        for name in PORT_PROPERTIES:
+            yield f"{port.uri}#/{name}"
+    for metrics in inventory.port_metrics:
+        for name, value in (("RXBytes", metrics.rx_bytes), ("TXBytes", metrics.tx_bytes)):
+            if value is not None:
+                yield f"{metrics.uri}#/{name}"
+        for name in metrics.errors:
+            yield f"{metrics.uri}#/PCIeErrors/{name}"
+
+
+def _of_sensors(inventory: Inventory) -> Iterator[str]:
+    modern = {sensor.chassis_uri for sensor in inventory.sensors if "#" not in sensor.uri}
+    for sensor in inventory.sensors:
+        if "#" not in sensor.uri:
+            yield f"{sensor.uri}#/Reading"
+        elif sensor.chassis_uri not in modern:
+            yield f"{sensor.uri}/{OLD_PROPERTIES[sensor.reading_type]}"
+
+
+def _of_fans(inventory: Inventory) -> Iterator[str]:
+    sensors = {sensor.uri for sensor in inventory.sensors}
+    modern = {fan.chassis_uri for fan in inventory.fans if "#" not in fan.uri}
+    for fan in inventory.fans:
+        if "#" in fan.uri:
+            if fan.chassis_uri not in modern:
+                yield f"{fan.uri}/Reading"
+        elif fan.sensor_uri not in sensors:
+            yield f"{fan.uri}#/SpeedPercent/Reading"
+            if fan.speed_rpm is not None:
+                yield f"{fan.uri}#/SpeedPercent/SpeedRPM"
+
+
+async def _plan_resources(bmc: BmcClient, inventory: Inventory, wanted: list[str], namer: SeriesNamer) -> ResourcePlan:
+    """Return a plan of as few requests as the service allows: what $expand brings is not asked for singly."""
+    series = tuple(namer.series(name) for name in wanted)
+    picks: dict[str, list[tuple[str, tuple[str, ...], int]]] = defaultdict(list)
+    for position, name in enumerate(wanted):
+        uri, _, pointer = name.partition("#/")
+        picks[uri].append((uri, tuple(pointer.split("/")), position))
+    sources: list[Source] = []
+    if inventory.service.expand:
+        for query in await _expansions(bmc, inventory, picks):
+            sources.append(query)
+            for uri, _, _ in query.picks:
+                picks.pop(uri, None)
+    sources += [Source(uri, tuple(wanted_there)) for uri, wanted_there in picks.items()]
+    return ResourcePlan(series, tuple(sources))
+
+
+async def _expansions(
+    bmc: BmcClient, inventory: Inventory, picks: Mapping[str, list[tuple[str, tuple[str, ...], int]]]
+) -> list[Source]:
+    """Return the expanded collections that really bring at least two wanted resources; a first failure ends it."""
+    collections = dict.fromkeys(
+        uri.rpartition("/")[0]
+        for uri in (
+            *(sensor.uri for sensor in inventory.sensors if "#" not in sensor.uri),
+            *(port.uri for port in inventory.ports),
+            *(fan.uri for fan in inventory.fans if "#" not in fan.uri),
+        )
+    )
+    found: list[Source] = []
+    for collection in collections:
+        for levels in (2, 1):
+            query = f"{collection}?$expand=.($levels={levels})"
+            resources = await _resources(bmc, query)
+            if not isinstance(resources, BmcError):
+                break
+        else:
+            return found
+        # A resource brought in part only is read singly instead.
+        brought = [uri for uri, wanted in picks.items() if uri in resources and not _is_partial(resources[uri], wanted)]
+        if len(brought) > 1:
+            found.append(Source(query, tuple(pick for uri in brought for pick in picks[uri])))
+    return found
+
+
+def _is_partial(resource: Any, wanted: list[tuple[str, tuple[str, ...], int]]) -> bool:
+    """Tell whether an expanded resource lacks some property altogether that the walk had found."""
+    return any(not isinstance(resource, Mapping) or steps[0] not in resource for _, steps, _ in wanted)

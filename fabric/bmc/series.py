@@ -1,0 +1,111 @@
+"""What a property of a reading measures, and which object of the inventory it belongs to."""
+
+from __future__ import annotations
+
+from fabric.bmc.types import Fan, Inventory, Quantity, Sensor, Series
+
+# The last step of a property's JSON pointer, where that alone tells the quantity.
+BY_PROPERTY = {
+    "RXBytes": (Quantity.RX_BYTES, "B"),
+    "TXBytes": (Quantity.TX_BYTES, "B"),
+    "LinkStatus": (Quantity.LINK_STATUS, ""),
+    "ActiveWidth": (Quantity.LINK_WIDTH, "lanes"),
+    "CurrentSpeedGbps": (Quantity.LINK_SPEED, "Gb/s"),
+    "BandwidthPercent": (Quantity.UTILISATION, "%"),
+    "ReadingCelsius": (Quantity.TEMPERATURE, "Cel"),
+    "PowerConsumedWatts": (Quantity.POWER, "W"),
+    "PowerWatts": (Quantity.POWER, "W"),
+    "TemperatureCelsius": (Quantity.TEMPERATURE, "Cel"),
+    "EnergykWh": (Quantity.ENERGY, "kW.h"),
+    "ReadingVolts": (Quantity.VOLTAGE, "V"),
+    "SpeedRPM": (Quantity.FAN_RPM, "{rev}/min"),
+    "SpeedPercent": (Quantity.FAN_PERCENT, "%"),
+}
+BY_UNIT = {
+    "cel": Quantity.TEMPERATURE,
+    "w": Quantity.POWER,
+    "kw.h": Quantity.ENERGY,
+    "v": Quantity.VOLTAGE,
+    "a": Quantity.CURRENT,
+    "{rev}/min": Quantity.FAN_RPM,
+    "rpm": Quantity.FAN_RPM,
+}
+BY_READING_TYPE = {
+    "Temperature": Quantity.TEMPERATURE,
+    "Power": Quantity.POWER,
+    "EnergykWh": Quantity.ENERGY,
+    "Voltage": Quantity.VOLTAGE,
+    "Current": Quantity.CURRENT,
+    "Rotational": Quantity.FAN_RPM,
+}
+
+
+class SeriesNamer:
+    """Turns a property (resource URI + '#/' + JSON pointer) into a Series, by what an inventory knows."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._sensors = {sensor.uri: sensor for sensor in inventory.sensors}
+        self._fans = {fan.uri: fan for fan in inventory.fans}
+        self._fan_of_sensor = {fan.sensor_uri: fan for fan in inventory.fans if fan.sensor_uri}
+        self._ports = {port.uri for port in inventory.ports}
+        self._port_of_metrics = {metrics.uri: metrics.port_uri for metrics in inventory.port_metrics}
+        self._device_of = {device.uri: device.uri for device in inventory.devices}
+        for device in inventory.devices:
+            for uri in (*device.processor_uris, *device.function_uris):
+                self._device_of[uri] = device.uri
+
+    def series(self, name: str) -> Series:
+        """Return the series of a property; what it measures is OTHER where nothing tells."""
+        uri, _, pointer = name.partition("#")
+        uri = uri.rstrip("/")
+        steps = [step for step in pointer.split("/") if step]
+        last = steps[-1] if steps else ""
+        sensor = self._sensors.get(uri) or self._sensors.get(f"{uri}#/" + "/".join(steps[:-1]))
+        if sensor is not None and last.startswith("Reading"):
+            return self._of_sensor(name, sensor)
+        if "PCIeErrors" in steps:
+            return Series(property=name, owner_uri=self._owner(uri), quantity=Quantity.ERRORS, detail=last)
+        # Objects such as SpeedPercent and PowerWatts hold their number one step further down.
+        known = BY_PROPERTY.get(last) or (BY_PROPERTY.get(steps[-2]) if last == "Reading" and len(steps) > 1 else None)
+        quantity, unit = known or (Quantity.OTHER, "")
+        fan = self._fans.get(f"{uri}#/" + "/".join(steps[:-1]))
+        if fan is not None and last == "Reading":
+            quantity, unit = _fan_unit(fan)
+        return Series(
+            property=name,
+            owner_uri=fan.uri if fan is not None else self._owner(uri),
+            quantity=quantity,
+            unit=unit,
+            detail=last if quantity is Quantity.OTHER else "",
+        )
+
+    def _of_sensor(self, name: str, sensor: Sensor) -> Series:
+        fan = self._fan_of_sensor.get(sensor.uri)
+        quantity = BY_UNIT.get(sensor.units.lower()) or BY_READING_TYPE.get(sensor.reading_type, Quantity.OTHER)
+        if quantity is Quantity.OTHER and sensor.units == "%" and (fan or sensor.physical_context == "Fan"):
+            quantity = Quantity.FAN_PERCENT
+        devices = {self._device_of[uri] for uri in sensor.related_uris if uri in self._device_of}
+        owner = fan.uri if fan else devices.pop() if len(devices) == 1 else sensor.uri
+        return Series(
+            property=name,
+            owner_uri=owner,
+            quantity=quantity,
+            unit=sensor.units,
+            detail=sensor.name if quantity is Quantity.OTHER else "",
+        )
+
+    def _owner(self, uri: str) -> str:
+        """Return the inventory object a resource belongs to: the nearest one above it that is known."""
+        above = uri
+        while above.count("/") > 3:
+            known = self._port_of_metrics.get(above) or self._device_of.get(above)
+            if known:
+                return known
+            if above in self._ports or above in self._fans or above in self._sensors:
+                return above
+            above = above.rpartition("/")[0]
+        return uri.removesuffix("/EnvironmentMetrics")
+
+
+def _fan_unit(fan: Fan) -> tuple[Quantity, str]:
+    return (Quantity.FAN_PERCENT, "%") if fan.speed_percent is not None else (Quantity.FAN_RPM, "{rev}/min")
