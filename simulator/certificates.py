@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
+import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,6 +50,21 @@ def server_certificate(folder: Path) -> ServerCertificate:
         certificate = _make(certificate_file, key_file)
     digest = certificate.fingerprint(hashes.SHA256())
     return ServerCertificate(certificate_file, key_file, digest.hex(":").upper())
+
+
+def load_pem(context: ssl.SSLContext, pem: str) -> str:
+    """Let a TLS context serve the certificate and key of a PEM text from now on; returns the certificate's PEM.
+
+    Raises ssl.SSLError or ValueError for a text without both, or where they do not belong together.
+    """
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(pem)
+        file.flush()
+        # A trial first: a context keeps what it was given even where the key does not fit.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file.name)
+        context.load_cert_chain(file.name)
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def _make(certificate_file: Path, key_file: Path) -> x509.Certificate:

@@ -11,12 +11,13 @@ import secrets
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
 from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD
-from simulator.certificates import server_certificate
+from simulator.certificates import load_pem, server_certificate
 from simulator.clock import MAX_SPEED, Clock
 from simulator.control import Control
 from simulator.lab import Lab, LabError, load_lab
@@ -111,7 +112,9 @@ def _chassis(options: argparse.Namespace, lab: Lab, password: str, clock: Clock)
         bind_by_task=options.bind_by_task,
         seed=options.seed,
     )
-    aliases = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)] or [None]
+    aliases: list[str | None] = [None]
+    if options.chassis_count:
+        aliases = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)]
     return [
         Falcon(lab, name, lab.chassis[name], password=password, clock=clock, options=offers, alias=alias)
         for alias in aliases
@@ -130,10 +133,11 @@ async def _serve(options: argparse.Namespace, lab: Lab, password: str) -> None:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="simulator-")))
         certificate = server_certificate(folder)
-        context = certificate.context()
         servers = []
         for number, falcon in enumerate(chassis):
+            context = certificate.context()
             falcon.certificate_pem = certificate.pem
+            falcon.replace_certificate = partial(load_pem, context)
             server = ChassisServer(falcon, context, options.port + number if options.port else 0, ADDRESS)
             await server.start()
             servers.append(server)

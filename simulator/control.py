@@ -12,7 +12,7 @@ from simulator.clock import Clock
 from simulator.faults import Fault, FaultError, FaultRequest
 from simulator.service import Falcon
 
-Handler = Callable[[web.Request], Awaitable[web.Response]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Control:

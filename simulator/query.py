@@ -40,6 +40,8 @@ def parse(parameters: Mapping[str, str], *, expand_allowed: bool) -> Query:
     values: dict[str, Any] = {}
     for name, value in parameters.items():
         if name == "only":
+            if value:
+                raise _wrong(name, value)
             values["only"] = True
         elif name == "$expand":
             if not expand_allowed:

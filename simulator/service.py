@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -69,6 +70,7 @@ class Falcon:
         self.options = options
         self.clock = clock
         self.certificate_pem = ""
+        self.replace_certificate: Callable[[str], str] = _no_certificate
         self.state = build_state(lab, name, chassis, alias)
         self.name = self.state.name
         self.physics = Physics(self.state, options.seed, self)
@@ -193,6 +195,10 @@ class Falcon:
             "log_entries": len(self.events.entries),
             "simulated_seconds": self.clock.now(),
         }
+
+
+def _no_certificate(_pem: str) -> str:
+    raise ValueError("this service has no certificate")
 
 
 def _link_truth(link: Link) -> dict[str, Any]:

@@ -63,7 +63,6 @@ class Node:
     raw: Callable[[], Raw] | None = None
     revision: Callable[[], int] | None = None
     public: bool = False
-    privilege: str = "Login"
 
     @property
     def methods(self) -> list[str]:
@@ -93,9 +92,9 @@ class Tree:
         """Add a fixed resource."""
         self._fixed[node.uri] = node
 
-    def resource(self, uri: str, render: Callable[[], Body], **options: object) -> None:
-        """Add a fixed resource by its parts."""
-        self.add(Node(uri, render, **options))  # type: ignore[arg-type]
+    def resource(self, uri: str, render: Callable[[], Body]) -> None:
+        """Add a fixed resource that is only read."""
+        self.add(Node(uri, render))
 
     def members(self, parent: str, maker: Maker) -> None:
         """Let a function make the nodes below a collection from their last segment; None is a 404."""

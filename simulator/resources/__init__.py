@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from simulator.resources import (
     access,
+    certificates,
     chassis,
     devices,
     eventing,
@@ -31,6 +32,7 @@ def register_all(falcon: Falcon) -> None:
         schemas,
         access,
         manager,
+        certificates,
         eventing,
         tasking,
         chassis,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD, ROLES, SESSION_TIMEOUT, Account, Session, forbidden
@@ -189,4 +190,4 @@ def _register_roles(falcon: Falcon) -> None:
     uris = [f"{ROLE_URI}/{name}" for name in ROLES]
     falcon.tree.resource(ROLE_URI, lambda: collection(ROLE_URI, "Role", "Roles", uris))
     for name in ROLES:
-        falcon.tree.resource(f"{ROLE_URI}/{name}", lambda name=name: render(name))  # type: ignore[misc]
+        falcon.tree.resource(f"{ROLE_URI}/{name}", partial(render, name))

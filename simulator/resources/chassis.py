@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator.catalog import Kind
@@ -54,7 +55,7 @@ def register(falcon: Falcon) -> None:
         tree.add(
             Node(
                 drawer_uri(drawer.number),
-                lambda drawer=drawer: _drawer(falcon, drawer),  # type: ignore[misc]
+                partial(_drawer, falcon, drawer),
                 {"PATCH": Write(_identify(falcon, drawer), ("ConfigureComponents",))},
             )
         )
@@ -110,7 +111,6 @@ def _drawer(falcon: Falcon, drawer: Drawer) -> Body:
     links = counted(
         {},
         ManagedBy=[f"{V1}/Managers/bmc"],
-        PCIeDevices=[slot_uri(slot) for slot in slots],
         Processors=[gpu_uri(slot) for slot in gpus],
         Switches=[f"{V1}/Fabrics/PCIe/Switches/drawer{drawer.number}_switch"],
         ResourceBlocks=[f"{V1}/ResourceBlocks/{slot.endpoint}" for slot in gpus],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator.catalog import DeviceModel, Kind
@@ -53,8 +55,8 @@ def register(falcon: Falcon) -> None:
     tree.members(BLOCKS, lambda last: _block_node(falcon, gpus, last))
     for slot in gpus:
         processors = f"{BLOCKS}/{slot.endpoint}/Processors"
-        tree.members(processors, lambda last, slot=slot: _gpu_node(falcon, slot, last))  # type: ignore[misc]
-        tree.members(gpu_uri(slot), lambda last, slot=slot: _gpu_metrics_node(slot, last))  # type: ignore[misc]
+        tree.members(processors, partial(_gpu_node, slot))
+        tree.members(gpu_uri(slot), partial(_gpu_metrics_node, slot))
 
 
 def _register_drawer(falcon: Falcon, drawer: Drawer) -> None:
@@ -66,30 +68,34 @@ def _register_drawer(falcon: Falcon, drawer: Drawer) -> None:
         tree.add(
             Node(
                 uri,
-                lambda slot=slot: _pcie_device(falcon, slot),  # type: ignore[misc]
-                {"PATCH": Write(_identify(falcon, slot), ("ConfigureComponents",))},
+                partial(_pcie_device, slot),
+                {"PATCH": Write(_identify(slot), ("ConfigureComponents",))},
             )
         )
-        tree.members(uri, lambda last, slot=slot: _functions_node(slot, last))  # type: ignore[misc]
-        tree.members(f"{uri}/PCIeFunctions", lambda last, slot=slot: _function_node(slot, last))  # type: ignore[misc]
+        tree.members(uri, partial(_functions_node, slot))
+        tree.members(f"{uri}/PCIeFunctions", partial(_function_node, slot))
     for name, kind, schema in (("Drives", Kind.DRIVE, "Drive"), ("NetworkAdapters", Kind.NETWORK, "NetworkAdapter")):
-        prefix = "nvme" if kind is Kind.DRIVE else "nic"
         where = f"{base}/{name}"
-        tree.resource(
-            where,
-            lambda where=where, kind=kind, schema=schema, prefix=prefix: collection(  # type: ignore[misc]
-                where, schema, f"{schema}s", [f"{where}/{prefix}{one.number}" for one in slots_of_kind(drawer, kind)]
-            ),
-        )
-        render = _drive if kind is Kind.DRIVE else _network_adapter
+        tree.resource(where, partial(_twins, drawer, kind, schema, where))
+        tree.members(where, partial(_twin_node, drawer, kind))
 
-        def make(last: str, *, kind: Kind = kind, prefix: str = prefix, render=render, where=where) -> Node | None:  # type: ignore[no-untyped-def]
-            for slot in slots_of_kind(drawer, kind):
-                if last == f"{prefix}{slot.number}" and slot.present is not None:
-                    return Node(f"{where}/{last}", lambda: render(slot, _seen(slot)))
-            return None
 
-        tree.members(where, make)
+def _twins(drawer: Drawer, kind: Kind, schema: str, where: str) -> Body:
+    members = [uri for slot in slots_of_kind(drawer, kind) if (uri := twin_uri(slot, _seen(slot).model)) is not None]
+    return collection(where, schema, f"{schema}s", members)
+
+
+def _twin_node(drawer: Drawer, kind: Kind, last: str) -> Node | None:
+    render = _drive if kind is Kind.DRIVE else _network_adapter
+    for slot in slots_of_kind(drawer, kind):
+        uri = twin_uri(slot, _seen(slot).model)
+        if uri is not None and uri.endswith(f"/{last}"):
+            return Node(uri, partial(_render_seen, render, slot))
+    return None
+
+
+def _render_seen(render: Callable[[Slot, Device], Body], slot: Slot) -> Body:
+    return render(slot, _seen(slot))
 
 
 def _seen(slot: Slot) -> Device:
@@ -116,7 +122,7 @@ def _slot_part(slot: Slot) -> Body:
     }
 
 
-def _pcie_device(falcon: Falcon, slot: Slot) -> Body:
+def _pcie_device(slot: Slot) -> Body:
     uri, device = slot_uri(slot), slot.present
     body: Body = {
         "@odata.id": uri,
@@ -156,7 +162,6 @@ def _pcie_device(falcon: Falcon, slot: Slot) -> Body:
     links = counted(
         {},
         Chassis=[drawer_uri(slot.drawer)],
-        PCIeFunctions=[f"{uri}/PCIeFunctions/0"],
         Processors=[gpu_uri(slot)] if model.kind is Kind.GPU else [],
     )
     links["Switch"] = link(f"{V1}/Fabrics/PCIe/Switches/drawer{slot.drawer}_switch")
@@ -170,18 +175,18 @@ def _health(slot: Slot) -> str:
     return "Warning" if slot.band == "caution" or slot.link.degraded else "OK"
 
 
-def _identify(falcon: Falcon, slot: Slot) -> Handler:
+def _identify(slot: Slot) -> Handler:
     async def change(call: Call) -> Reply:
         if not call.body:
             raise RedfishError(400, "NoOperation", "The request body names no property to change.")
-        known = _pcie_device(falcon, slot)
+        known = _pcie_device(slot)
         for key, value in call.body.items():
             if key != "LocationIndicatorActive":
                 raise property_not_writable(key) if key in known else property_unknown(key)
             if not isinstance(value, bool):
                 raise property_value(key, value)
         slot.identify = call.body["LocationIndicatorActive"]
-        return Reply(200, _pcie_device(falcon, slot))
+        return Reply(200, _pcie_device(slot))
 
     return change
 
@@ -204,7 +209,7 @@ def _function(slot: Slot, device: Device) -> Body:
     links: Body = {"PCIeDevice": link(uri)}
     twin = twin_uri(slot, model)
     if model.kind is Kind.GPU:
-        counted(links, Processors=[gpu_uri(slot)])
+        links["Processor"] = link(gpu_uri(slot))
     elif model.kind is Kind.DRIVE and twin is not None:
         counted(links, Drives=[twin])
     return {
@@ -279,7 +284,7 @@ def _network_adapter(slot: Slot, device: Device) -> Body:
 def _block_node(falcon: Falcon, gpus: list[Slot], last: str) -> Node | None:
     for slot in gpus:
         if slot.endpoint == last and slot.present is not None:
-            return Node(f"{BLOCKS}/{last}", lambda: _block(falcon, slot))
+            return Node(f"{BLOCKS}/{last}", partial(_block, falcon, slot))
     return None
 
 
@@ -302,7 +307,7 @@ def _block(falcon: Falcon, slot: Slot) -> Body:
     }
 
 
-def _gpu_node(falcon: Falcon, slot: Slot, last: str) -> Node | None:
+def _gpu_node(slot: Slot, last: str) -> Node | None:
     if last != f"gpu{slot.number}" or slot.present is None:
         return None
     return Node(gpu_uri(slot), lambda: _gpu(slot, _seen(slot)))
@@ -312,7 +317,6 @@ def _gpu(slot: Slot, device: Device) -> Body:
     model, uri = device.model, gpu_uri(slot)
     links = counted(
         {},
-        PCIeFunctions=[f"{slot_uri(slot)}/PCIeFunctions/0"],
         Endpoints=[f"{V1}/Fabrics/PCIe/Endpoints/{slot.endpoint}"],
     )
     links["Chassis"] = link(drawer_uri(slot.drawer))

@@ -18,6 +18,41 @@ SUBSCRIPTIONS = f"{SERVICE}/Subscriptions"
 STREAM = f"{SERVICE}/SSE"
 
 
+def subscription_body(one: Subscription) -> Body:
+    """Render a subscription."""
+    return {
+        "@odata.id": f"{SUBSCRIPTIONS}/{one.id}",
+        "@odata.type": "#EventDestination.v1_16_0.EventDestination",
+        "Id": one.id,
+        "Name": "Event Subscription",
+        "Destination": one.destination,
+        "Context": one.context,
+        "Protocol": "Redfish",
+        "SubscriptionType": "SSE" if one.destination is None else "RedfishEvent",
+        "EventFormatType": "Event",
+        "RegistryPrefixes": list(one.prefixes),
+        "DeliveryRetryPolicy": "RetryForever" if one.destination is None else "SuspendRetries",
+        "Status": {"State": "Enabled", "Health": "OK"},
+    }
+
+
+def _wanted(body: Body) -> tuple[str, tuple[str, ...]]:
+    """Return destination and registry prefixes of a new subscription; refuses what cannot be with 400."""
+    destination = body.get("Destination")
+    if not isinstance(destination, str):
+        raise property_missing("Destination")
+    if urlsplit(destination).scheme not in ("http", "https"):
+        raise property_value("Destination", destination)
+    if "Protocol" not in body:
+        raise property_missing("Protocol")
+    if body["Protocol"] != "Redfish":
+        raise property_value("Protocol", body["Protocol"])
+    prefixes = body.get("RegistryPrefixes", [])
+    if not isinstance(prefixes, list) or not all(isinstance(one, str) for one in prefixes):
+        raise property_value("RegistryPrefixes", prefixes)
+    return destination, tuple(prefixes)
+
+
 def register(falcon: Falcon) -> None:
     """Add the event service with its subscriptions."""
     tree, events = falcon.tree, falcon.events
@@ -37,7 +72,6 @@ def register(falcon: Falcon) -> None:
             "ServerSentEventUri": STREAM,
             "SSEFilterPropertiesSupported": {
                 "EventFormatType": False,
-                "EventType": False,
                 "MessageId": False,
                 "MetricReportDefinition": False,
                 "OriginResource": False,
@@ -49,44 +83,15 @@ def register(falcon: Falcon) -> None:
             "Subscriptions": link(SUBSCRIPTIONS),
         }
 
-    def render(one: Subscription) -> Body:
-        return {
-            "@odata.id": f"{SUBSCRIPTIONS}/{one.id}",
-            "@odata.type": "#EventDestination.v1_16_0.EventDestination",
-            "Id": one.id,
-            "Name": "Event Subscription",
-            "Destination": one.destination,
-            "Context": one.context,
-            "Protocol": "Redfish",
-            "SubscriptionType": "SSE" if one.destination is None else "RedfishEvent",
-            "EventFormatType": "Event",
-            "RegistryPrefixes": list(one.prefixes),
-            "DeliveryRetryPolicy": "RetryForever" if one.destination is None else "SuspendRetries",
-            "Status": {"State": "Enabled", "Health": "OK"},
-        }
-
     async def create(call: Call) -> Reply:
-        destination = call.body.get("Destination")
-        if not isinstance(destination, str):
-            raise property_missing("Destination")
-        if urlsplit(destination).scheme not in ("http", "https"):
-            raise property_value("Destination", destination)
-        if "Protocol" not in call.body:
-            raise property_missing("Protocol")
-        if call.body["Protocol"] != "Redfish":
-            raise property_value("Protocol", call.body["Protocol"])
-        prefixes = call.body.get("RegistryPrefixes", [])
-        if not isinstance(prefixes, list) or not all(isinstance(one, str) for one in prefixes):
-            raise property_value("RegistryPrefixes", prefixes)
+        destination, prefixes = _wanted(call.body)
         if len(events.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise RedfishError(
                 503, "EventSubscriptionLimitExceeded", "The event subscription failed: there are too many."
             )
         context = call.body.get("Context")
-        one = events.subscribe(
-            destination=destination, context=str(context) if context else None, prefixes=tuple(prefixes)
-        )
-        return Reply(201, render(one), {"Location": f"{SUBSCRIPTIONS}/{one.id}"})
+        one = events.subscribe(destination=destination, context=str(context) if context else None, prefixes=prefixes)
+        return Reply(201, subscription_body(one), {"Location": f"{SUBSCRIPTIONS}/{one.id}"})
 
     def node(last: str) -> Node | None:
         one = events.subscriptions.get(last)
@@ -99,7 +104,7 @@ def register(falcon: Falcon) -> None:
 
         return Node(
             f"{SUBSCRIPTIONS}/{last}",
-            lambda: render(one),
+            lambda: subscription_body(one),
             {"DELETE": Write(delete, ("ConfigureManager", "ConfigureSelf"))},
         )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from simulator.errors import Body, RedfishError, not_found
 from simulator.events import LOG_URI, MAX_ENTRIES, Entry
 from simulator.faults import FaultRequest
+from simulator.resources.certificates import CERTIFICATES
 from simulator.tree import Call, Node, Reply, Write, collection, counted, link
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 V1 = "/redfish/v1"
 BMC = f"{V1}/Managers/bmc"
-CERTIFICATES = f"{BMC}/NetworkProtocol/HTTPS/Certificates"
 FIRMWARE = "2.14.0-falcon"
 RESET_SECONDS = 5.0
 
@@ -83,22 +83,10 @@ def register(falcon: Falcon) -> None:
             "HTTPS": {"ProtocolEnabled": True, "Port": 443, "Certificates": link(CERTIFICATES)},
         }
 
-    def certificate() -> Body:
-        return {
-            "@odata.id": f"{CERTIFICATES}/1",
-            "@odata.type": "#Certificate.v1_11_0.Certificate",
-            "Id": "1",
-            "Name": "HTTPS Certificate",
-            "CertificateType": "PEM",
-            "CertificateString": falcon.certificate_pem,
-        }
-
     tree.resource(f"{V1}/Managers", lambda: collection(f"{V1}/Managers", "Manager", "Managers", [BMC]))
     tree.resource(BMC, manager)
     tree.add(Node(f"{BMC}/Actions/Manager.Reset", None, {"POST": Write(reset)}))
     tree.resource(f"{BMC}/NetworkProtocol", protocol)
-    tree.resource(CERTIFICATES, lambda: collection(CERTIFICATES, "Certificate", "Certificates", [f"{CERTIFICATES}/1"]))
-    tree.resource(f"{CERTIFICATES}/1", certificate)
     _register_log(falcon)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
@@ -41,17 +42,17 @@ def register(falcon: Falcon) -> None:
     tree.resource(SWITCHES, lambda: collection(SWITCHES, "Switch", "Switches", uris))
     for drawer in state.drawers.values():
         uri = switch_uri(drawer.number)
-        tree.resource(uri, lambda drawer=drawer: _switch(falcon, drawer))  # type: ignore[misc]
+        tree.resource(uri, partial(_switch, drawer))
         members = [port_uri(place) for place in places(drawer)]
         tree.resource(
             f"{uri}/Ports",
-            lambda uri=uri, members=members: collection(f"{uri}/Ports", "Port", "Ports", members),  # type: ignore[misc]
+            partial(collection, f"{uri}/Ports", "Port", "Ports", members),
         )
         for place in places(drawer):
             _register_port(falcon, place)
 
 
-def _switch(falcon: Falcon, drawer: Drawer) -> Body:
+def _switch(drawer: Drawer) -> Body:
     uri = switch_uri(drawer.number)
     links = counted({}, ManagedBy=[f"{V1}/Managers/bmc"])
     links["Chassis"] = link(drawer_uri(drawer.number))
@@ -78,7 +79,7 @@ def _switch(falcon: Falcon, drawer: Drawer) -> Body:
 def _register_port(falcon: Falcon, place: Place) -> None:
     uri, tree = port_uri(place), falcon.tree
     components = ("ConfigureComponents",)
-    tree.add(Node(uri, lambda: _port(falcon, place), {"PATCH": Write(_change(falcon, place), components)}))
+    tree.add(Node(uri, lambda: _port(place), {"PATCH": Write(_change(falcon, place), components)}))
     tree.resource(f"{uri}/Metrics", lambda: _metrics(place))
 
     async def retrain(call: Call) -> Reply:
@@ -95,7 +96,7 @@ def _register_port(falcon: Falcon, place: Place) -> None:
     tree.add(Node(f"{uri}/Metrics/Actions/PortMetrics.ResetMetrics", None, {"POST": Write(reset_metrics, components)}))
 
 
-def _port(falcon: Falcon, place: Place) -> Body:
+def _port(place: Place) -> Body:
     uri, wire = port_uri(place), place.link
     upstream = isinstance(place, HostPort)
     seen = upstream or (isinstance(place, Slot) and place.present is not None)
@@ -156,7 +157,7 @@ def _change(falcon: Falcon, place: Place) -> Handler:
     async def change(call: Call) -> Reply:
         if not call.body:
             raise RedfishError(400, "NoOperation", "The request body names no property to change.")
-        known = _port(falcon, place)
+        known = _port(place)
         for key, value in call.body.items():
             if key == "LinkState":
                 if value not in ("Enabled", "Disabled"):
@@ -169,7 +170,7 @@ def _change(falcon: Falcon, place: Place) -> Handler:
         place.link.configured_lanes = call.body.get("ConfiguredWidth", place.link.configured_lanes)
         place.link.enabled = call.body.get("LinkState", known["LinkState"]) == "Enabled"
         _resettle(falcon, place, place.link)
-        return Reply(200, _port(falcon, place))
+        return Reply(200, _port(place))
 
     return change
 

@@ -23,6 +23,7 @@ SERVICES = {
     "EventService": "EventService",
     "Tasks": "TaskService",
     "Registries": "Registries",
+    "CertificateService": "CertificateService",
     "TelemetryService": "TelemetryService",
 }
 

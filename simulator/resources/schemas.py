@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ DMTF = "http://redfish.dmtf.org/schemas/v1"
 STANDARD = {
     "AccountService": "v1_18_1",
     "Certificate": "v1_11_0",
+    "CertificateService": "v1_2_1",
     "Chassis": "v1_28_0",
     "ComputerSystem": "v1_27_0",
     "Drive": "v1_22_0",
@@ -96,7 +97,7 @@ def register(falcon: Falcon) -> None:
         tree.add(
             Node(
                 f"{V1}/schema/{name}_v1.xml",
-                raw=lambda name=name: Raw(_schema(name), "application/xml"),  # type: ignore[misc]
+                raw=partial(_raw_schema, name),
                 public=True,
             )
         )
@@ -107,7 +108,7 @@ def register(falcon: Falcon) -> None:
         lambda: collection(f"{V1}/Registries", "MessageRegistryFile", "Message Registry Files", uris),
     )
     for name in names:
-        tree.resource(f"{V1}/Registries/{name}", lambda name=name: _registry_file(name))  # type: ignore[misc]
+        tree.resource(f"{V1}/Registries/{name}", partial(_registry_file, name))
     tree.resource(f"{V1}/Registries/H3Falcon.1.0.0/H3Falcon.1.0.0.json", _own_registry)
 
 
@@ -157,8 +158,8 @@ def _own_registry() -> Body:
 
 
 @cache
-def _schema(name: str) -> bytes:
-    return (SCHEMA_FOLDER / f"{name}_v1.xml").read_bytes()
+def _raw_schema(name: str) -> Raw:
+    return Raw((SCHEMA_FOLDER / f"{name}_v1.xml").read_bytes(), "application/xml")
 
 
 @cache

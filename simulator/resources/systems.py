@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator.errors import Body
@@ -22,20 +23,18 @@ def register(falcon: Falcon) -> None:
     tree.resource(SYSTEMS, lambda: collection(SYSTEMS, "ComputerSystem", "Systems", uris))
     for name, host in hosts.items():
         uri = f"{SYSTEMS}/{name}"
-        tree.resource(uri, lambda name=name, host=host: _system(falcon, name, host))  # type: ignore[misc]
+        tree.resource(uri, partial(_system, falcon, name, host))
         cpus = [f"cpu{number}" for number in range(1, host.cpus + 1)]
         gpus = [f"gpu{number}" for number in range(1, host.gpus + 1)]
         members = [f"{uri}/Processors/{one}" for one in cpus + gpus]
         tree.resource(
             f"{uri}/Processors",
-            lambda uri=uri, members=members: collection(  # type: ignore[misc]
-                f"{uri}/Processors", "Processor", "Processors", members
-            ),
+            partial(collection, f"{uri}/Processors", "Processor", "Processors", members),
         )
         for one in cpus + gpus:
             tree.resource(
                 f"{uri}/Processors/{one}",
-                lambda name=name, host=host, one=one: _processor(name, host, one),  # type: ignore[misc]
+                partial(_processor, name, host, one),
             )
 
 

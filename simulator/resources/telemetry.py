@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +14,7 @@ from simulator.errors import Body
 from simulator.resources.chassis import gpu_uri
 from simulator.resources.ports import Place, places, port_uri
 from simulator.resources.thermal import sensor_points
-from simulator.state import ERROR_COUNTERS, Slot
+from simulator.state import ERROR_COUNTERS, Link, Slot
 from simulator.tree import Node, Raw, collection, link
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ class Report(msgspec.Struct):
     odata_type: str = msgspec.field(name="@odata.type")
     id: str = msgspec.field(name="Id")
     name: str = msgspec.field(name="Name")
-    sequence: str = msgspec.field(name="ReportSequence")
     timestamp: str = msgspec.field(name="Timestamp")
     definition: Body = msgspec.field(name="MetricReportDefinition")
     values: list[MetricValue] = msgspec.field(name="MetricValues")
@@ -127,11 +127,11 @@ class AllReadings:
         key = (state.steps, self._falcon.events.last_number)
         if key != self._built:
             self._built = key
-            content = self._encoder.encode(self._report(state.steps))
+            content = self._encoder.encode(self._report())
             self._raw = Raw(content, etag=f'"{key[0]}-{key[1]}"')
         return self._raw
 
-    def _report(self, sequence: int) -> Report:
+    def _report(self) -> Report:
         stamp = self._falcon.clock.timestamp(self._falcon.physics.time)
         values = []
         for point in self.points:
@@ -143,7 +143,6 @@ class AllReadings:
             "#MetricReport.v1_5_2.MetricReport",
             "All",
             "Every reading of the chassis",
-            str(sequence),
             stamp,
             {"@odata.id": f"{DEFINITIONS}/All"},
             values,
@@ -183,15 +182,14 @@ def _port_points(place: Place) -> list[Point]:
         Point(f"{name}_ActiveWidth", f"{uri}#/ActiveWidth", lambda: str(wire.lanes)),
         Point(f"{name}_CurrentSpeedGbps", f"{uri}#/CurrentSpeedGbps", lambda: f"{wire.gbps:g}"),
     ]
-    for counter in ERROR_COUNTERS:
-        points.append(
-            Point(
-                f"{name}_{counter}",
-                f"{uri}/Metrics#/PCIeErrors/{counter}",
-                lambda counter=counter: str(wire.errors[counter]),  # type: ignore[misc]
-            )
-        )
-    return points
+    return points + [
+        Point(f"{name}_{counter}", f"{uri}/Metrics#/PCIeErrors/{counter}", partial(_count, wire, counter))
+        for counter in ERROR_COUNTERS
+    ]
+
+
+def _count(wire: Link, counter: str) -> str:
+    return str(wire.errors[counter])
 
 
 def _gpu_point(slot: Slot) -> Point:

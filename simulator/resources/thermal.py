@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator.errors import Body
 from simulator.physics import CAUTION, CRITICAL
 from simulator.resources.chassis import FALCON, drawer_uri, slot_uri
-from simulator.state import POWER_SUPPLIES, Fan, Slot
+from simulator.state import POWER_SUPPLIES, Drawer, Fan, Slot
 from simulator.tree import collection, link, links
 
 if TYPE_CHECKING:
@@ -49,33 +50,39 @@ def sensor_points(falcon: Falcon) -> list[SensorPoint]:
         SensorPoint(FALCON, "total_power", "Total power", "Power", "W", "PowerSupply", lambda: state.watts),
         SensorPoint(FALCON, "energy", "Energy", "EnergykWh", "kW.h", "Chassis", lambda: state.joules / 3.6e6),
     ]  # fmt: skip
-    for fan in state.fans:
-        points.append(
-            SensorPoint(FALCON, f"fan{fan.number}_speed", f"Fan {fan.number} speed", "Rotational", "{rev}/min", "Fan",
-                        lambda fan=fan: fan.rpm, related=f"{FALCON}/ThermalSubsystem/Fans/fan{fan.number}")  # type: ignore[misc]
-        )  # fmt: skip
-    for supply in range(1, POWER_SUPPLIES + 1):
-        points.append(
-            SensorPoint(FALCON, f"psu{supply}_power", f"Power supply {supply} input", "Power", "W", "PowerSupply",
-                        lambda: state.watts / POWER_SUPPLIES / 0.94,
-                        related=f"{FALCON}/PowerSubsystem/PowerSupplies/psu{supply}")
-        )  # fmt: skip
+    points += [_fan_point(fan) for fan in state.fans]
+    points += [
+        SensorPoint(FALCON, f"psu{supply}_power", f"Power supply {supply} input", "Power", "W", "PowerSupply",
+                    lambda: state.watts / POWER_SUPPLIES / 0.94,
+                    related=f"{FALCON}/PowerSubsystem/PowerSupplies/psu{supply}")
+        for supply in range(1, POWER_SUPPLIES + 1)
+    ]  # fmt: skip
     for drawer in state.drawers.values():
-        base = drawer_uri(drawer.number)
-        points += [
-            SensorPoint(base, "inlet_temp", f"Drawer {drawer.number} inlet", "Temperature", "Cel", "Intake",
-                        lambda drawer=drawer: drawer.inlet, INLET_CAUTION, INLET_CAUTION + 7),  # type: ignore[misc]
-            SensorPoint(base, "outlet_temp", f"Drawer {drawer.number} outlet", "Temperature", "Cel", "Exhaust",
-                        lambda drawer=drawer: drawer.outlet, 65.0, 75.0),  # type: ignore[misc]
-            SensorPoint(base, "power", f"Drawer {drawer.number} power", "Power", "W", "Chassis",
-                        lambda drawer=drawer: sum(slot.watts for slot in drawer.slots.values())),  # type: ignore[misc]
-        ]  # fmt: skip
+        points += _drawer_points(drawer)
         for slot in drawer.slots.values():
-            points += _slot_points(base, slot)
+            points += _slot_points(slot)
     return points
 
 
-def _slot_points(base: str, slot: Slot) -> list[SensorPoint]:
+def _fan_point(fan: Fan) -> SensorPoint:
+    return SensorPoint(FALCON, f"fan{fan.number}_speed", f"Fan {fan.number} speed", "Rotational", "{rev}/min", "Fan",
+                       lambda: fan.rpm, related=f"{FALCON}/ThermalSubsystem/Fans/fan{fan.number}")  # fmt: skip
+
+
+def _drawer_points(drawer: Drawer) -> list[SensorPoint]:
+    base = drawer_uri(drawer.number)
+    return [
+        SensorPoint(base, "inlet_temp", f"Drawer {drawer.number} inlet", "Temperature", "Cel", "Intake",
+                    lambda: drawer.inlet, INLET_CAUTION, INLET_CAUTION + 7),
+        SensorPoint(base, "outlet_temp", f"Drawer {drawer.number} outlet", "Temperature", "Cel", "Exhaust",
+                    lambda: drawer.outlet, 65.0, 75.0),
+        SensorPoint(base, "power", f"Drawer {drawer.number} power", "Power", "W", "Chassis",
+                    lambda: sum(slot.watts for slot in drawer.slots.values())),
+    ]  # fmt: skip
+
+
+def _slot_points(slot: Slot) -> list[SensorPoint]:
+    base = drawer_uri(slot.drawer)
     place = f"Drawer {slot.drawer} slot {slot.number}"
     return [
         SensorPoint(base, f"slot{slot.number}_temp", f"{place} temperature", "Temperature", "Cel", "SystemBoard",
@@ -93,15 +100,13 @@ def register(falcon: Falcon) -> None:
         own = [point for point in points if point.chassis == chassis]
         tree.resource(
             f"{chassis}/Sensors",
-            lambda chassis=chassis, own=own: collection(  # type: ignore[misc]
-                f"{chassis}/Sensors", "Sensor", "Sensors", [point.uri for point in own]
-            ),
+            partial(collection, f"{chassis}/Sensors", "Sensor", "Sensors", [point.uri for point in own]),
         )
         for point in own:
-            tree.resource(point.uri, lambda point=point: _sensor(point))  # type: ignore[misc]
+            tree.resource(point.uri, partial(_sensor, point))
         tree.resource(
             f"{chassis}/EnvironmentMetrics",
-            lambda chassis=chassis: _environment(chassis, points),  # type: ignore[misc]
+            partial(_environment, chassis, points),
         )
     _register_fans(falcon)
     _register_power(falcon)
@@ -199,7 +204,7 @@ def _register_fans(falcon: Falcon) -> None:
     tree.resource(uri, subsystem)
     tree.resource(f"{uri}/Fans", lambda: collection(f"{uri}/Fans", "Fan", "Fans", fans))
     for fan in state.fans:
-        tree.resource(f"{uri}/Fans/fan{fan.number}", lambda fan=fan: render(fan))  # type: ignore[misc]
+        tree.resource(f"{uri}/Fans/fan{fan.number}", partial(render, fan))
 
 
 def _register_power(falcon: Falcon) -> None:
@@ -241,5 +246,5 @@ def _register_power(falcon: Falcon) -> None:
     for number in range(1, POWER_SUPPLIES + 1):
         tree.resource(
             f"{uri}/PowerSupplies/psu{number}",
-            lambda number=number: render(number),  # type: ignore[misc]
+            partial(render, number),
         )
