@@ -1,0 +1,213 @@
+"""Each fault does what it says, and what it did is over when it ends."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+
+import pytest
+import requests
+
+from tests.processes import SimulatorProcess
+from tests.simulator.conftest import ENDPOINTS, PORTS, V1, Client, eventually
+
+ROOT_URI = f"{V1}/"
+DRAWER1 = f"{V1}/Chassis/drawer1"
+
+
+def port(client: Client, name: str) -> dict[str, object]:
+    return client.get(f"{PORTS}/{name}")
+
+
+def messages(client: Client) -> list[str]:
+    entries = client.get(f"{V1}/Managers/bmc/LogServices/Events/Entries?$expand=.")["Members"]
+    return [str(entry["MessageId"]).rpartition(".")[2] for entry in entries]
+
+
+def test_a_downgraded_link_trains_again_at_less_and_recovers(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fault = fresh.fault("link_downgrade", "drawer1/slot3", lanes=4, generation="Gen1")
+    worse = eventually(lambda: port(client, "slot3"), lambda one: one["LinkStatus"] == "LinkUp")
+    assert (worse["ActiveWidth"], worse["CurrentSpeedGbps"]) == (4, 10)
+    assert worse["Status"] == {"State": "Enabled", "Health": "Warning"}
+    fresh.end_fault(fault)
+    better = eventually(lambda: port(client, "slot3"), lambda one: one["LinkStatus"] == "LinkUp")
+    assert (better["ActiveWidth"], better["CurrentSpeedGbps"]) == (16, 128)
+    assert "DegradedDownstreamLinkEstablished" in messages(client)
+
+
+def test_a_flapping_link_goes_down_and_up_until_the_fault_ends(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fault = fresh.fault("link_flap", "drawer1slot2", period=0.2)
+    for status in ("LinkDown", "LinkUp", "LinkDown"):
+        eventually(lambda: port(client, "slot2")["LinkStatus"], status.__eq__)
+    fresh.end_fault(fault)
+    eventually(lambda: port(client, "slot2"), lambda one: one["LinkStatus"] == "LinkUp")
+    assert messages(client).count("DownstreamLinkFlapDetected") >= 2
+
+
+def test_an_error_burst_moves_its_counter(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("error_burst", "drawer1slot1", counter="BadTLPCount", rate=1000, seconds=1)
+    eventually(
+        lambda: client.get(f"{PORTS}/slot1/Metrics")["PCIeErrors"]["BadTLPCount"], lambda count: int(count) > 100
+    )
+    eventually(lambda: fresh.ask_control("GET", "/faults"), lambda faults: faults == [])
+    before = client.get(f"{PORTS}/slot1/Metrics")["PCIeErrors"]["BadTLPCount"]
+    time.sleep(0.3)
+    assert client.get(f"{PORTS}/slot1/Metrics")["PCIeErrors"]["BadTLPCount"] - before < 20
+
+
+def test_an_overheating_device_passes_its_thresholds_and_cools_down(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    sensor = f"{DRAWER1}/Sensors/slot2_temp"
+    assert client.get(sensor)["Status"]["Health"] == "OK"
+    fault = fresh.fault("overheat", "drawer1slot2")
+    hot = eventually(lambda: client.get(sensor), lambda one: one["Status"]["Health"] == "Critical")
+    assert hot["Reading"] >= hot["Thresholds"]["UpperCritical"]["Reading"]
+    assert client.get(f"{DRAWER1}/PCIeDevices/slot2")["Status"]["Health"] == "Critical"
+    assert client.get(f"{V1}/Chassis/falcon")["Status"]["HealthRollup"] == "Critical"
+    fresh.set_speed(200)
+    fresh.end_fault(fault)
+    eventually(lambda: client.get(sensor), lambda one: one["Status"]["Health"] == "OK")
+    assert {"ReadingAboveUpperCriticalThreshold", "SensorReadingNormalRange"} <= set(messages(client))
+
+
+def test_a_failed_fan_stands_still_and_the_others_turn_faster(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fans = f"{V1}/Chassis/falcon/ThermalSubsystem/Fans"
+    fault = fresh.fault("fan_failure", "fan2")
+    failed = eventually(lambda: client.get(f"{fans}/fan2"), lambda one: one["SpeedPercent"]["SpeedRPM"] == 0)
+    assert failed["Status"]["Health"] == "Critical"
+    assert client.get(f"{V1}/Chassis/falcon/ThermalSubsystem")["Status"]["Health"] == "Warning"
+    fresh.end_fault(fault)
+    eventually(lambda: client.get(f"{fans}/fan2"), lambda one: one["SpeedPercent"]["SpeedRPM"] > 1000)
+    assert {"FanFailed", "FanRestored"} <= set(messages(client))
+
+
+def test_a_device_that_is_pulled_out_leaves_its_zone_and_comes_back_unattached(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fault = fresh.fault("surprise_removal", "drawer1/slot3")
+    device = client.get(f"{DRAWER1}/PCIeDevices/slot3")
+    assert device["Status"] == {"State": "Absent"}
+    assert "Model" not in device
+    assert client.zone("hostport1_H1") == ["hostport1_H1", "drawer1slot1", "drawer1slot2", "drawer1slot4"]
+    assert client.request("GET", f"{ENDPOINTS}/drawer1slot3").status_code == 404
+    assert port(client, "slot3")["LinkStatus"] == "NoLink"
+    fresh.end_fault(fault)
+    assert client.get(f"{DRAWER1}/PCIeDevices/slot3")["ReadyToRemove"] is True
+    assert client.compose("hostport1_H3", ["hostport1_H3", "drawer1slot3"]).status_code == 200
+
+
+def test_a_slow_answer_comes_late(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("slow", delay=0.5, path="/Chassis", count=1)
+    assert client.request("GET", ROOT_URI).elapsed.total_seconds() < 0.4
+    assert client.request("GET", f"{V1}/Chassis").elapsed.total_seconds() >= 0.5
+    assert client.request("GET", f"{V1}/Chassis").elapsed.total_seconds() < 0.4
+
+
+def test_a_server_error_is_answered_for_as_many_requests_as_asked(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("server_error", status=503, count=2, method="GET")
+    assert [client.request("GET", f"{V1}/Chassis").status_code for _ in range(3)] == [503, 503, 200]
+
+
+def test_a_hanging_request_gets_no_answer_and_the_next_one_does(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("hang", path="/Systems", count=1)
+    with pytest.raises(requests.Timeout):
+        client.request("GET", f"{V1}/Systems", timeout=0.5)
+    assert client.request("GET", f"{V1}/Systems").status_code == 200
+
+
+def test_a_reset_connection_ends_without_an_answer(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("reset_connections", count=1)
+    with pytest.raises(requests.ConnectionError):
+        client.request("GET", ROOT_URI)
+    assert client.request("GET", ROOT_URI).status_code == 200
+
+
+def test_a_half_applied_bind_detaches_and_does_not_attach(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("half_applied_bind")
+    wanted = ["hostport1_H1", "drawer1slot1", "drawer1slot2", "drawer1slot3", "drawer1slot7"]
+    assert client.compose("hostport1_H1", wanted).status_code == 200
+    assert client.zone("hostport1_H1") == wanted[:-1]
+    assert client.compose("hostport1_H1", wanted).status_code == 200
+    assert client.zone("hostport1_H1") == wanted
+
+
+def test_a_half_applied_bind_that_only_attaches_leaves_the_last_device_out(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("half_applied_bind")
+    assert client.compose("hostport1_H3", ["hostport1_H3", "drawer1slot7"]).status_code == 200
+    assert client.zone("hostport1_H3") == ["hostport1_H3"]
+
+
+def test_a_bind_may_be_applied_whole_and_answered_500(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("half_applied_bind", answer="error")
+    assert client.compose("hostport1_H3", ["hostport1_H3", "drawer1slot7"]).status_code == 500
+    assert client.zone("hostport1_H3") == ["hostport1_H3", "drawer1slot7"]
+
+
+def test_a_reboot_drops_sessions_subscriptions_and_connections_and_keeps_zones_accounts_and_log(
+    fresh: SimulatorProcess,
+) -> None:
+    client = Client(fresh)
+    assert client.compose("hostport1_H3", ["hostport1_H3", "drawer1slot7"]).ok
+    body = {"UserName": "administrator", "Password": fresh.password}
+    token = client.request("POST", f"{V1}/SessionService/Sessions", json=body, auth=None).headers["X-Auth-Token"]
+    subscription = {"Destination": "https://127.0.0.1:9/", "Protocol": "Redfish"}
+    assert client.request("POST", f"{V1}/EventService/Subscriptions", json=subscription).status_code == 201
+    entries = fresh.state()["log_entries"]
+    fresh.fault("bmc_reboot", seconds=1)
+
+    def refused() -> bool:
+        try:
+            client.request("GET", ROOT_URI)
+        except requests.ConnectionError:
+            return True
+        return False
+
+    eventually(refused, bool)
+    eventually(refused, lambda down: not down)
+    anew = requests.Session()
+    anew.trust_env = False
+    old = anew.get(f"{fresh.address}{V1}/Chassis", headers={"X-Auth-Token": token}, verify=str(fresh.certificate))
+    assert old.status_code == 401
+    state = fresh.state()
+    assert (state["boots"], state["sessions"], state["subscriptions"]) == (2, 0, 0)
+    assert state["zones"]["hostport1_H3"] == ["drawer1slot7"]
+    assert state["log_entries"] > entries
+    assert client.zone("hostport1_H3") == ["hostport1_H3", "drawer1slot7"]
+    assert "ManagerRestarted" in messages(client)
+
+
+def test_a_fault_ends_by_itself_after_its_seconds(fresh: SimulatorProcess) -> None:
+    fresh.fault("server_error", seconds=0.3)
+    client = Client(fresh)
+    assert client.request("GET", ROOT_URI).status_code == 500
+    eventually(lambda: client.request("GET", ROOT_URI).status_code, lambda status: status == 200)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "earthquake"},
+        {"kind": "overheat", "target": "drawer9slot1"},
+        {"kind": "surprise_removal", "target": "drawer1slot8"},
+        {"kind": "fan_failure", "target": "fan99"},
+        {"kind": "error_burst", "target": "H1", "counter": "Sneezes"},
+        {"kind": "link_downgrade", "target": "H1", "generation": "Gen9"},
+        {"kind": "slow", "colour": "red"},
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused_with_a_sentence(shared: SimulatorProcess, body: dict[str, object]) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        shared.ask_control("POST", "/faults", body)
+    assert refusal.value.code == 400
+    assert b"error" in refusal.value.read()
+    assert shared.ask_control("GET", "/faults") == []
