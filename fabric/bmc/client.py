@@ -153,7 +153,7 @@ class BmcClient:
         raw = await self._exchange(
             method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
         )
-        if raw.status != 401 or not self._authorization or path in self._refusing:
+        if raw.status != 401 or not self.signs_in or path in self._refusing:
             return raw
         await self._sign_in_again(known)
         raw = await self._exchange(
@@ -197,7 +197,7 @@ class BmcClient:
                     yield response
                     return
                 raw = RawAnswer(response.status, response.headers, await response.content.read(65536))
-            if raw.status != 401 or attempt == 2 or not self._authorization:
+            if raw.status != 401 or attempt == 2 or not self.signs_in:
                 self._accept(uri, raw)
                 raise RequestRefused(f"{self.host} opens no event stream.", answered=raw.status)
             await self._sign_in_again(known)
@@ -211,10 +211,16 @@ class BmcClient:
     async def _sign_in_again(self, known: int) -> None:
         """Sign in, unless another request did so since `known`."""
         async with self._signing_in:
-            if self._sign_ins == known:
-                self._authorization, self._session_uri = {}, ""
+            if self._sign_ins != known:
+                return
+            # Requests under way keep the old headers meanwhile; theirs is a 401, and they wait here.
+            self._session_uri = ""
+            try:
                 self._authorization = await self._sign_in()
-                self._sign_ins += 1
+            except BmcError:
+                self._authorization = {}
+                raise
+            self._sign_ins += 1
 
     async def _sign_in(self) -> dict[str, str]:
         """Return the headers that sign requests: of a session, or Basic where the BMC makes none.
@@ -276,7 +282,7 @@ class BmcClient:
         said = f": {reason}" if reason else "."
         if raw.status >= 500:
             raise ServerFault(f"{where} answered {raw.status}{said}", answered=raw.status, body=body)
-        if raw.status == 401 and not self._authorization:
+        if raw.status == 401 and not self.signs_in:
             raise SignInRefused(f"{where} asks for a name and password.", answered=401)
         raise RequestRefused(f"{where} answered {raw.status}{said}", answered=raw.status, reason=reason)
 
