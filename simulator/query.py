@@ -90,10 +90,8 @@ def apply(body: Body, query: Query, render: Callable[[str], Body | None], uri: s
             raise RedfishError(400, "QueryNotSupportedOnResource", "The query 'only' works on collections alone.")
         if len(members) == 1:
             return render(members[0]["@odata.id"]) or body
-    if query.top is not None or query.skip:
+    if query.top is not None or query.skip or len(body.get("Members", ())) > MAX_PAGE:
         body = _page(body, query, uri)
-    elif len(body.get("Members", ())) > MAX_PAGE:
-        body = _page(body, Query(top=MAX_PAGE), uri)
     if query.expand is not None:
         body = _expanded(body, query.expand, query.levels, render, in_links=False)
     if query.select:
@@ -105,11 +103,22 @@ def _page(body: Body, query: Query, uri: str) -> Body:
     if "Members" not in body:
         raise RedfishError(400, "QueryNotSupportedOnResource", "The queries $top and $skip work on collections alone.")
     members = body["Members"]
-    end = len(members) if query.top is None else query.skip + query.top
+    size = MAX_PAGE if query.top is None else min(query.top, MAX_PAGE)
+    end = query.skip + size
     page = {**body, "Members": members[query.skip : end]}
-    if end < len(members) and query.top != 0:
-        page["Members@odata.nextLink"] = f"{uri}?$skip={end}&$top={query.top}"
+    if size and end < len(members):
+        page["Members@odata.nextLink"] = f"{uri}?{_next_page(query, end, size)}"
     return page
+
+
+def _next_page(query: Query, skip: int, top: int) -> str:
+    """Return the parameters of the page after this one, with what else was asked for."""
+    parts = [f"$skip={skip}", f"$top={top}"]
+    if query.expand is not None:
+        parts.append(f"$expand={query.expand}($levels={query.levels})")
+    if query.select:
+        parts.append(f"$select={','.join(query.select)}")
+    return "&".join(parts)
 
 
 def _expanded(body: Body, what: str, levels: int, render: Callable[[str], Body | None], *, in_links: bool) -> Body:
@@ -140,6 +149,9 @@ def _expand_value(
 
 
 def _selected(body: Body, names: tuple[str, ...]) -> Body:
+    if "Members" in body:
+        # Of a collection the properties of its members are meant, as far as they are shown.
+        return {**body, "Members": [_selected(one, names) if len(one) > 1 else one for one in body["Members"]]}
     keep = {"@odata.id", "@odata.type", "@odata.etag", "@odata.context", "Id", "Name"}
     paths = [name.split("/") for name in names]
     selected = {

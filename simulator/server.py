@@ -220,7 +220,7 @@ class Exchange:
         etag = node.etag(body)
         if etag in _listed(self._request.headers.get(hdrs.IF_NONE_MATCH)):
             return web.Response(status=304, headers={**COMMON, **allow, "ETag": etag})
-        if not query.plain:
+        if not query.plain or len(body.get("Members", ())) > queries.MAX_PAGE:
             body = queries.apply(body, query, self._render, self._uri)
         headers = {**allow, "ETag": etag}
         schema = described_by(body)

@@ -142,10 +142,15 @@ def _register_log(falcon: Falcon) -> None:
     tree.resource(f"{BMC}/LogServices", lambda: collection(f"{BMC}/LogServices", "LogService", "Logs", [LOG_URI]))
     tree.resource(LOG_URI, service)
     tree.add(Node(f"{LOG_URI}/Actions/LogService.ClearLog", None, {"POST": Write(clear)}))
-    tree.resource(
-        entries,
-        lambda: collection(entries, "LogEntry", "Log Entries", [f"{entries}/{number}" for number in events.entries]),
-    )
+
+    def log() -> Body:
+        # The one collection whose members the standard wants whole.
+        body = collection(entries, "LogEntry", "Log Entries", [])
+        body["Members"] = [render(entry) for entry in events.entries.values()]
+        body["Members@odata.count"] = len(body["Members"])
+        return body
+
+    tree.resource(entries, log)
     tree.members(
         entries,
         lambda last: (

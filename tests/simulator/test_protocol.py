@@ -137,6 +137,8 @@ def test_select_top_skip_and_only_cut_down(client: Client) -> None:
     device = client.get(f"{V1}/Chassis/drawer1/PCIeDevices/slot1?$select=Model,PCIeInterface/MaxLanes")
     assert device["PCIeInterface"] == {"MaxLanes": 16}
     assert "SerialNumber" not in device
+    ports = client.get(f"{PORTS}?$expand=.&$select=LinkStatus")
+    assert all("LinkStatus" in one and "Width" not in one for one in ports["Members"])
     page = client.get(f"{PORTS}?$top=3&$skip=2")
     assert [one["@odata.id"].rpartition("/")[2] for one in page["Members"]] == ["H3", "slot1", "slot2"]
     assert page["Members@odata.count"] == 11
