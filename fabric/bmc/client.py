@@ -34,7 +34,8 @@ ROOT = "/redfish/v1/"
 TASK_SECONDS = 120.0
 FIRST_POLL_SECONDS = 0.1
 SLOWEST_POLL_SECONDS = 2.0
-TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled", "Interrupted", "Suspended"})
+TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled"})
+REFUSAL_SECONDS = 60.0
 
 
 class BmcClient:
@@ -54,8 +55,9 @@ class BmcClient:
         self._authorization: dict[str, str] = {}
         self._session_uri = ""
         self._sign_ins = 0
-        # Resources that refused a session just made: asking again with yet another one would only fill the BMC's table.
-        self._refusing: set[str] = set()
+        # Resources that refused a session just made, and until when no other session is made for them: it would
+        # only fill the BMC's table. Not for ever, for a BMC that is starting may refuse what it gives later.
+        self._refusing: dict[str, float] = {}
         self.root: dict[str, Any] = {}
 
     async def __aenter__(self) -> Self:
@@ -153,14 +155,14 @@ class BmcClient:
         raw = await self._exchange(
             method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
         )
-        if raw.status != 401 or not self.signs_in or path in self._refusing:
+        if raw.status != 401 or not self.signs_in or self._refusing.get(path, 0.0) > time.monotonic():
             return raw
         await self._sign_in_again(known)
         raw = await self._exchange(
             method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
         )
         if raw.status == 401:
-            self._refusing.add(path)
+            self._refusing[path] = time.monotonic() + REFUSAL_SECONDS
         return raw
 
     async def _exchange(

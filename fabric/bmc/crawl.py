@@ -80,10 +80,16 @@ class Crawl:
     def read_again(self, uri: str) -> None:
         """Put a resource back on the list of things to read; what it said so far counts no more."""
         lister = self._lister(uri)
+        for page in self.pages_of(uri):
+            self.expect_again(page)
         self.found.pop(uri, None)
         self.problems.pop(uri, None)
         self._known.discard(uri)
         self._reach(uri, referrer="", listed_by=lister)
+
+    def pages_of(self, uri: str) -> list[str]:
+        """Return the further pages of a collection that were read."""
+        return [known for known in self.found if known.startswith(uri + "?")]
 
     def expect_again(self, uri: str) -> None:
         """Take a member as unread until its collection, which is read again, lists it."""

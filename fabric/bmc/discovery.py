@@ -17,6 +17,7 @@ from fabric.bmc.types import (
     Endpoint,
     Inventory,
     LogService,
+    ProblemKind,
     Resource,
     ResourceBlock,
     Service,
@@ -49,28 +50,36 @@ class Discovery:
         self._everything = everything
         self._crawl = Crawl(bmc, everything=everything)
         self._dialect = Dialect.NONE
+        # False while a walk is under way: one that broke off leaves less than the service has.
+        self._whole = False
 
     async def walk(self) -> Inventory:
         """Read the whole service anew and return its inventory; raises as `discover` does."""
+        self._whole = False
         self._crawl = Crawl(self._bmc, everything=self._everything)
         self._crawl.take_root(await self._bmc.service_root())
         await self._crawl.walk()
         self._dialect = await probe_dialect(self._bmc, self._crawl.found)
+        self._whole = True
         return self._inventory()
 
     async def refresh(self) -> Inventory:
         """Return the inventory with chassis, devices, ports, zones, endpoints and blocks read again.
 
-        What has appeared is read with all below it, what its collection no longer lists is gone. With $expand this is
-        one request a collection. Walks the whole service where it has not been walked.
+        What has appeared is read with all below it, what its collection no longer lists is gone, and what cannot be
+        read for now stays as it was, with a problem beside it. With $expand this is
+        one request a collection. Walks the whole service where it has not been walked, or where the last walk broke
+        off.
         """
         moving = [each for each in self._crawl.found.values() if each.kind in MOVING]
-        if not moving:
+        if not moving or not self._whole:
             return await self.walk()
+        self._whole = False
         listed_now: set[str] = set()
         collections: set[str] = set()
         for uri in {each.uri.rpartition("/")[0] for each in moving}:
-            members = links(self._body(uri), "Members")
+            pages = (uri, *self._crawl.pages_of(uri))
+            members = [member for page in pages for member in links(self._body(page), "Members")]
             listed_now.update(members)
             if members:
                 collections.add(uri)
@@ -80,13 +89,26 @@ class Discovery:
             else:
                 # Reached by some other link than its collection's: nobody else would lead there again.
                 self._crawl.read_again(each.uri)
+        before = {each.uri: each for each in moving} | {
+            uri: self._crawl.found[uri] for uri in collections if uri in self._crawl.found
+        }
         for uri in sorted(collections):
             self._crawl.read_again(uri)
         await self._crawl.walk()
-        for each in moving:
-            if each.uri not in self._crawl.found and each.uri not in self._crawl.problems:
+        for each in before.values():
+            if each.uri in self._crawl.found:
+                continue
+            # A resource that could not be read for now is not gone: what was known of it stays, beside the problem.
+            if self._fails_for_now(each.uri) or self._fails_for_now(each.uri.rpartition("/")[0]):
+                self._crawl.found[each.uri] = each
+            else:
                 self._crawl.forget_below(each.uri)
+        self._whole = True
         return self._inventory()
+
+    def _fails_for_now(self, uri: str) -> bool:
+        problem = self._crawl.problems.get(uri)
+        return problem is not None and problem.kind is not ProblemKind.DEAD_LINK
 
     def _body(self, uri: str) -> Body:
         collection = self._crawl.found.get(uri)

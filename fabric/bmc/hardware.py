@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypedDict
 
 from fabric.bmc.crawl import Found
@@ -66,7 +67,10 @@ def place(body: Body) -> str:
 def ordinal(found: Found) -> int:
     """Return the 1-based position of a drawer or slot from its sticker, its Id or its name; 0 where nothing says."""
     slot = mapping(found.body, "Slot")
-    for label in (place(slot), place(found.body), text(found.body, "Id"), text(found.body, "Name")):
+    # A name may end in a model's number (ConnectX-5): it counts only if it speaks of a place.
+    name = text(found.body, "Name")
+    place_name = name if re.search(r"\b(slot|drawer|bay|tray|sled)\b", name, re.IGNORECASE) else ""
+    for label in (place(slot), place(found.body), text(found.body, "Id"), place_name):
         position = trailing_number(label)
         if position is not None:
             return position

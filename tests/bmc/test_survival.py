@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fabric.bmc.discovery import discover
+from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import Malformed, NotRedfish, ServerFault, Unreachable
 from fabric.bmc.types import Dialect, Inventory, Problem, ProblemKind
 from fabric.bmc.values import link_speed
@@ -353,3 +353,38 @@ async def test_slots_of_the_deprecated_kind_are_read_where_no_device_describes_i
         (4, 16, True, device), (2, 8, False, ""),
     ]  # fmt: skip
     assert inventory.devices[0].slot_uri == f"{ONE}/PCIeSlots#/Slots/0"
+
+
+async def test_a_refresh_keeps_what_cannot_be_read_for_now_and_drops_what_is_gone() -> None:
+    with NonsenseServer(tree()) as server:
+        async with server.client() as bmc:
+            discovery = Discovery(bmc)
+            assert [each.uri for each in (await discovery.walk()).chassis] == [ONE, TWO]
+            for failing in (ONE, LIST):
+                whole = server.routes[failing]
+                server.routes[failing] = Reply(500)
+                inventory = await discovery.refresh()
+                assert [each.uri for each in inventory.chassis] == [ONE, TWO]
+                assert problem_of(inventory, failing).kind is ProblemKind.SERVER_ERROR
+                server.routes[failing] = whole
+                inventory = await discovery.refresh()
+                assert inventory.problems == ()
+            three = f"{LIST}/three"
+            server.routes[three] = chassis(three)
+            server.routes[LIST] = collection(LIST, "Chassis", TWO, three)
+            assert [each.uri for each in (await discovery.refresh()).chassis] == [three, TWO]
+
+
+async def test_a_refresh_follows_pages_too() -> None:
+    three = f"{LIST}/three"
+    routes = tree(**{three: chassis(three)})
+    routes[LIST] = collection(LIST, "Chassis", ONE, **{"Members@odata.nextLink": f"{LIST}?$skip=1"})
+    routes[f"{LIST}?$skip=1"] = collection(LIST, "Chassis", TWO)
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            discovery = Discovery(bmc)
+            await discovery.walk()
+            server.routes[f"{LIST}?$skip=1"] = collection(LIST, "Chassis", three)
+            inventory = await discovery.refresh()
+            assert [each.uri for each in inventory.chassis] == [ONE, three]
+            assert inventory.problems == ()
