@@ -1,0 +1,1 @@
+"""Who: people, tenants, roles and tokens."""

@@ -1,0 +1,1 @@
+"""What is measured: polling and live push."""

@@ -1,0 +1,393 @@
+"""What is composed. Rows mirror the hardware: `uri` is the resource on the BMC, hardware is the truth.
+
+Rows that vanish from the BMC are kept and marked with `missing_since`. `visible_to(person)` on every queryset is the
+only way to read on somebody's behalf.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import Tenant, User
+from fabric import credentials
+from fabric.bmc.types import Address, Trust
+
+
+class Restricted(models.QuerySet[Any]):
+    """A queryset that knows who may see its rows; subclasses say which path leads to the tenant's grants."""
+
+    def visible_to(self, person: User) -> Self:
+        """Return the rows that `person` may see: all for administrators, the tenant's for members, none otherwise."""
+        if not person.is_active:
+            return self.none()
+        if person.is_administrator:
+            return self.all()
+        if person.tenant_id is None:
+            return self.none()
+        return self.filter(self.granted_to(person.tenant_id)).distinct()
+
+    def granted_to(self, tenant_id: int) -> Q:
+        """Return the condition under which a tenant sees a row."""
+        raise TypeError(f"{type(self).__name__} does not say whom its rows belong to.")
+
+
+class ChassisQuerySet(Restricted):
+    """A tenant sees a chassis in which it holds a device or a host port."""
+
+    def granted_to(self, tenant_id: int) -> Q:
+        return Q(devices__tenant=tenant_id) | Q(host_ports__tenant=tenant_id)
+
+
+class Chassis(models.Model):
+    """One BMC and all it manages: a Falcon, or any other Redfish service."""
+
+    name = models.CharField(max_length=100, unique=True)
+    url = models.CharField("BMC address", max_length=300, unique=True)
+    username = models.CharField(max_length=100, blank=True)
+    password_encrypted = models.TextField(blank=True, editable=False)
+    ca_pem = models.TextField("CA certificate (PEM)", blank=True)
+    fingerprint = models.CharField("pinned SHA-256 fingerprint", max_length=95, blank=True)
+    enabled = models.BooleanField("polled", default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    uri = models.CharField(max_length=300, blank=True)
+    uuid = models.CharField(max_length=64, blank=True)
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    part_number = models.CharField(max_length=200, blank=True)
+    firmware_version = models.CharField(max_length=200, blank=True)
+    redfish_version = models.CharField(max_length=50, blank=True)
+    product = models.CharField(max_length=200, blank=True)
+    health = models.CharField(max_length=20, blank=True)
+    power_state = models.CharField(max_length=20, blank=True)
+    dialect = models.CharField(max_length=20, default="none")
+    inventory = models.JSONField(
+        default=dict, editable=False
+    )  # the newest walk, all kinds (fabric.bmc.types.Inventory)
+    inventory_revision = models.PositiveIntegerField(default=0)  # +1 whenever something of the walk changed
+    inventory_at = models.DateTimeField(null=True, editable=False)
+    last_error = models.TextField(blank=True, editable=False)  # one sentence, '' while it answers
+    last_error_at = models.DateTimeField(null=True, editable=False)
+
+    objects = ChassisQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name_plural = "chassis"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def set_password(self, password: str) -> None:
+        """Keep the BMC password, encrypted."""
+        self.password_encrypted = credentials.encrypt(password) if password else ""
+
+    def address(self) -> Address:
+        """Return how to reach the BMC, password decrypted; raises Unavailable when the key does not fit."""
+        password = credentials.decrypt(self.password_encrypted) if self.password_encrypted else ""
+        return Address(
+            url=self.url,
+            username=self.username,
+            password=password,
+            trust=Trust(ca_pem=self.ca_pem, fingerprint=self.fingerprint),
+        )
+
+
+class Host(models.Model):
+    """A server that devices can be attached to; the same host is cabled to several chassis, told by UUID or serial."""
+
+    class HostQuerySet(Restricted):
+        """A tenant sees the hosts behind its host ports."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(host_ports__tenant=tenant_id)
+
+    name = models.CharField(max_length=200)
+    identity = models.CharField(max_length=200, unique=True)  # UUID, else manufacturer+serial, else chassis+endpoint
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    uuid = models.CharField(max_length=64, blank=True)
+    power_state = models.CharField(max_length=20, blank=True)
+    processor_summary = models.CharField(max_length=300, blank=True)
+    memory_gib = models.FloatField(null=True)
+    local_gpu_count = models.PositiveIntegerField(default=0)
+    health = models.CharField(max_length=20, blank=True)
+
+    objects = HostQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Part(models.Model):
+    """What every mirrored piece of hardware has."""
+
+    chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="%(class)ss")
+    uri = models.CharField(max_length=400)
+    name = models.CharField(max_length=200)
+    health = models.CharField(max_length=20, blank=True)
+    missing_since = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Drawer(Part):
+    """A drawer; its mode says how host ports share its slots."""
+
+    class DrawerQuerySet(Restricted):
+        """A tenant sees a drawer in which it holds a device or a host port."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(slots__device__tenant=tenant_id) | Q(host_ports__tenant=tenant_id)
+
+    number = models.PositiveIntegerField(default=0)
+    mode = models.CharField(max_length=30, default="Unknown")
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+
+    objects = DrawerQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "number", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="drawer_uri")]
+
+
+class Switch(Part):
+    """A switch chip."""
+
+    class SwitchQuerySet(Restricted):
+        """A tenant sees the switches its ports are on."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(ports__slot__device__tenant=tenant_id) | Q(ports__host_port__tenant=tenant_id)
+
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="switches")
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    firmware_version = models.CharField(max_length=200, blank=True)
+    total_width = models.PositiveIntegerField(null=True)
+
+    objects = SwitchQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "uri"]
+        verbose_name_plural = "switches"
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="switch_uri")]
+
+
+class Port(Part):
+    """A port of a switch, with its link against its capability; speeds are Gb/s one way, whole link."""
+
+    class PortQuerySet(Restricted):
+        """A tenant sees the ports behind its devices' slots and its host ports."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
+
+    switch = models.ForeignKey(Switch, null=True, on_delete=models.SET_NULL, related_name="ports")
+    port_id = models.CharField(max_length=100, blank=True)
+    port_type = models.CharField(max_length=50, blank=True)
+    protocol = models.CharField(max_length=50, blank=True)
+    link_state = models.CharField(max_length=30, blank=True)
+    link_status = models.CharField(max_length=30, blank=True)
+    width = models.PositiveIntegerField(null=True)
+    active_width = models.PositiveIntegerField(null=True)
+    speed_gbps = models.FloatField(null=True)
+    max_speed_gbps = models.FloatField(null=True)
+    metrics_uri = models.CharField(max_length=400, blank=True)
+    errors = models.JSONField(default=dict)  # PCIeErrors counters of the newest walk
+
+    objects = PortQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="port_uri")]
+
+
+class HostPort(Part):
+    """A host port: the switch port a host is cabled to, with the zone whose members are attached to that host."""
+
+    class HostPortQuerySet(Restricted):
+        """A tenant sees the host ports granted to it."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(tenant=tenant_id)
+
+    # uri is the zone's: one zone a host port
+    endpoint_uri = models.CharField(max_length=400)
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="host_ports")
+    port = models.OneToOneField(Port, null=True, on_delete=models.SET_NULL, related_name="host_port")
+    host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="host_ports")
+    tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="host_ports")
+    label = models.CharField(max_length=50)  # 'H1'
+    number = models.PositiveIntegerField(default=0)
+
+    objects = HostPortQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "number", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="host_port_uri")]
+
+
+class Slot(Part):
+    """A slot, empty or not."""
+
+    class SlotQuerySet(Restricted):
+        """A tenant sees the slots of its devices; others appear to it only as 'in use' (see selectors)."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(device__tenant=tenant_id)
+
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="slots")
+    port = models.OneToOneField(Port, null=True, on_delete=models.SET_NULL, related_name="slot")
+    number = models.PositiveIntegerField(default=0)
+    slot_type = models.CharField(max_length=50, blank=True)
+    pcie_type = models.CharField(max_length=20, blank=True)
+    lanes = models.PositiveIntegerField(null=True)
+
+    objects = SlotQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "drawer__number", "number", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="slot_uri")]
+
+
+class Device(Part):
+    """A PCIe device. `host_port` is where the BMC says it is attached; None: attached to no host."""
+
+    class Kind(models.TextChoices):
+        """What it is."""
+
+        GPU = "gpu", "GPU"
+        NVME = "nvme", "NVMe drive"
+        NIC = "nic", "NIC"
+        CUSTOM = "custom", "Custom device"
+
+    class DeviceQuerySet(Restricted):
+        """A tenant sees the devices granted to it."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(tenant=tenant_id)
+
+    slot = models.OneToOneField(Slot, null=True, on_delete=models.SET_NULL, related_name="device")
+    host_port = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="devices")
+    tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="devices")
+    kind = models.CharField(max_length=10, choices=Kind, default=Kind.CUSTOM)
+    manufacturer = models.CharField(max_length=200, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    serial_number = models.CharField(max_length=200, blank=True)
+    part_number = models.CharField(max_length=200, blank=True)
+    firmware_version = models.CharField(max_length=200, blank=True)
+    vendor_id = models.CharField(max_length=20, blank=True)
+    device_id = models.CharField(max_length=20, blank=True)
+    subsystem_vendor_id = models.CharField(max_length=20, blank=True)
+    subsystem_id = models.CharField(max_length=20, blank=True)
+    class_code = models.CharField(max_length=20, blank=True)
+    pcie_type = models.CharField(max_length=20, blank=True)
+    max_pcie_type = models.CharField(max_length=20, blank=True)
+    lanes_in_use = models.PositiveIntegerField(null=True)
+    max_lanes = models.PositiveIntegerField(null=True)
+    memory_bytes = models.BigIntegerField(null=True)
+    capacity_bytes = models.BigIntegerField(null=True)
+    endpoint_uri = models.CharField(max_length=400, blank=True)
+    processor_uri = models.CharField(max_length=400, blank=True)
+
+    objects = DeviceQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["chassis", "slot__drawer__number", "slot__number", "uri"]
+        constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="device_uri")]
+
+
+class Operation(models.Model):
+    """A change of hardware: asked for, carried out by a worker, done only after a read-back."""
+
+    class Kind(models.TextChoices):
+        """What is to happen."""
+
+        ATTACH = "attach", "Attach"  # from no host to target
+        DETACH = "detach", "Detach"  # from source to no host
+        MOVE = "move", "Move"  # from source to target
+        MODE = "mode", "Change mode"  # of a drawer
+
+    class State(models.TextChoices):
+        """Where it is. DONE, FAILED and nothing else are final."""
+
+        REQUESTED = "requested", "Requested"
+        RUNNING = "running", "Running"
+        VERIFYING = "verifying", "Verifying"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+
+    class OperationQuerySet(Restricted):
+        """A tenant sees the operations on its devices, and those its people asked for."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(device__tenant=tenant_id) | Q(requested_by__tenant=tenant_id)
+
+        def open(self) -> Self:
+            """Return those that have not ended."""
+            return self.exclude(state__in=["done", "failed"])
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    kind = models.CharField(max_length=10, choices=Kind)
+    state = models.CharField(max_length=10, choices=State, default=State.REQUESTED)
+    chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="operations")
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.CASCADE, related_name="operations")
+    device = models.ForeignKey(Device, null=True, on_delete=models.CASCADE, related_name="operations")
+    source = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_from")
+    target = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_to")
+    mode = models.CharField(max_length=30, blank=True)
+    # Names at the time of the request: the sentence stays true when hardware or people go.
+    summary = models.CharField(max_length=300)
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    requested_by_name = models.CharField(max_length=150)
+    requested_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    # [{"name", "state": "waiting|running|done|failed|skipped", "started_at", "finished_at", "sentence"}]
+    steps = models.JSONField(default=list)
+    error = models.TextField(blank=True)
+    idempotency_key = models.CharField(max_length=200, blank=True)
+    request_digest = models.CharField(max_length=64, blank=True)
+    worker = models.CharField(max_length=100, blank=True)  # who holds it
+    lease_until = models.DateTimeField(null=True)  # a holder that died lets it expire
+    attempts = models.PositiveIntegerField(default=0)
+
+    objects = OperationQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-requested_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["device"],
+                condition=~Q(state__in=["done", "failed"]) & Q(device__isnull=False),
+                name="one_open_operation_a_device",
+            ),
+            models.UniqueConstraint(
+                fields=["requested_by", "idempotency_key"],
+                condition=~Q(idempotency_key=""),
+                name="one_operation_an_idempotency_key",
+            ),
+        ]
+        indexes = [models.Index(fields=["state", "lease_until"])]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.state not in {self.State.DONE, self.State.FAILED}

@@ -1,0 +1,114 @@
+"""Every setting an operator may make, in one typed place; the documentation's table is made from it.
+
+All come from environment variables. Secrets that are not given are generated once and kept in the data folder with
+mode 0600, so that a first start needs no editing and a second start keeps its sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+class ConfigurationError(Exception):
+    """A setting that cannot be used; the sentence names the variable."""
+
+
+def _setting(name: str, description: str, default: Any) -> Any:
+    return field(default=default, metadata={"name": name, "description": description})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings of one site. Build it with `Config.from_environment()`."""
+
+    data: Path = _setting("FALCONWEB_DATA", "Folder of the database, generated secrets and logs", BASE_DIR / "var")
+    port: int = _setting("PORT", "Port the site listens on", 8000)
+    host: str = _setting("FALCONWEB_HOST", "Address the site listens on", "127.0.0.1")
+    allowed_hosts: tuple[str, ...] = _setting(
+        "FALCONWEB_ALLOWED_HOSTS",
+        "Host names the site answers to, comma-separated",
+        ("localhost", "127.0.0.1", "[::1]"),
+    )
+    https: bool = _setting(
+        "FALCONWEB_HTTPS",
+        "1 where people reach the site over HTTPS: secure cookies, HSTS, redirect of plain HTTP",
+        False,
+    )
+    debug: bool = _setting("FALCONWEB_DEBUG", "1 for Django's debug pages; never where strangers can reach it", False)
+    secret_key: str = _setting("FALCONWEB_SECRET_KEY", "Django's signing key; generated when empty", "")
+    credentials_key: str = _setting(
+        "FALCONWEB_CREDENTIALS_KEY",
+        "Fernet keys for BMC passwords at rest, newest first, comma-separated; generated when empty",
+        "",
+    )
+    admin_password: str = _setting(
+        "FALCONWEB_ADMIN_PASSWORD", "Password of the first administrator; generated and printed once when empty", ""
+    )
+    database_url: str = _setting("DATABASE_URL", "Database address; SQLite in the data folder when empty", "")
+    redis_url: str = _setting(
+        "REDIS_URL", "Redis or Valkey address; a server on the PATH or the embedded Valkey is started when empty", ""
+    )
+    simulated: int = _setting("FALCONWEB_SIMULATED", "How many simulated chassis `make up` starts (0 to 2)", 2)
+    web_processes: int = _setting("FALCONWEB_WEB_PROCESSES", "Web processes of `make up`", 1)
+    inventory_period: float = _setting(
+        "FALCONWEB_INVENTORY_PERIOD", "Seconds between inventory walks of a chassis", 15.0
+    )
+    reading_period: float = _setting("FALCONWEB_READING_PERIOD", "Seconds between readings of a chassis", 1.0)
+    trusted_proxies: int = _setting(
+        "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is believed", 0
+    )
+
+    @classmethod
+    def from_environment(cls, environment: dict[str, str] | None = None) -> Config:
+        """Read the settings; raises ConfigurationError with the variable's name where one cannot be understood."""
+        source = dict(os.environ) if environment is None else environment
+        values: dict[str, Any] = {}
+        for setting in fields(cls):
+            text = source.get(setting.metadata["name"], "")
+            if text != "":
+                values[setting.name] = _convert(setting.metadata["name"], text, setting.default)
+        return cls(**values)
+
+    def secret(self, name: str, given: str) -> str:
+        """Return `given`, or the secret of that name kept in the data folder, made on first use."""
+        return given or kept_secret(self.data, name)
+
+
+def kept_secret(folder: Path, name: str) -> str:
+    """Return the secret kept in `folder/secrets/name`, creating it (32 random bytes, URL-safe base64, mode 0600)."""
+    path = folder / "secrets" / name
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        import base64
+
+        value = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:  # another process of the same start was faster
+            return path.read_text().strip()
+        with os.fdopen(handle, "w") as file:
+            file.write(value)
+        return value
+
+
+def _convert(name: str, text: str, default: Any) -> Any:
+    try:
+        if isinstance(default, bool):
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+        if isinstance(default, int | float):
+            return type(default)(text)
+        if isinstance(default, tuple):
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        if isinstance(default, Path):
+            return Path(text).resolve()
+    except (ValueError, KeyError) as error:
+        raise ConfigurationError(f"{name} is '{text}', which is no {type(default).__name__}.") from error
+    return text
