@@ -160,7 +160,9 @@ CONTENT_SECURITY_POLICY = {
 
 STATIC_URL = "/static/"
 STATIC_ROOT = CONFIG.data / "static"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS: list[Path | tuple[str, Path]] = [BASE_DIR / "static"]
+if (PLOTLY := BASE_DIR / "node_modules" / "plotly.js-basic-dist-min").is_dir():
+    STATICFILES_DIRS.append(("vendor", PLOTLY))
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "falconweb.staticfiles.HashedStaticFilesStorage"},

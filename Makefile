@@ -1,0 +1,59 @@
+# Every target explains itself: make help
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+ROOMS := falconweb accounts fabric telemetry simulator tests manage.py
+
+.DEFAULT_GOAL := help
+.PHONY: help up test check perf nightly locks clean
+
+help: ## Explain each target
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
+	@$(PYTHON) -m falconweb.launch
+
+test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ARGS=... for pytest)
+	@$(PYTHON) -m tests.chromium
+	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+
+check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
+	@$(VENV)/bin/ruff check $(ROOMS)
+	@$(VENV)/bin/ruff format --check $(ROOMS)
+	@$(VENV)/bin/mypy $(ROOMS)
+	@PYTHONPATH=. $(VENV)/bin/lint-imports
+	@$(PYTHON) manage.py makemigrations --check --dry-run --verbosity 1
+	@$(PYTHON) manage.py spectacular --validate --fail-on-warn --file /dev/null
+	@FALCONWEB_HTTPS=1 FALCONWEB_ALLOWED_HOSTS=falconweb.example $(PYTHON) manage.py check --deploy --fail-level WARNING
+
+perf: $(VENV)/dev.stamp ## Measure the live path (ONLY=name runs one; a table, and perf.json in the data folder)
+	@$(PYTHON) manage.py perf $(if $(ONLY),--only $(ONLY))
+
+nightly: $(VENV)/dev.stamp ## Run the long tests too
+	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile -m "nightly or not nightly" --timeout 3600 $(ARGS)
+
+locks: $(VENV)/dev.stamp ## Make the lock files anew from requirements/*.in
+	@for name in site dev; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-annotate --no-header --upgrade -q requirements/$$name.in -o requirements/$$name.txt; done
+
+clean: ## Remove the environment and browser libraries (the data folder stays)
+	rm -rf $(VENV) node_modules
+
+$(VENV)/bin/python:
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FalconWeb needs Python 3.11 or later."; exit 1; }
+	@python3 -m venv $(VENV) || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/site.stamp: requirements/site.txt | $(VENV)/bin/python
+	@echo "Installing the site's libraries..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/site.txt
+	@touch $@
+
+$(VENV)/dev.stamp: requirements/dev.txt $(VENV)/site.stamp
+	@echo "Installing the libraries of checks and tests..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+node_modules/stamp: package-lock.json $(VENV)/site.stamp
+	@echo "Installing the browser libraries..."
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PYTHON) -m falconweb.launch.browser_libraries
+	@touch $@

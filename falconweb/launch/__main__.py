@@ -1,0 +1,169 @@
+"""`python -m falconweb.launch`: start the site, print its address, end everything on Ctrl-C."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import FrameType
+
+from falconweb.config import BASE_DIR, Config, ConfigurationError
+from falconweb.launch.broker import BrokerError, start_broker
+from falconweb.launch.processes import Child, end_all
+from falconweb.launch.simulated import SimulatedChassis, start_simulated
+
+HEALTH_SECONDS = 60.0
+
+
+class CannotStartError(Exception):
+    """Why the site does not start, in one sentence."""
+
+
+def main() -> int:
+    """Run the site until it is asked to end; returns the exit status."""
+    stop = _stop_on_signals()
+    children: list[Child] = []
+    try:
+        config = Config.from_environment()
+        lock = _only_one(config.data)
+        _port_is_free(config)
+        _start(config, children)
+        _wait_until_healthy(config, children, stop)
+        _say(f"FalconWeb is at {_address(config)} (Ctrl-C ends it)")
+        while not stop:
+            for child in children:
+                if sentence := child.look_after():
+                    _say(sentence)
+            time.sleep(0.2)
+        del lock
+    except (CannotStartError, ConfigurationError, BrokerError, TimeoutError) as error:
+        if not stop:
+            _say(f"FalconWeb did not start: {error}")
+            return 1
+    finally:
+        end_all(children)
+    return 0
+
+
+def _start(config: Config, children: list[Child]) -> None:
+    logs = config.data / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "FALCONWEB_DATA": str(config.data), "PYTHONUNBUFFERED": "1"}
+    if config.redis_url:
+        environment["REDIS_URL"] = config.redis_url
+    else:
+        broker = start_broker(config.data, environment)
+        children.append(broker.child)
+        environment["REDIS_URL"] = broker.url
+    simulated = start_simulated(config.data, config.simulated, environment)
+    children += [chassis.child for chassis in simulated]
+    _manage("migrate", "--verbosity", "0", environment=environment)
+    _manage("collectstatic", "--noinput", "--verbosity", "0", environment=environment)
+    _manage("bootstrap", environment={**environment, "FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated)})
+    python = sys.executable
+    celery = [python, "-m", "celery", "--app", "falconweb.celery:application"]
+    commands = {
+        "web": [
+            python, "-m", "uvicorn", "falconweb.asgi:application", "--host", config.host, "--port", str(config.port),
+            # One frame deflated for each of a thousand sockets costs more than the network it saves.
+            "--ws", "websockets-sansio", "--ws-per-message-deflate", "false", "--lifespan", "off", "--no-server-header",
+            "--workers", str(config.web_processes), "--no-access-log", "--timeout-graceful-shutdown", "3",
+        ],
+        "worker": [*celery, "worker", "--pool", "threads", "--concurrency", "8", "--loglevel", "INFO",
+                   "--without-gossip", "--without-mingle", "--hostname", f"worker-{os.getpid()}@%h"],
+        "beat": [*celery, "beat", "--loglevel", "WARNING", "--pidfile", ""],
+    }  # fmt: skip
+    for name, command in commands.items():
+        child = Child(name, command, environment=environment, log=logs / f"{name}.log")
+        child.start()
+        children.append(child)
+
+
+def _manage(*arguments: str, environment: dict[str, str]) -> None:
+    answer = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, str(BASE_DIR / "manage.py"), *arguments], env=environment, check=False
+    )
+    if answer.returncode != 0:
+        raise CannotStartError(f"'manage.py {arguments[0]}' ended with {answer.returncode}; its words are above.")
+
+
+def _as_json(simulated: list[SimulatedChassis]) -> str:
+    return json.dumps(
+        [
+            {"name": chassis.name, "url": chassis.url, "fingerprint": chassis.fingerprint, "password": chassis.password}
+            for chassis in simulated
+        ]
+    )
+
+
+def _wait_until_healthy(config: Config, children: list[Child], stop: list[int]) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + HEALTH_SECONDS
+    while not stop:
+        try:
+            with opener.open(f"{_address(config)}healthz", timeout=2):
+                return
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise CannotStartError(f"/healthz answered {error.code}.") from error
+        except OSError:
+            pass
+        web = next(child for child in children if child.name == "web")
+        if not web.alive or time.monotonic() > deadline:
+            raise CannotStartError(f"the web process does not answer. Its log: {web.log}")
+        time.sleep(0.1)
+    raise CannotStartError("it was asked to end.")
+
+
+def _address(config: Config) -> str:
+    host = "127.0.0.1" if config.host in {"0.0.0.0", "::"} else config.host
+    return f"http://{host}:{config.port}/"
+
+
+def _port_is_free(config: Config) -> None:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((config.host, config.port))
+        except OSError as error:
+            raise CannotStartError(
+                f"port {config.port} is taken ({error.strerror}). Choose another: PORT=8080 make up"
+            ) from error
+
+
+def _only_one(data: Path) -> object:
+    data.mkdir(parents=True, exist_ok=True)
+    lock = (data / "up.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise CannotStartError(f"another FalconWeb uses {data}. End it, or set FALCONWEB_DATA.") from error
+    return lock
+
+
+def _stop_on_signals() -> list[int]:
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, note)
+    return asked
+
+
+def _say(sentence: str) -> None:
+    sys.stdout.write(sentence + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

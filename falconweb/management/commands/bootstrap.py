@@ -1,0 +1,50 @@
+"""First start: the administrator, and the simulated chassis that `make up` started."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from accounts.models import Role, User
+from fabric.models import Chassis
+
+
+class Command(BaseCommand):
+    """Creates what a start needs and does not have; harmless when repeated."""
+
+    help = "Create the first administrator (the password is printed once) and register simulated chassis."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run."""
+        self._administrator()
+        for simulated in json.loads(os.environ.get("FALCONWEB_SIMULATED_CHASSIS", "[]")):
+            self._simulated(simulated)
+
+    def _administrator(self) -> None:
+        if User.objects.filter(role=Role.ADMINISTRATOR, is_active=True).exists():
+            return
+        given = settings.CONFIG.admin_password
+        password = given or secrets.token_urlsafe(12)
+        User.objects.create_superuser("administrator", password=password)
+        if given:
+            self.stdout.write("Created the administrator with the password of FALCONWEB_ADMIN_PASSWORD.")
+        else:
+            self.stdout.write(f"Sign in as administrator with the password {password} (shown this once).")
+
+    def _simulated(self, simulated: dict[str, str]) -> None:
+        chassis = Chassis.objects.filter(name=simulated["name"]).first()
+        if chassis is None:
+            if Chassis.objects.filter(url=simulated["url"]).exists():
+                return
+            chassis = Chassis(name=simulated["name"])
+        elif not chassis.url.startswith("https://127.0.0.1:"):
+            return  # somebody gave a real chassis this name
+        chassis.url, chassis.username = simulated["url"], "administrator"
+        chassis.fingerprint = simulated["fingerprint"]
+        chassis.set_password(simulated["password"])
+        chassis.save()

@@ -1,0 +1,78 @@
+"""A whole site in processes of its own, started as an operator starts it, on free ports and with a fresh data folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from falconweb.launch.broker import free_port
+
+ROOT = Path(__file__).resolve().parent.parent
+ADMINISTRATOR_PASSWORD = "Falcon-site-test-1"
+
+
+class RunningSite:
+    """`python -m falconweb.launch`; `address` ends without a slash. A context manager that ends it by SIGINT.
+
+    `environment` adds settings. Raises RuntimeError with the site's own words where it does not start.
+    """
+
+    def __init__(self, data: Path, **environment: str) -> None:
+        self.data = data
+        self.port = free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.said: list[str] = []
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
+            "FALCONWEB_DATA": str(data),
+            "PORT": str(self.port),
+            "FALCONWEB_ADMIN_PASSWORD": ADMINISTRATOR_PASSWORD,
+            **environment,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "falconweb.launch"],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for line in self.process.stdout or ():
+            self.said.append(line.rstrip())
+            if line.startswith("FalconWeb is at "):
+                return
+        raise RuntimeError("the site did not start:\n" + "\n".join(self.said))
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and text of a plain GET without sign-in."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(self.address + path, timeout=10) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def stop(self) -> int:
+        """End it as Ctrl-C does; return the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
