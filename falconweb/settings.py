@@ -35,7 +35,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.humanize",
-    "django.contrib.staticfiles",
+    "falconweb.staticfiles.StaticFiles",
 ]
 
 MIDDLEWARE = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from django.contrib.staticfiles.apps import StaticFilesConfig
 from servestatic.storage import CompressedManifestStaticFilesStorage
 
 
@@ -10,3 +13,9 @@ class HashedStaticFilesStorage(CompressedManifestStaticFilesStorage):  # type: i
 
     support_js_module_import_aggregation = True
     manifest_strict = False
+
+
+class StaticFiles(StaticFilesConfig):
+    """Leaves out htmx's extensions, which we do not use: their bare imports need a bundler."""
+
+    ignore_patterns: ClassVar[list[str]] = [*StaticFilesConfig.ignore_patterns, "ext"]  # type: ignore[misc]

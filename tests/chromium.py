@@ -31,7 +31,10 @@ def main() -> int:
         return 0
     if os.geteuid() == 0 and shutil.which("apt-get"):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "chromium", "fonts-dejavu-core"]):
+        for command in (
+            ["apt-get", "update", "-qq"],
+            ["apt-get", "install", "-y", "-qq", "chromium", "fonts-dejavu-core"],
+        ):
             subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL)
     if not find_chromium():
         sys.stdout.write(ADVICE + "\n")

@@ -1,4 +1,4 @@
-"""A whole site in processes of its own, started as an operator starts it, on free ports and with a fresh data folder."""
+"""A whole site in processes of its own, started as an operator starts it, on free ports and in a fresh folder."""
 
 from __future__ import annotations
 

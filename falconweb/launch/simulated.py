@@ -31,7 +31,7 @@ class SimulatedChassis:
 
 
 def start_simulated(data: Path, count: int, environment: Mapping[str, str]) -> list[SimulatedChassis]:
-    """Start up to two chassis and wait until each answers; raises TimeoutError with the log's path where one does not."""
+    """Start up to two chassis, wait until each answers; raises TimeoutError with the log's path where one does not."""
     password = kept_secret(data, "simulator_password")
     ports = _ports(data / "simulator" / "ports.json", NAMES[:count])
     started = []
@@ -43,7 +43,8 @@ def start_simulated(data: Path, count: int, environment: Mapping[str, str]) -> l
         child = Child(
             name,
             [
-                sys.executable, "-m", "simulator", "--chassis", name, "--port", str(port), "--control-port", str(control),
+                sys.executable, "-m", "simulator", "--chassis", name,
+                "--port", str(port), "--control-port", str(control),
                 "--certificate-directory", str(data / "simulator" / name),
             ],
             environment={**environment, "SIMULATOR_PASSWORD": password, "PYTHONUNBUFFERED": "1"},
