@@ -51,6 +51,7 @@ $(VENV)/site.stamp: requirements/site.txt | $(VENV)/bin/python
 $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/site.stamp
 	@echo "Installing the libraries of checks and tests..."
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(PYTHON) -c "import pathlib, sysconfig; pathlib.Path(sysconfig.get_path('purelib'), 'falconweb.pth').write_text('$(CURDIR)\n')"
 	@touch $@
 
 node_modules/stamp: package-lock.json $(VENV)/site.stamp

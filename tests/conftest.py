@@ -1,0 +1,24 @@
+"""Fixtures of every room's tests; those that partners may use too live in falconweb.testing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.site import RunningSite
+
+hypothesis.settings.register_profile("tests", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=500)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
+
+
+@pytest.fixture(scope="session")
+def running_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSite]:
+    """A whole site with two simulated chassis, in processes of its own."""
+    data: Path = tmp_path_factory.mktemp("site")
+    with RunningSite(data) as site:
+        yield site

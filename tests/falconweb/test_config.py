@@ -1,0 +1,45 @@
+"""Settings of the environment."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from falconweb.config import Config, ConfigurationError, kept_secret
+
+
+def test_defaults_hold_where_nothing_is_set() -> None:
+    config = Config.from_environment({})
+    assert config.port == 8000
+    assert config.host == "127.0.0.1"
+    assert not config.https
+
+
+def test_every_kind_of_setting_is_converted(tmp_path: Path) -> None:
+    config = Config.from_environment(
+        {
+            "PORT": "9000",
+            "FALCONWEB_HTTPS": "1",
+            "FALCONWEB_ALLOWED_HOSTS": "a.example, b.example",
+            "FALCONWEB_DATA": str(tmp_path),
+            "FALCONWEB_READING_PERIOD": "2.5",
+        }
+    )
+    assert (config.port, config.https, config.reading_period) == (9000, True, 2.5)
+    assert config.allowed_hosts == ("a.example", "b.example")
+    assert config.data == tmp_path
+
+
+@pytest.mark.parametrize(("name", "text"), [("PORT", "eighty"), ("FALCONWEB_HTTPS", "perhaps")])
+def test_a_setting_that_cannot_be_understood_is_named(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is '{text}'"):
+        Config.from_environment({name: text})
+
+
+def test_a_generated_secret_is_kept_and_readable_by_the_owner_only(tmp_path: Path) -> None:
+    first = kept_secret(tmp_path, "secret_key")
+    assert len(first) >= 43
+    assert kept_secret(tmp_path, "secret_key") == first
+    assert stat.S_IMODE((tmp_path / "secrets" / "secret_key").stat().st_mode) == 0o600
