@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from falconweb.config import Config, ConfigurationError, kept_secret
+from falconweb.config import BASE_DIR, Config, ConfigurationError, kept_secret
 
 
 def test_defaults_hold_where_nothing_is_set() -> None:
@@ -43,3 +44,10 @@ def test_a_generated_secret_is_kept_and_readable_by_the_owner_only(tmp_path: Pat
     assert len(first) >= 43
     assert kept_secret(tmp_path, "secret_key") == first
     assert stat.S_IMODE((tmp_path / "secrets" / "secret_key").stat().st_mode) == 0o600
+
+
+def test_every_setting_is_in_the_operators_documentation() -> None:
+    documentation = (BASE_DIR / "docs" / "operate.md").read_text()
+    for setting in fields(Config):
+        assert f"| `{setting.metadata['name']}` |" in documentation
+        assert setting.metadata["description"] in documentation
