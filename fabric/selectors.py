@@ -1,0 +1,339 @@
+"""What a person sees of the fabric: the one source of topology, list and API.
+
+Others' slots are masked here, before any face sees them: a masked slot carries a number and 'in use', nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from accounts.models import User
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Slot, Switch
+
+SlotState = Literal["empty", "in_use", "occupied", "missing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationView:
+    """An operation in short."""
+
+    id: UUID
+    kind: str
+    state: str
+    summary: str
+    requested_by_name: str
+    requested_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceView:
+    """A device the person may see."""
+
+    id: int
+    name: str
+    kind: str
+    kind_label: str
+    model: str
+    manufacturer: str
+    serial_number: str
+    vendor_id: str
+    device_id: str
+    firmware_version: str
+    pcie_type: str
+    max_pcie_type: str
+    lanes_in_use: int | None
+    max_lanes: int | None
+    link_status: str
+    downgraded: str  # 'x8 of x16', 'Gen2 of Gen3', '' when the link runs as it can
+    host_port_id: int | None
+    host_name: str
+    host_port_label: str
+    tenant_name: str
+    missing_since: datetime | None
+    operation: OperationView | None
+    port_uri: str
+    errors_total: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotView:
+    """A slot; without id, device and port where it holds somebody else's device."""
+
+    id: int | None
+    number: int
+    state: SlotState
+    device: DeviceView | None = None
+    port_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchView:
+    """A switch chip."""
+
+    id: int
+    name: str
+    model: str
+    firmware_version: str
+    total_width: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawerView:
+    """A drawer; `id` is None for the slots of a service that knows no drawers."""
+
+    id: int | None
+    name: str
+    number: int
+    mode: str
+    switches: tuple[SwitchView, ...]
+    slots: tuple[SlotView, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPortView:
+    """A host port the person may see, and which of the visible devices are attached to it."""
+
+    id: int
+    label: str
+    number: int
+    drawer_id: int | None
+    host_id: int | None
+    host_name: str
+    port_id: int | None
+    width: int | None
+    active_width: int | None
+    speed_gbps: float | None
+    max_speed_gbps: float | None
+    link_status: str
+    tenant_name: str
+    device_ids: tuple[int, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChassisView:
+    """A chassis with all that the person may see of it."""
+
+    id: int
+    name: str
+    model: str
+    serial_number: str
+    firmware_version: str
+    health: str
+    dialect: str
+    enabled: bool
+    last_error: str
+    inventory_at: datetime | None
+    drawers: tuple[DrawerView, ...]
+    host_ports: tuple[HostPortView, ...]
+    may_compose: bool
+
+
+def fabric_view(person: User, *, chassis_id: int | None = None, search: str = "") -> tuple[ChassisView, ...]:
+    """Return the chassis the person may see, in order of name; a fixed number of queries, however many there are.
+
+    `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
+    """
+    visible = Chassis.objects.visible_to(person).defer("inventory")
+    if chassis_id is not None:
+        visible = visible.filter(pk=chassis_id)
+    rows = list(visible)
+    ids = [row.pk for row in rows]
+    devices = _devices(person, ids)
+    host_ports = _host_ports(person, ids, devices)
+    drawers = defaultdict(list)
+    for drawer in Drawer.objects.visible_to(person).filter(chassis__in=ids):
+        drawers[drawer.chassis_id].append(drawer)
+    switches = defaultdict(list)
+    for switch in Switch.objects.visible_to(person).filter(chassis__in=ids):
+        switches[switch.drawer_id].append(_switch(switch))
+    slots = _slots(person, ids, devices, search.strip().casefold())
+    return tuple(
+        ChassisView(
+            id=row.pk,
+            name=row.name,
+            model=row.model or row.product,
+            serial_number=row.serial_number,
+            firmware_version=row.firmware_version,
+            health=row.health,
+            dialect=row.dialect,
+            enabled=row.enabled,
+            # The sentence names the BMC's address, which is no tenant's business.
+            last_error=row.last_error
+            if person.is_administrator or not row.last_error
+            else "This chassis is not answering.",
+            inventory_at=row.inventory_at,
+            drawers=_drawers(row, drawers[row.pk], switches, slots),
+            host_ports=tuple(host_ports[row.pk]),
+            may_compose=person.may_compose and row.dialect != "none",
+        )
+        for row in rows
+    )
+
+
+def _drawers(
+    row: Chassis,
+    drawers: list[Drawer],
+    switches: dict[int | None, list[SwitchView]],
+    slots: dict[tuple[int, int | None], list[SlotView]],
+) -> tuple[DrawerView, ...]:
+    views = [
+        DrawerView(
+            id=drawer.pk,
+            name=drawer.name,
+            number=drawer.number,
+            mode=drawer.mode,
+            switches=tuple(switches[drawer.pk]),
+            slots=tuple(slots[row.pk, drawer.pk]),
+        )
+        for drawer in drawers
+    ]
+    if loose := slots.get((row.pk, None)):
+        views.append(DrawerView(id=None, name="Slots", number=0, mode="Unknown", switches=(), slots=tuple(loose)))
+    return tuple(views)
+
+
+def _slots(
+    person: User, ids: list[int], devices: dict[int, DeviceView], search: str
+) -> dict[tuple[int, int | None], list[SlotView]]:
+    slots: dict[tuple[int, int | None], list[SlotView]] = defaultdict(list)
+    rows = Slot.objects.filter(chassis__in=ids, missing_since=None).select_related("device")
+    for row in rows.order_by("chassis", "drawer__number", "number", "uri"):
+        device = getattr(row, "device", None)
+        if device is None:
+            view = SlotView(
+                id=row.pk if person.is_administrator else None,
+                number=row.number,
+                state="empty",
+                port_id=row.port_id if person.is_administrator else None,
+            )
+        elif device.pk not in devices:
+            view = SlotView(id=None, number=row.number, state="in_use")
+        else:
+            shown = devices[device.pk]
+            if search and not _matches(shown, search):
+                continue
+            state: SlotState = "missing" if shown.missing_since else "occupied"
+            view = SlotView(id=row.pk, number=row.number, state=state, device=shown, port_id=row.port_id)
+        if not search or view.device is not None:
+            slots[row.chassis_id, row.drawer_id].append(view)
+    return slots
+
+
+def _matches(device: DeviceView, search: str) -> bool:
+    fields = (
+        device.name, device.model, device.serial_number, device.kind_label, device.manufacturer, device.vendor_id,
+        device.device_id, device.host_name, device.tenant_name,
+    )  # fmt: skip
+    return any(search in text.casefold() for text in fields)
+
+
+def _devices(person: User, ids: list[int]) -> dict[int, DeviceView]:
+    rows = (
+        Device.objects.visible_to(person)
+        .filter(chassis__in=ids)
+        .select_related("host_port__host", "slot__port", "tenant")
+    )
+    operations = {
+        operation.device_id: operation_view(operation)
+        for operation in Operation.objects.visible_to(person).open().filter(chassis__in=ids)
+    }
+    seen_ports = set(HostPort.objects.visible_to(person).filter(chassis__in=ids).values_list("pk", flat=True))
+    return {row.pk: _device(row, operations.get(row.pk), seen_ports) for row in rows}
+
+
+def _device(row: Device, operation: OperationView | None, seen_ports: set[int]) -> DeviceView:
+    port = row.slot.port if row.slot is not None else None
+    host_port = row.host_port if row.host_port_id in seen_ports else None
+    return DeviceView(
+        id=row.pk,
+        name=row.name,
+        kind=row.kind,
+        kind_label=row.get_kind_display(),
+        model=row.model,
+        manufacturer=row.manufacturer,
+        serial_number=row.serial_number,
+        vendor_id=row.vendor_id,
+        device_id=row.device_id,
+        firmware_version=row.firmware_version,
+        pcie_type=row.pcie_type,
+        max_pcie_type=row.max_pcie_type,
+        lanes_in_use=row.lanes_in_use,
+        max_lanes=row.max_lanes,
+        link_status=port.link_status if port is not None else "",
+        downgraded=downgraded(row),
+        host_port_id=host_port.pk if host_port is not None else None,
+        host_name=host_port.host.name if host_port is not None and host_port.host is not None else "",
+        host_port_label=host_port.label if host_port is not None else "",
+        tenant_name=row.tenant.name if row.tenant is not None else "",
+        missing_since=row.missing_since,
+        operation=operation,
+        port_uri=port.uri if port is not None else "",
+        errors_total=sum(port.errors.values()) if port is not None else 0,
+    )
+
+
+def downgraded(device: Device) -> str:
+    """Return how a device's link runs below its capability ('x8 of x16, Gen2 of Gen3'), or ''."""
+    parts = []
+    if device.lanes_in_use and device.max_lanes and device.lanes_in_use < device.max_lanes:
+        parts.append(f"x{device.lanes_in_use} of x{device.max_lanes}")
+    if device.pcie_type and device.max_pcie_type and device.pcie_type < device.max_pcie_type:
+        parts.append(f"{device.pcie_type} of {device.max_pcie_type}")
+    return ", ".join(parts)
+
+
+def _host_ports(person: User, ids: list[int], devices: dict[int, DeviceView]) -> dict[int, list[HostPortView]]:
+    attached = defaultdict(list)
+    for device in devices.values():
+        attached[device.host_port_id].append(device.id)
+    views = defaultdict(list)
+    rows = HostPort.objects.visible_to(person).filter(chassis__in=ids, missing_since=None)
+    for row in rows.select_related("host", "port", "tenant"):
+        port = row.port
+        views[row.chassis_id].append(
+            HostPortView(
+                id=row.pk,
+                label=row.label,
+                number=row.number,
+                drawer_id=row.drawer_id,
+                host_id=row.host_id,
+                host_name=row.host.name if row.host is not None else "",
+                port_id=row.port_id,
+                width=port.width if port else None,
+                active_width=port.active_width if port else None,
+                speed_gbps=port.speed_gbps if port else None,
+                max_speed_gbps=port.max_speed_gbps if port else None,
+                link_status=port.link_status if port else "",
+                tenant_name=row.tenant.name if row.tenant is not None else "",
+                device_ids=tuple(attached[row.pk]),
+            )
+        )
+    return views
+
+
+def _switch(row: Switch) -> SwitchView:
+    return SwitchView(
+        id=row.pk, name=row.name, model=row.model, firmware_version=row.firmware_version, total_width=row.total_width
+    )
+
+
+def operation_view(row: Operation) -> OperationView:
+    """Return an operation in short."""
+    return OperationView(
+        id=row.pk,
+        kind=row.kind,
+        state=row.state,
+        summary=row.summary,
+        requested_by_name=row.requested_by_name,
+        requested_at=row.requested_at,
+    )
+
+
+def operations_visible_to(person: User) -> Iterable[Operation]:
+    """Return the operations a person may see, newest first."""
+    return Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")

@@ -1,0 +1,224 @@
+"""Inventory that follows the BMC: hardware is the truth, a row that vanishes is marked missing, not deleted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from django.db import transaction
+from django.db.models import Manager
+from django.utils import timezone
+
+from fabric.bmc import types as wire
+from fabric.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch
+from fabric.signals import inventory_changed
+
+# Found in a body only for the moment of the walk: readings change each second and are no change of the inventory.
+VOLATILE_KINDS = ("sensors", "fans", "port_metrics")
+
+
+def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory) -> bool:
+    """Mirror one walk into the database, in one transaction; returns whether anything but readings changed."""
+    with transaction.atomic():
+        locked = Chassis.objects.select_for_update().get(pk=chassis.pk)
+        before = _stable(locked.inventory)
+        plain: dict[str, Any] = msgspec.to_builtins(inventory)
+        changed = _stable(plain) != before
+        _Mirror(locked, inventory).write()
+        _describe(locked, inventory)
+        locked.inventory = plain
+        locked.inventory_at = timezone.now()
+        locked.last_error, locked.last_error_at = "", None
+        if changed:
+            locked.inventory_revision += 1
+        locked.save()
+        if changed:
+            transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=locked.pk))
+    return changed
+
+
+def inventory_failed(*, chassis_id: int, sentence: str) -> None:
+    """Note why a chassis cannot be read for now; what is known of it stays."""
+    Chassis.objects.filter(pk=chassis_id).exclude(last_error=sentence).update(
+        last_error=sentence, last_error_at=timezone.now()
+    )
+
+
+def _stable(inventory: dict[str, Any]) -> dict[str, Any]:
+    return {kind: value for kind, value in inventory.items() if kind not in VOLATILE_KINDS}
+
+
+def _describe(chassis: Chassis, inventory: wire.Inventory) -> None:
+    service = inventory.service
+    outer = next((found for found in inventory.chassis if not found.contained_by), None)
+    chassis.product = service.product
+    chassis.redfish_version = service.redfish_version
+    chassis.firmware_version = service.firmware_version
+    chassis.uuid = service.uuid
+    chassis.dialect = inventory.dialect
+    if outer is not None:
+        chassis.uri, chassis.health, chassis.power_state = outer.uri, outer.health, outer.power_state
+        chassis.manufacturer, chassis.model = outer.manufacturer, outer.model
+        chassis.serial_number, chassis.part_number = outer.serial_number, outer.part_number
+
+
+# One-to-one links, which two rows may not hold even for a moment.
+EXCLUSIVE: dict[type[Part], tuple[str, ...]] = {Slot: ("port",), HostPort: ("port",), Device: ("slot",)}
+
+
+class _Mirror:
+    """One pass over an inventory, from what contains to what is contained."""
+
+    def __init__(self, chassis: Chassis, inventory: wire.Inventory) -> None:
+        self.chassis = chassis
+        self.inventory = inventory
+        # What could not be read for now is not missing.
+        self.unread = {problem.uri for problem in inventory.problems if problem.kind is not wire.ProblemKind.DEAD_LINK}
+
+    def write(self) -> None:
+        self.drawers = self._rows(Drawer, {drawer.uri: self._drawer(drawer) for drawer in self.inventory.drawers})
+        self.switches = self._rows(Switch, {switch.uri: self._switch(switch) for switch in self.inventory.switches})
+        errors = {metrics.port_uri: metrics.errors for metrics in self.inventory.port_metrics}
+        self.ports = self._rows(Port, {port.uri: self._port(port, errors) for port in self.inventory.ports})
+        self.slots = self._rows(Slot, self._distinct("port", {s.uri: self._slot(s) for s in self.inventory.slots}))
+        hosts = self._hosts()
+        self.host_ports = self._rows(HostPort, self._distinct("port", self._host_ports(hosts)))
+        self._rows(Device, self._distinct("slot", {d.uri: self._device(d) for d in self.inventory.devices}))
+
+    def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        rows: Manager[Any] = model._default_manager  # noqa: SLF001 - Django's documented name for generic code
+        existing = {row.uri: row for row in rows.filter(chassis=self.chassis)}
+        self._let_go(model, existing, wanted)
+        for uri, values in wanted.items():
+            row = existing.get(uri)
+            if row is None:
+                existing[uri] = rows.create(chassis=self.chassis, uri=uri, **values)
+                continue
+            found = {**values, "missing_since": None}
+            changed = [name for name, value in found.items() if getattr(row, name) != value]
+            for name in changed:
+                setattr(row, name, found[name])
+            if changed:
+                row.save(update_fields=changed)
+        for uri, row in existing.items():
+            if uri not in wanted and uri not in self.unread and row.missing_since is None:
+                self._lose(row)
+        return existing
+
+    @staticmethod
+    def _let_go(model: type[Part], existing: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
+        """Clear one-to-one links that another row takes over: a slot whose old device went keeps it only until then."""
+        for name in EXCLUSIVE.get(model, ()):
+            claimed = {values[name].pk for values in wanted.values() if values[name] is not None}
+            for uri, row in existing.items():
+                held = getattr(row, f"{name}_id")
+                target = wanted.get(uri, {}).get(name)
+                if held in claimed and (target is None or target.pk != held):
+                    setattr(row, name, None)
+                    row.save(update_fields=[name])
+
+    def _lose(self, row: Part) -> None:
+        row.missing_since = timezone.now()
+        row.save(update_fields=["missing_since"])
+        if isinstance(row, Device):
+            row.host_port = None
+            row.save(update_fields=["host_port"])
+
+    @staticmethod
+    def _distinct(name: str, wanted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        seen: set[int] = set()
+        for values in wanted.values():
+            if (target := values.get(name)) is not None:
+                if target.pk in seen:
+                    values[name] = None
+                seen.add(target.pk)
+        return wanted
+
+    def _drawer(self, drawer: wire.Drawer) -> dict[str, Any]:
+        return {
+            "name": drawer.name[:200], "health": drawer.health, "number": drawer.number, "mode": drawer.mode.value,
+            "model": drawer.model, "serial_number": drawer.serial_number,
+        }  # fmt: skip
+
+    def _switch(self, switch: wire.Switch) -> dict[str, Any]:
+        return {
+            "name": switch.name[:200], "health": switch.health, "drawer": self.drawers.get(switch.chassis_uri),
+            "manufacturer": switch.manufacturer, "model": switch.model, "serial_number": switch.serial_number,
+            "firmware_version": switch.firmware_version, "total_width": switch.total_width,
+        }  # fmt: skip
+
+    def _port(self, port: wire.Port, errors: dict[str, dict[str, int]]) -> dict[str, Any]:
+        return {
+            "name": port.name[:200], "health": port.health, "switch": self.switches.get(port.switch_uri),
+            "port_id": port.port_id[:100], "port_type": port.port_type, "protocol": port.protocol,
+            "link_state": port.link_state, "link_status": port.link_status, "width": port.width,
+            "active_width": port.active_width, "speed_gbps": port.speed_gbps, "max_speed_gbps": port.max_speed_gbps,
+            "metrics_uri": port.metrics_uri, "errors": errors.get(port.uri, {}),
+        }  # fmt: skip
+
+    def _slot(self, slot: wire.Slot) -> dict[str, Any]:
+        return {
+            "name": slot.name[:200], "health": slot.health, "drawer": self.drawers.get(slot.chassis_uri),
+            "port": self.ports.get(slot.port_uri), "number": slot.number, "slot_type": slot.slot_type,
+            "pcie_type": slot.pcie_type, "lanes": slot.lanes,
+        }  # fmt: skip
+
+    def _hosts(self) -> dict[str, Host]:
+        hosts = {}
+        for system in self.inventory.systems:
+            identity = (
+                system.uuid
+                or f"{system.manufacturer} {system.serial_number}".strip()
+                or f"{self.chassis.pk}:{system.uri}"
+            )
+            hosts[system.uri], _ = Host.objects.update_or_create(
+                identity=identity,
+                defaults={
+                    "name": system.host_name or system.name, "manufacturer": system.manufacturer, "model": system.model,
+                    "serial_number": system.serial_number, "uuid": system.uuid, "power_state": system.power_state,
+                    "processor_summary": system.processor_summary, "memory_gib": system.memory_gib,
+                    "local_gpu_count": system.local_gpu_count, "health": system.health,
+                },
+            )  # fmt: skip
+        return hosts
+
+    def _host_ports(self, hosts: dict[str, Host]) -> dict[str, dict[str, Any]]:
+        endpoints = {endpoint.uri: endpoint for endpoint in self.inventory.endpoints}
+        found = {}
+        for zone in self.inventory.zones:
+            initiator = next(
+                (
+                    endpoints[uri]
+                    for uri in zone.endpoint_uris
+                    if uri in endpoints and endpoints[uri].role == "Initiator"
+                ),
+                None,
+            )
+            if initiator is None:
+                continue
+            port = next((self.ports[uri] for uri in initiator.port_uris if uri in self.ports), None)
+            host = next((hosts[uri] for uri in initiator.entity_uris if uri in hosts), None)
+            label = port.port_id if port is not None and port.port_id else str(zone.id or zone.name)
+            found[zone.uri] = {
+                "name": zone.name[:200], "health": zone.health, "endpoint_uri": initiator.uri, "port": port,
+                "host": host, "drawer": port.switch.drawer if port is not None and port.switch is not None else None,
+                "label": label[:50], "number": int(digits[0]) if (digits := re.findall(r"\d+$", label)) else 0,
+            }  # fmt: skip
+        return found
+
+    def _device(self, device: wire.Device) -> dict[str, Any]:
+        zones = {uri: zone.uri for zone in self.inventory.zones for uri in zone.endpoint_uris}
+        endpoint = next((uri for uri in device.endpoint_uris if uri in zones), next(iter(device.endpoint_uris), ""))
+        return {
+            "name": (device.model or device.name)[:200], "health": device.health, "kind": device.kind.value,
+            "slot": self.slots.get(device.slot_uri), "host_port": self.host_ports.get(zones.get(endpoint, "")),
+            "manufacturer": device.manufacturer, "model": device.model, "serial_number": device.serial_number,
+            "part_number": device.part_number, "firmware_version": device.firmware_version,
+            "vendor_id": device.vendor_id, "device_id": device.device_id,
+            "subsystem_vendor_id": device.subsystem_vendor_id, "subsystem_id": device.subsystem_id,
+            "class_code": device.class_code, "pcie_type": device.pcie_type, "max_pcie_type": device.max_pcie_type,
+            "lanes_in_use": device.lanes_in_use, "max_lanes": device.max_lanes, "memory_bytes": device.memory_bytes,
+            "capacity_bytes": device.capacity_bytes, "endpoint_uri": endpoint,
+            "processor_uri": next(iter(device.processor_uris), ""),
+        }  # fmt: skip

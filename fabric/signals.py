@@ -1,0 +1,9 @@
+"""What happened in the fabric, for rooms above that want to know; sent after the transaction is committed."""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+inventory_changed = Signal()  # chassis_id: int
+operation_changed = Signal()  # operation: Operation
+access_changed = Signal()  # somebody's sight may differ from now on
