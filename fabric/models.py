@@ -40,7 +40,7 @@ class ChassisQuerySet(Restricted):
     """A tenant sees a chassis in which it holds a device or a host port."""
 
     def granted_to(self, tenant_id: int) -> Q:
-        return Q(devices__tenant=tenant_id) | Q(host_ports__tenant=tenant_id)
+        return Q(devices__tenant=tenant_id) | Q(hostports__tenant=tenant_id)
 
 
 class Chassis(models.Model):

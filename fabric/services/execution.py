@@ -1,0 +1,282 @@
+"""Carrying an operation out: claimed by one worker, done only after a read-back, ended whatever dies.
+
+Every step looks first and writes only what is not so yet, so that an operation that is taken over after a worker's
+death goes on from the hardware as it stands: nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+from django.db.models import F, Q
+from django.utils import timezone
+
+from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import attach, detach, members_of, read_link, read_zone, set_drawer_mode
+from fabric.bmc.discovery import discover
+from fabric.bmc.errors import BmcError, ZoneChanged
+from fabric.bmc.types import Dialect, DrawerMode, Link
+from fabric.models import Operation
+from fabric.services.sync import inventory_apply
+from fabric.signals import operation_changed
+from falconweb.errors import FalconWebError
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 10.0
+RENEW_SECONDS = 3.0
+LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
+OUTAGE_SECONDS = 60.0  # how long a BMC may be away before the operation gives up
+OPERATION_SECONDS = 180.0  # no operation lasts longer
+MOST_ATTEMPTS = 5
+HANDED_OVER_SECONDS = 3  # a new operation gets this long to be taken from the queue
+
+
+class OperationFailedError(FalconWebError):
+    """The operation ends as failed, with this sentence."""
+
+
+def waiting() -> list[str]:
+    """Return the ids of open operations that nobody holds."""
+    now = timezone.now()
+    return [
+        str(pk)
+        for pk in Operation.objects.open()
+        .filter(
+            Q(lease_until__lt=now) | Q(lease_until=None, requested_at__lt=now - timedelta(seconds=HANDED_OVER_SECONDS))
+        )
+        .order_by("requested_at")
+        .values_list("pk", flat=True)
+    ]
+
+
+def execute(operation_id: str, *, worker: str) -> None:
+    """Claim an operation and carry it to its end; does nothing where another worker holds it or it has ended."""
+    now = timezone.now()
+    claimed = (
+        Operation.objects.open()
+        .filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
+        .update(
+            worker=worker,
+            lease_until=now + timedelta(seconds=LEASE_SECONDS),
+            state="running",
+            attempts=F("attempts") + 1,
+        )
+    )
+    if claimed != 1:
+        return
+    operation = Operation.objects.select_related("chassis", "device__slot__port", "source", "target", "drawer").get(
+        pk=operation_id
+    )
+    try:
+        asyncio.run(_Run(operation, worker).run())
+    finally:
+        close_old_connections()
+
+
+class _Run:
+    """One worker's turn at an operation."""
+
+    def __init__(self, operation: Operation, worker: str) -> None:
+        self.operation = operation
+        self.worker = worker
+        self.deadline = time.monotonic() + OPERATION_SECONDS
+
+    async def run(self) -> None:
+        renewal = asyncio.create_task(self._renew())
+        try:
+            if self.operation.attempts > MOST_ATTEMPTS:
+                await self._finish(f"Given up after {MOST_ATTEMPTS} attempts, each cut off.")
+                return
+            await self._save(started_at=self.operation.started_at or timezone.now())
+            async with asyncio.timeout(OPERATION_SECONDS):
+                await self._carry_out()
+            await self._finish("")
+        except FalconWebError as error:
+            await self._finish(error.sentence)
+        except TimeoutError:
+            await self._finish(f"It did not end within {OPERATION_SECONDS:.0f} s.")
+        except Exception:
+            logger.exception("operation %s", self.operation.pk)
+            await self._finish("An error of the site stopped it; the log of the worker says which.")
+        finally:
+            renewal.cancel()
+
+    async def _carry_out(self) -> None:
+        address = await sync_to_async(self.operation.chassis.address)()
+        async with BmcClient(address) as bmc:
+            if self.operation.kind == Operation.Kind.MODE:
+                await self._change_mode(bmc)
+            else:
+                await self._compose(bmc)
+
+    async def _compose(self, bmc: BmcClient) -> None:
+        operation = self.operation
+        device, dialect = operation.device, Dialect(operation.chassis.dialect)
+        if device is None:
+            raise OperationFailedError("The device is gone from the site.")
+        member = device.endpoint_uri
+        async with self._step("Check"):
+            holder = await self._patiently(lambda: self._holder(bmc, dialect, member))
+            allowed = {
+                "",
+                operation.source.uri if operation.source else "",
+                operation.target.uri if operation.target else "",
+            }
+            if holder not in allowed:
+                raise OperationFailedError(
+                    f"{device.name} was attached elsewhere outside this operation: nothing was changed."
+                )
+        if operation.source is not None:
+            source = operation.source.uri
+            async with self._step("Detach"):
+                await self._patiently(lambda: self._change(bmc, dialect, source, member, present=False))
+        if operation.target is not None:
+            target = operation.target.uri
+            async with self._step("Attach"):
+                await self._patiently(lambda: self._change(bmc, dialect, target, member, present=True))
+            async with self._step("Wait for the link") as step:
+                step["sentence"] = await self._link_up(bmc)
+        await self._save(state=Operation.State.VERIFYING)
+        async with self._step("Read back"):
+            wanted = operation.target.uri if operation.target else ""
+            holder = await self._patiently(lambda: self._holder(bmc, dialect, member))
+            if holder != wanted:
+                raise OperationFailedError(f"The chassis does not show {device.name} where it was put.")
+            await self._mirror(bmc)
+
+    async def _change_mode(self, bmc: BmcClient) -> None:
+        drawer = self.operation.drawer
+        if drawer is None:
+            raise OperationFailedError("The drawer is gone from the site.")
+        mode = DrawerMode(self.operation.mode)
+        async with self._step("Check"):
+            await self._patiently(lambda: bmc.get(drawer.uri))
+        async with self._step("Change mode"):
+            await set_drawer_mode(bmc, drawer.uri, mode)
+        await self._save(state=Operation.State.VERIFYING)
+        async with self._step("Read back"):
+            inventory = await self._mirror(bmc)
+            if not any(found.uri == drawer.uri and found.mode == mode for found in inventory.drawers):
+                raise OperationFailedError("The drawer does not show the new mode.")
+
+    async def _mirror(self, bmc: BmcClient) -> Any:
+        inventory = await self._patiently(lambda: discover(bmc))
+        await sync_to_async(inventory_apply)(chassis=self.operation.chassis, inventory=inventory)
+        return inventory
+
+    async def _holder(self, bmc: BmcClient, dialect: Dialect, member: str) -> str:
+        """Return the zone that holds the device on the BMC, '' if none does."""
+        zones = await sync_to_async(
+            lambda: list(self.operation.chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
+        )()
+        for zone in await asyncio.gather(*(read_zone(bmc, uri) for uri in zones)):
+            if member in members_of(zone, dialect):
+                return zone.uri
+        return ""
+
+    async def _change(self, bmc: BmcClient, dialect: Dialect, zone_uri: str, member: str, *, present: bool) -> None:
+        zone = await read_zone(bmc, zone_uri)
+        await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
+
+    async def _link_up(self, bmc: BmcClient) -> str:
+        device = self.operation.device
+        port = device.slot.port if device is not None and device.slot is not None else None
+        if port is None:
+            return "The chassis shows no port for this slot, so the link was not checked."
+        end = time.monotonic() + LINK_SECONDS
+        while True:
+            link = await self._patiently(lambda: read_link(bmc, port.uri))
+            if link.status == "LinkUp":
+                return _described(link)
+            if time.monotonic() > end:
+                raise OperationFailedError(
+                    f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
+                )
+            await asyncio.sleep(0.25)
+
+    async def _patiently(self, ask: Callable[[], Any]) -> Any:
+        """Ask, and again while the BMC is away or a zone changes under us; what was done is looked at, not repeated."""
+        end = time.monotonic() + OUTAGE_SECONDS
+        pause = 0.2
+        while True:
+            try:
+                return await ask()
+            except BmcError as error:
+                if not (error.retry_helps or isinstance(error, ZoneChanged)) or time.monotonic() + pause > end:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 3.0)
+
+    def _step(self, name: str) -> _Step:
+        return _Step(self, name)
+
+    async def _finish(self, error: str) -> None:
+        if error:
+            await self._tell_truth()
+        state = Operation.State.FAILED if error else Operation.State.DONE
+        await self._save(state=state, error=error, finished_at=timezone.now(), lease_until=None)
+
+    async def _tell_truth(self) -> None:
+        """Read the hardware back into the mirror after a failure; a BMC that is away is read by the next poll."""
+        try:
+            address = await sync_to_async(self.operation.chassis.address)()
+            async with BmcClient(address, timeout=5.0) as bmc:
+                inventory = await discover(bmc)
+            await sync_to_async(inventory_apply)(chassis=self.operation.chassis, inventory=inventory)
+        except FalconWebError as error:
+            logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            until = timezone.now() + timedelta(seconds=LEASE_SECONDS)
+            held = Operation.objects.filter(pk=self.operation.pk, worker=self.worker)
+            await sync_to_async(held.update)(lease_until=until)
+
+    async def _save(self, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self.operation, name, value)
+        held = Operation.objects.filter(pk=self.operation.pk, worker=self.worker).exclude(state__in=["done", "failed"])
+        if await sync_to_async(held.update)(steps=self.operation.steps, **values) != 1:
+            raise asyncio.CancelledError  # another worker holds it now: this one must not write again
+        await sync_to_async(operation_changed.send)(Operation, operation=self.operation)
+
+
+class _Step:
+    """One step of an operation: its times and outcome are kept as it goes."""
+
+    def __init__(self, run: _Run, name: str) -> None:
+        self.run = run
+        self.entry: dict[str, Any] = next(step for step in run.operation.steps if step["name"] == name)
+
+    async def __aenter__(self) -> dict[str, Any]:
+        self.entry.update(state="running", started_at=self.entry["started_at"] or _now())
+        await self.run._save()  # noqa: SLF001 - one class in two parts
+        return self.entry
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            return
+        sentence = error.sentence if isinstance(error, FalconWebError) else self.entry["sentence"]
+        self.entry.update(state="failed" if error else "done", finished_at=_now(), sentence=sentence)
+        if not error:
+            await self.run._save()  # noqa: SLF001 - one class in two parts
+
+
+def _now() -> str:
+    moment: datetime = timezone.now()
+    return moment.isoformat()
+
+
+def _described(link: Link) -> str:
+    speed = f" at {link.speed_gbps:g} Gb/s" if link.speed_gbps else ""
+    below = link.width and link.active_width and link.active_width < link.width
+    return f"Link up, x{link.active_width}{f' of x{link.width}' if below else ''}{speed}."

@@ -1,0 +1,242 @@
+"""Asking for a change of hardware: may this person, do the rules allow it, has anything changed since they looked?"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import Enum
+from typing import Final
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from accounts.models import User
+from fabric.bmc.types import DrawerMode
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation
+from fabric.rules import Connection, DrawerState, why_not_attach, why_not_mode
+from fabric.signals import operation_changed
+from falconweb.errors import Conflict, Forbidden, Invalid, NotFound, RuleViolation
+
+
+class Expectation(Enum):
+    """Whether the person said where they believed the device to be attached."""
+
+    UNKNOWN = "unknown"
+
+
+UNKNOWN: Final = Expectation.UNKNOWN
+STEPS: Final = {
+    "attach": ("Check", "Attach", "Wait for the link", "Read back"),
+    "detach": ("Check", "Detach", "Read back"),
+    "move": ("Check", "Detach", "Attach", "Wait for the link", "Read back"),
+    "mode": ("Check", "Change mode", "Read back"),
+}
+
+
+def operation_request(
+    *,
+    person: User,
+    device: Device,
+    target: HostPort | None,
+    expected: HostPort | Expectation | None = UNKNOWN,
+    idempotency_key: str = "",
+) -> tuple[Operation, bool]:
+    """Ask for a device to be attached to `target` (None: to no host); returns the operation and whether it is new.
+
+    Raises NotFound for what the person may not see, Forbidden, RuleViolation, and Conflict when somebody else has an
+    operation on the device, or it is not attached where `expected` says. The same person and key answer the same
+    operation; the key with another request is Invalid.
+    """
+    seen = Device.objects.visible_to(person).filter(pk=device.pk).exists()
+    if not seen or (target is not None and not HostPort.objects.visible_to(person).filter(pk=target.pk).exists()):
+        raise NotFound("There is no such device or host port.")
+    if not person.may_compose:
+        raise Forbidden("You may look, but not attach or detach. Ask an administrator for the role 'user'.")
+    digest = _digest(device.pk, target.pk if target else None)
+    if replayed := _replayed(person, idempotency_key, digest):
+        return replayed, False
+    try:
+        with transaction.atomic():
+            operation = _create(
+                person=person,
+                device_id=device.pk,
+                target=target,
+                expected=expected,
+                idempotency_key=idempotency_key,
+                digest=digest,
+            )
+    except IntegrityError as error:
+        if replayed := _replayed(person, idempotency_key, digest):
+            return replayed, False
+        raise _taken(device, person) from error
+    return operation, True
+
+
+def mode_request(*, person: User, drawer: Drawer, mode: str) -> Operation:
+    """Ask for a drawer's mode to be changed; administrators only. Raises as `operation_request` does."""
+    if not Drawer.objects.visible_to(person).filter(pk=drawer.pk).exists():
+        raise NotFound("There is no such drawer.")
+    if not person.is_administrator:
+        raise Forbidden("Only an administrator may change the mode of a drawer.")
+    if mode not in {DrawerMode.STANDARD_ONE_HOST, DrawerMode.STANDARD_TWO_HOSTS, DrawerMode.ADVANCED}:
+        raise Invalid(f"'{mode}' is no mode of a drawer.", errors={"mode": "Choose one of the three modes."})
+    with transaction.atomic():
+        Chassis.objects.select_for_update().get(pk=drawer.chassis_id)
+        if other := Operation.objects.open().filter(drawer=drawer).first():
+            raise Conflict(_held("The drawer", other))
+        if reason := why_not_mode(drawer_state(drawer), DrawerMode(mode)):
+            raise RuleViolation(reason)
+        operation = Operation.objects.create(
+            kind=Operation.Kind.MODE,
+            chassis=drawer.chassis,
+            drawer=drawer,
+            mode=mode,
+            summary=f"Change {drawer.chassis.name} {drawer.name} to {mode}",
+            requested_by=person,
+            requested_by_name=person.get_username(),
+            steps=_steps("mode"),
+        )
+        transaction.on_commit(lambda: _hand_over(operation), robust=True)
+    return operation
+
+
+def drawer_state(drawer: Drawer) -> DrawerState:
+    """Return a drawer as the rules see it, from the mirrored hardware."""
+    ports = list(HostPort.objects.filter(drawer=drawer, missing_since=None).select_related("host"))
+    attached = Device.objects.filter(slot__drawer=drawer, host_port__isnull=False, missing_since=None)
+    return DrawerState(
+        mode=DrawerMode(drawer.mode),
+        connections=tuple(
+            Connection(label=port.label, number=port.number, host=port.host.identity if port.host else "")
+            for port in ports
+        ),
+        attached=dict(attached.values_list("slot__number", "host_port__label")),
+    )
+
+
+def _create(
+    *,
+    person: User,
+    device_id: int,
+    target: HostPort | None,
+    expected: HostPort | Expectation | None,
+    idempotency_key: str,
+    digest: str,
+) -> Operation:
+    device = (
+        Device.objects.select_for_update(of=("self",))
+        .select_related("host_port__host", "slot__drawer", "chassis")
+        .get(pk=device_id)
+    )
+    if open_operation := Operation.objects.open().filter(device=device).first():
+        raise Conflict(_held(device.name, open_operation), operation=str(open_operation.pk))
+    if expected is not UNKNOWN and device.host_port != expected:
+        raise Conflict(_moved(device))
+    _refuse(device, target, person)
+    source = device.host_port
+    kind = Operation.Kind.DETACH if target is None else Operation.Kind.MOVE if source else Operation.Kind.ATTACH
+    operation = Operation.objects.create(
+        kind=kind,
+        chassis=device.chassis,
+        device=device,
+        drawer=device.slot.drawer if device.slot else None,
+        source=source,
+        target=target,
+        summary=_summary(device, source, target),
+        requested_by=person,
+        requested_by_name=person.get_username(),
+        idempotency_key=idempotency_key,
+        request_digest=digest,
+        steps=_steps(kind),
+    )
+    transaction.on_commit(lambda: _hand_over(operation), robust=True)
+    return operation
+
+
+def _refuse(device: Device, target: HostPort | None, person: User) -> None:
+    if device.chassis.dialect == "none":
+        raise Conflict("This chassis offers no way to attach or detach: it is monitored only.")
+    if device.missing_since is not None:
+        raise Conflict(f"{device.name} is missing: the chassis no longer reports it.")
+    if not device.endpoint_uri:
+        raise Conflict(f"{device.name} has no endpoint in the fabric, so it cannot be attached.")
+    if target == device.host_port:
+        place = f"attached to {_place(target)}" if target else "attached to no host"
+        raise Conflict(f"{device.name} is already {place}.")
+    if device.host_port is not None and not HostPort.objects.visible_to(person).filter(pk=device.host_port_id).exists():
+        raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
+    if target is None:
+        return
+    if target.chassis_id != device.chassis_id:
+        raise RuleViolation(f"{device.name} and host port {target.label} are in different chassis.")
+    drawer = device.slot.drawer if device.slot else None
+    if drawer is not None and device.slot is not None:
+        if target.drawer_id != drawer.pk:
+            raise RuleViolation(f"Host port {target.label} is not cabled to {drawer.name}, where {device.name} is.")
+        if reason := why_not_attach(drawer_state(drawer), slot=device.slot.number, label=target.label):
+            raise RuleViolation(reason)
+
+
+def _replayed(person: User, idempotency_key: str, digest: str) -> Operation | None:
+    if not idempotency_key:
+        return None
+    known = Operation.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
+    if known is not None and known.request_digest != digest:
+        raise Invalid("This Idempotency-Key was used for another request. Take a new key.")
+    return known
+
+
+def _digest(device_id: int, target_id: int | None) -> str:
+    return hashlib.sha256(f"{device_id} {target_id}".encode()).hexdigest()
+
+
+def _taken(device: Device, person: User) -> Conflict:
+    other = Operation.objects.open().filter(device=device).first()
+    if other is None:
+        return Conflict(f"{device.name} was changed at the same moment. Look again.")
+    return Conflict(_held(device.name, other), operation=str(other.pk))
+
+
+def _held(what: str, operation: Operation) -> str:
+    when = timezone.localtime(operation.requested_at).strftime("%H:%M:%S %Z")
+    return (
+        f"{what} is taken: {operation.requested_by_name} asked at {when} to '{operation.summary}', which has not ended."
+    )
+
+
+def _moved(device: Device) -> str:
+    last = Operation.objects.filter(device=device, state=Operation.State.DONE).order_by("-finished_at").first()
+    place = f"attached to {_place(device.host_port)}" if device.host_port else "attached to no host"
+    if last is None or last.finished_at is None:
+        return f"{device.name} is not where you saw it: it is {place} now."
+    when = timezone.localtime(last.finished_at).strftime("%H:%M:%S %Z")
+    return f"{device.name} is not where you saw it: {last.requested_by_name} changed it at {when}; it is {place} now."
+
+
+def _summary(device: Device, source: HostPort | None, target: HostPort | None) -> str:
+    slot = f" ({device.slot.name})" if device.slot else ""
+    if target is None:
+        return f"Detach {device.name}{slot} from {_place(source)}"
+    if source is None:
+        return f"Attach {device.name}{slot} to {_place(target)}"
+    return f"Move {device.name}{slot} from {_place(source)} to {_place(target)}"
+
+
+def _place(port: HostPort | None) -> str:
+    if port is None:
+        return "no host"
+    return f"{port.host.name} ({port.label})" if port.host else port.label
+
+
+def _steps(kind: str) -> list[dict[str, object]]:
+    return [
+        {"name": name, "state": "waiting", "started_at": None, "finished_at": None, "sentence": ""}
+        for name in STEPS[kind]
+    ]
+
+
+def _hand_over(operation: Operation) -> None:
+    operation_changed.send(Operation, operation=operation)
+    from fabric.tasks import run_operation
+
+    # A broker that is away loses nothing: recover_operations picks up what no worker has taken.
+    run_operation.apply_async(args=(str(operation.pk),), retry=False, ignore_result=True)

@@ -1,0 +1,169 @@
+"""Attach, detach and move against a real simulated chassis."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from accounts.models import Tenant, User
+from fabric.models import Chassis, Device, HostPort, Operation
+from fabric.services.execution import execute, waiting
+from fabric.services.operations import operation_request
+from falconweb.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound, RuleViolation
+from tests.processes import SimulatorProcess
+
+
+def device_in(slot: str) -> Device:
+    return Device.objects.get(uri__endswith=slot)
+
+
+def port(label: str) -> HostPort:
+    return HostPort.objects.get(label=label)
+
+
+def zones_with(simulator: SimulatorProcess, member: str) -> list[str]:
+    return [zone for zone, members in simulator.state()["zones"].items() if member in members]
+
+
+def request_and_run(person: User, device: Device, target: HostPort | None) -> Operation:
+    operation, created = operation_request(person=person, device=device, target=target)
+    assert created
+    execute(str(operation.pk), worker="test")
+    operation.refresh_from_db()
+    return operation
+
+
+def test_a_gpu_moves_from_one_host_to_another_and_back_to_none(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    assert gpu.host_port == port("H1")
+    moved = request_and_run(administrator, gpu, port("H2"))
+    assert (moved.state, moved.error) == ("done", "")
+    assert [step["state"] for step in moved.steps] == ["done"] * 5
+    assert "Link up, x16" in moved.steps[3]["sentence"]
+    gpu.refresh_from_db()
+    assert gpu.host_port == port("H2")
+    assert zones_with(simulator, "drawer1slot1") == ["hostport1_H2"]
+    detached = request_and_run(administrator, gpu, None)
+    assert detached.state == "done"
+    assert zones_with(simulator, "drawer1slot1") == []
+
+
+def test_the_rules_say_no_in_a_sentence(chassis: Chassis, administrator: User) -> None:
+    with pytest.raises(RuleViolation, match="not cabled to Drawer 1"):
+        operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H4"))
+    with pytest.raises(Conflict, match="already attached to node-a"):
+        operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H1"))
+
+
+def test_people_move_only_what_is_granted_to_them(chassis: Chassis, tenant: Tenant, member: User, viewer: User) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    with pytest.raises(NotFound):
+        operation_request(person=member, device=gpu, target=None)
+    Device.objects.filter(pk=gpu.pk).update(tenant=tenant)
+    with pytest.raises(NotFound):
+        operation_request(person=member, device=gpu, target=port("H2"))
+    with pytest.raises(Forbidden, match="not granted to your tenant"):
+        operation_request(person=member, device=gpu, target=None)
+    HostPort.objects.filter(label__in=["H1", "H2"]).update(tenant=tenant)
+    with pytest.raises(Forbidden):
+        operation_request(person=viewer, device=gpu, target=None)
+    assert request_and_run(member, gpu, port("H2")).state == "done"
+
+
+def test_two_people_take_one_device_and_one_is_told_who_has_it(chassis: Chassis, administrator: User) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    answers: list[Operation | FalconWebError] = []
+    start = threading.Barrier(2)
+
+    def take(label: str) -> None:
+        start.wait()
+        try:
+            answers.append(operation_request(person=administrator, device=gpu, target=port(label))[0])
+        except FalconWebError as error:
+            answers.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=take, args=(label,)) for label in ("H2", "H3")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refused = [answer for answer in answers if isinstance(answer, Conflict)]
+    assert len(refused) == 1
+    assert "ada asked at" in refused[0].sentence
+    assert Operation.objects.count() == 1
+
+
+def test_a_device_that_is_not_where_it_was_seen_is_a_conflict(chassis: Chassis, administrator: User) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    request_and_run(administrator, gpu, port("H2"))
+    with pytest.raises(Conflict, match=r"ada changed it at .* attached to node-b \(H2\) now"):
+        operation_request(person=administrator, device=gpu, target=port("H3"), expected=port("H1"))
+
+
+def test_the_same_key_answers_the_same_operation(chassis: Chassis, administrator: User) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    first, created = operation_request(person=administrator, device=gpu, target=port("H2"), idempotency_key="k1")
+    again, created_again = operation_request(person=administrator, device=gpu, target=port("H2"), idempotency_key="k1")
+    assert (created, created_again) == (True, False)
+    assert first == again
+    with pytest.raises(Invalid):
+        operation_request(person=administrator, device=gpu, target=port("H3"), idempotency_key="k1")
+
+
+def test_an_operation_whose_worker_died_after_the_detach_is_carried_to_its_end(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
+    # What a killed worker leaves: a lease that ran out, and a device in no zone.
+    Operation.objects.filter(pk=operation.pk).update(
+        state="running", worker="dead", lease_until=timezone.now() - timedelta(seconds=1), attempts=1
+    )
+    simulator.fault("half_applied_bind", "drawer1slot1")
+    simulator.clear_faults()
+    assert waiting() == [str(operation.pk)]
+    execute(str(operation.pk), worker="second")
+    operation.refresh_from_db()
+    assert operation.state == "done"
+    assert zones_with(simulator, "drawer1slot1") == ["hostport1_H2"]
+
+
+def test_an_operation_is_carried_out_by_one_worker_only(chassis: Chassis, administrator: User) -> None:
+    operation, _ = operation_request(
+        person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H2")
+    )
+    threads = [threading.Thread(target=execute, args=(str(operation.pk),), kwargs={"worker": str(n)}) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    operation.refresh_from_db()
+    assert (operation.state, operation.attempts) == ("done", 1)
+
+
+def test_a_bmc_that_reboots_meanwhile_is_waited_for(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    simulator.fault("bmc_reboot", seconds=2)
+    operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot1"), port("H2"))
+    assert (operation.state, operation.error) == ("done", "")
+
+
+def test_a_half_applied_bind_ends_with_the_truth_read_back(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot7")
+    simulator.fault("half_applied_bind")
+    operation = request_and_run(administrator, gpu, port("H2"))
+    gpu.refresh_from_db()
+    holders = zones_with(simulator, "drawer1slot7")
+    assert operation.state in {"done", "failed"}
+    assert holders == (["hostport1_H2"] if gpu.host_port == port("H2") else [])
