@@ -9,5 +9,6 @@ from celery import Celery
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 
 application = Celery("falconweb")
+application.set_default()
 application.config_from_object("django.conf:settings", namespace="CELERY")
 application.autodiscover_tasks()

@@ -1,0 +1,73 @@
+"""Who calls the API: the session of a browser, or a token in the Authorization header."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework import authentication, exceptions
+from rest_framework.request import Request
+
+from accounts.models import Token, User
+
+SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
+# `last_used_at` is for people; a write a request would be for nobody.
+NOTED_EVERY = timedelta(minutes=1)
+
+
+class SessionAuthentication(authentication.SessionAuthentication):
+    """Django's session, with a 401 (not 403) for those who have none."""
+
+    def authenticate_header(self, request: Request) -> str:
+        """Name the way scripts sign in."""
+        return "Bearer"
+
+
+class TokenAuthentication(authentication.BaseAuthentication):
+    """`Authorization: Bearer <token>`; a token that only reads is refused on writes."""
+
+    def authenticate(self, request: Request) -> tuple[User, Token] | None:
+        """Return the person and the token, None without one; raises 401 for a wrong or expired one."""
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        now = timezone.now()
+        token = (
+            Token.objects.select_related("person")
+            .filter(digest=Token.digest_of(secret.strip()), expires_at__gt=now, person__is_active=True)
+            .first()
+        )
+        if token is None:
+            raise exceptions.AuthenticationFailed("The token is unknown, expired, or its person is no longer active.")
+        if token.scope == Token.Scope.READ and request.method not in SAFE_METHODS:
+            raise exceptions.PermissionDenied("This token may only read.")
+        if token.last_used_at is None or now - token.last_used_at > NOTED_EVERY:
+            Token.objects.filter(pk=token.pk).update(last_used_at=now)
+        return token.person, token
+
+    def authenticate_header(self, request: Request) -> str:
+        """Name the scheme."""
+        return "Bearer"
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the OpenAPI document shows tokens."""
+
+    target_class = TokenAuthentication
+    name = "token"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        """Return the security scheme."""
+        return {"type": "http", "scheme": "bearer"}
+
+
+class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the OpenAPI document shows sessions."""
+
+    target_class = SessionAuthentication
+    name = "session"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        """Return the security scheme."""
+        return {"type": "apiKey", "in": "cookie", "name": "sessionid"}

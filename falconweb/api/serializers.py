@@ -1,0 +1,105 @@
+"""The shapes of the API; they follow the selectors' views field by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from fabric.models import Operation
+
+
+class SlotlessDevice(serializers.Serializer[Any]):
+    """A device as the person sees it."""
+
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    kind = serializers.CharField()
+    model = serializers.CharField()
+    manufacturer = serializers.CharField()
+    serial_number = serializers.CharField()
+    vendor_id = serializers.CharField()
+    device_id = serializers.CharField()
+    firmware_version = serializers.CharField()
+    pcie_type = serializers.CharField()
+    max_pcie_type = serializers.CharField()
+    lanes_in_use = serializers.IntegerField(allow_null=True)
+    max_lanes = serializers.IntegerField(allow_null=True)
+    link_status = serializers.CharField()
+    downgraded = serializers.CharField()
+    host_port_id = serializers.IntegerField(allow_null=True)
+    host_name = serializers.CharField()
+    host_port_label = serializers.CharField()
+    tenant_name = serializers.CharField()
+    missing_since = serializers.DateTimeField(allow_null=True)
+    errors_total = serializers.IntegerField()
+
+
+class SlotSerializer(serializers.Serializer[Any]):
+    """A slot; masked ones carry their number and 'in_use' only."""
+
+    id = serializers.IntegerField(allow_null=True)
+    number = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=["empty", "in_use", "occupied", "missing"])
+    device = SlotlessDevice(allow_null=True)
+
+
+class DrawerSerializer(serializers.Serializer[Any]):
+    """A drawer with its slots."""
+
+    id = serializers.IntegerField(allow_null=True)
+    name = serializers.CharField()
+    number = serializers.IntegerField()
+    mode = serializers.CharField()
+    slots = SlotSerializer(many=True)
+
+
+class HostPortSerializer(serializers.Serializer[Any]):
+    """A host port and what is attached to it."""
+
+    id = serializers.IntegerField()
+    label = serializers.CharField()  # type: ignore[assignment]  # the field of that name, not the caption
+    drawer_id = serializers.IntegerField(allow_null=True)
+    host_id = serializers.IntegerField(allow_null=True)
+    host_name = serializers.CharField()
+    link_status = serializers.CharField()
+    active_width = serializers.IntegerField(allow_null=True)
+    width = serializers.IntegerField(allow_null=True)
+    speed_gbps = serializers.FloatField(allow_null=True)
+    tenant_name = serializers.CharField()
+    device_ids = serializers.ListField(child=serializers.IntegerField())
+
+
+class ChassisSerializer(serializers.Serializer[Any]):
+    """A chassis with all that the person may see of it."""
+
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    model = serializers.CharField()
+    serial_number = serializers.CharField()
+    firmware_version = serializers.CharField()
+    health = serializers.CharField()
+    dialect = serializers.CharField()
+    last_error = serializers.CharField()
+    inventory_at = serializers.DateTimeField(allow_null=True)
+    drawers = DrawerSerializer(many=True)
+    host_ports = HostPortSerializer(many=True)
+
+
+class OperationSerializer(serializers.ModelSerializer[Operation]):
+    """An operation with its steps."""
+
+    class Meta:
+        model = Operation
+        fields = [
+            "id", "kind", "state", "summary", "chassis", "device", "source", "target", "requested_by_name",
+            "requested_at", "started_at", "finished_at", "steps", "error",
+        ]  # fmt: skip
+
+
+class OperationRequestSerializer(serializers.Serializer[Any]):
+    """A wanted attachment: `target` is a host port, null to detach; `expected` is where the caller saw the device."""
+
+    device = serializers.IntegerField()
+    target = serializers.IntegerField(allow_null=True)
+    expected = serializers.IntegerField(allow_null=True, required=False)

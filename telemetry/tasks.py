@@ -1,0 +1,22 @@
+"""Celery's faces of telemetry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+from celery.signals import worker_ready
+
+from telemetry import polling
+
+
+@shared_task(name="telemetry.keep_polling")
+def keep_polling() -> None:
+    """Make sure that this worker polls."""
+    polling.keep_polling()
+
+
+@worker_ready.connect
+def start_polling(**kwargs: Any) -> None:
+    """Poll from the first moment, without waiting for the scheduler."""
+    polling.keep_polling()
