@@ -13,7 +13,7 @@ from typing import Literal
 from uuid import UUID
 
 from accounts.models import User
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Slot, Switch
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port, Slot, Switch
 
 SlotState = Literal["empty", "in_use", "occupied", "missing"]
 
@@ -337,3 +337,37 @@ def operation_view(row: Operation) -> OperationView:
 def operations_visible_to(person: User) -> Iterable[Operation]:
     """Return the operations a person may see, newest first."""
     return Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """What of a chassis' readings a person may see: everything, or those of these devices and ports (row ids)."""
+
+    everything: bool
+    devices: frozenset[int] = frozenset()
+    ports: frozenset[int] = frozenset()
+
+
+def sight_of(person: User, chassis_id: int) -> Sight | None:
+    """Return the person's sight of a chassis' readings, None where they may not see the chassis at all."""
+    if not Chassis.objects.visible_to(person).filter(pk=chassis_id).exists():
+        return None
+    if person.is_administrator:
+        return Sight(everything=True)
+    return Sight(
+        everything=False,
+        devices=frozenset(Device.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
+        ports=frozenset(Port.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
+    )
+
+
+def owners_of_readings(chassis_id: int) -> dict[str, tuple[str, int]]:
+    """Return which row each resource URI of a chassis belongs to: ('device', pk) or ('port', pk)."""
+    owners: dict[str, tuple[str, int]] = {}
+    for pk, uri in Port.objects.filter(chassis=chassis_id).values_list("pk", "uri"):
+        owners[uri] = ("port", pk)
+    for pk, uri, processor in Device.objects.filter(chassis=chassis_id).values_list("pk", "uri", "processor_uri"):
+        owners[uri] = ("device", pk)
+        if processor:
+            owners[processor] = ("device", pk)
+    return owners

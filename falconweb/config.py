@@ -75,13 +75,13 @@ class Config:
                 values[setting.name] = _convert(setting.metadata["name"], text, setting.default)
         return cls(**values)
 
-    def secret(self, name: str, given: str) -> str:
-        """Return `given`, or the secret of that name kept in the data folder, made on first use."""
-        return given or kept_secret(self.data, name)
+    def secret(self, name: str, given: str, *, size: int = 32) -> str:
+        """Return `given`, or the secret of that name kept in the data folder, made of `size` random bytes."""
+        return given or kept_secret(self.data, name, size=size)
 
 
-def kept_secret(folder: Path, name: str) -> str:
-    """Return the secret kept in `folder/secrets/name`, creating it (32 random bytes, URL-safe base64, mode 0600)."""
+def kept_secret(folder: Path, name: str, *, size: int = 32) -> str:
+    """Return the secret kept in `folder/secrets/name`, creating it (random bytes, URL-safe base64, mode 0600)."""
     path = folder / "secrets" / name
     try:
         return path.read_text().strip()
@@ -89,7 +89,7 @@ def kept_secret(folder: Path, name: str) -> str:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         import base64
 
-        value = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        value = base64.urlsafe_b64encode(secrets.token_bytes(size)).decode()
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:  # another process of the same start was faster

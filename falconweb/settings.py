@@ -13,7 +13,7 @@ from falconweb.config import BASE_DIR, Config
 CONFIG = Config.from_environment()
 CONFIG.data.mkdir(parents=True, exist_ok=True)
 
-SECRET_KEY = CONFIG.secret("secret_key", CONFIG.secret_key)
+SECRET_KEY = CONFIG.secret("secret_key", CONFIG.secret_key, size=48)
 CREDENTIALS_KEYS = CONFIG.secret("credentials_key", CONFIG.credentials_key).split(",")
 DEBUG = CONFIG.debug
 ALLOWED_HOSTS = list(CONFIG.allowed_hosts)
@@ -204,6 +204,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "See and compose PCIe chassis. Errors are problem documents (RFC 9457).",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

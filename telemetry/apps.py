@@ -7,3 +7,7 @@ class TelemetryConfig(AppConfig):
     """Polling and live push."""
 
     name = "telemetry"
+
+    def ready(self) -> None:
+        """Listen to the rooms below."""
+        import telemetry.announcements  # noqa: F401 - imported for its receivers

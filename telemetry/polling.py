@@ -6,29 +6,38 @@ Chassis are shared among workers by leases in Redis: one poller a chassis, taken
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import redis
+import redis.asyncio
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import close_old_connections
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import Discovery
+from fabric.bmc.errors import PlanOutdated
+from fabric.bmc.readings import plan_readings
 from fabric.models import Chassis
+from fabric.selectors import owners_of_readings
 from fabric.services.sync import inventory_apply, inventory_failed
 from falconweb.errors import FalconWebError
+from telemetry.catalogue import Catalogue
+from telemetry.frames import Frame, encode_key
 
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 5
 LOOK_SECONDS = 1.0  # how often chassis are claimed, and new ones found
 REFRESHES_A_WALK = 20  # a whole walk finds what a refresh does not look for
+FRAME_SECONDS = 30  # a newcomer gets no older frame than this
 FAILED_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
 
 _lock = threading.Lock()
@@ -48,6 +57,7 @@ class _Poller:
     def __init__(self) -> None:
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         self.redis = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
+        self.bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
         self.tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -79,24 +89,24 @@ class _Poller:
         return claimed
 
     async def _follow(self, pk: int) -> None:
-        """Walk and refresh one chassis until cancelled; a failure is logged once, and so is the recovery."""
+        """Mirror and read one chassis until cancelled; a failure is logged once, and so is the recovery."""
         failures = 0
+
+        def answered() -> None:
+            nonlocal failures
+            if failures:
+                logger.info("chassis %s answers again", pk)
+            failures = 0
+
         while True:
             try:
                 chassis = await Chassis.objects.aget(pk=pk)
                 async with BmcClient(await sync_to_async(chassis.address)()) as bmc:
-                    discovery = Discovery(bmc)
-                    for turn in range(REFRESHES_A_WALK):
-                        started = time.monotonic()
-                        inventory = await (discovery.refresh() if turn else discovery.walk())
-                        await sync_to_async(self._apply)(chassis, inventory)
-                        if failures:
-                            logger.info("%s answers again", chassis.name)
-                            failures = 0
-                        spent = time.monotonic() - started
-                        await asyncio.sleep(max(1.0, settings.CONFIG.inventory_period - spent))
+                    await self._read(chassis, bmc, answered)
             except Chassis.DoesNotExist:
                 return
+            except PlanOutdated:
+                continue  # other readings than before: walk and plan anew
             except FalconWebError as error:
                 if failures == 0:
                     logger.warning("chassis %s: %s", pk, error.sentence)
@@ -108,6 +118,33 @@ class _Poller:
                 )
             await asyncio.sleep(FAILED_PAUSES[min(failures, len(FAILED_PAUSES) - 1)])
             failures += 1
+
+    async def _read(self, chassis: Chassis, bmc: BmcClient, answered: Callable[[], None]) -> None:
+        """Walk once, then a frame on each rounded second and a refresh each inventory period."""
+        discovery = Discovery(bmc)
+        inventory = await discovery.walk()
+        await sync_to_async(self._apply)(chassis, inventory)
+        plan = await plan_readings(bmc, inventory)
+        owners = await sync_to_async(owners_of_readings)(chassis.pk)
+        catalogue = Catalogue(plan.series, owners)
+        kept = json.dumps({"revision": catalogue.revision, "series": catalogue.entries})
+        await self.bus.set(f"live:catalogue:{chassis.pk}", kept)
+        period = max(plan.period, settings.CONFIG.reading_period)
+        refresh_at = time.monotonic() + settings.CONFIG.inventory_period
+        walk_at = time.monotonic() + settings.CONFIG.inventory_period * REFRESHES_A_WALK
+        while time.monotonic() < walk_at:
+            if plan.series:
+                reading = await plan.read(bmc)
+                frame = Frame(catalogue.revision, chassis.pk, int(reading.at), reading.at, catalogue.values(reading))
+                raw = encode_key(frame)
+                await self.bus.set(f"live:frame:{chassis.pk}", raw, ex=FRAME_SECONDS)
+                await self.bus.publish(f"live:{chassis.pk}", raw)
+            answered()
+            if time.monotonic() >= refresh_at:
+                await sync_to_async(self._apply)(chassis, await discovery.refresh())
+                refresh_at = time.monotonic() + settings.CONFIG.inventory_period
+            # The next rounded beat: one that was missed is skipped, not made up for.
+            await asyncio.sleep(period - time.time() % period)
 
     @staticmethod
     def _apply(chassis: Chassis, inventory: Any) -> None:

@@ -8,12 +8,19 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from django.core.management import call_command
 
 from tests.site import RunningSite
 
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=500)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def static_files() -> None:
+    """Collect the static files once, as a start does: pages name them by their hashed names."""
+    call_command("collectstatic", interactive=False, verbosity=0)
 
 
 @pytest.fixture(scope="session")

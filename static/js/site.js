@@ -20,13 +20,19 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-const dialog = document.getElementById("attach");
-if (dialog) compose(dialog);
+if (document.getElementById("attach")) compose();
 
-function compose(dialog) {
-  const form = dialog.querySelector("form");
-  const said = document.getElementById("picked");
+function compose() {
+  // Looked up each time: a change of the fabric replaces the content.
+  const attach = () => document.getElementById("attach");
   let picked = null;
+
+  document.addEventListener("falconweb:changed", () => {
+    if (picked || attach()?.open || document.activeElement?.closest("form")) return;
+    const focused = document.activeElement?.getAttribute("data-device");
+    htmx.ajax("GET", location.href, { target: "#content", select: "#content", swap: "outerHTML" })
+      .then(() => focused && document.querySelector(`[data-device="${focused}"]`)?.focus());
+  });
 
   const pick = (device) => {
     picked?.classList.remove("lifted");
@@ -38,12 +44,15 @@ function compose(dialog) {
       port.classList.toggle("takes", fits);
     }
     device?.classList.add("lifted");
+    const said = document.getElementById("picked");
     said.hidden = device === null;
     said.textContent = device === null ? "" :
       `Holding ${device.dataset.name}. Choose a marked host port, press Delete to detach it, Escape to put it back.`;
   };
 
   const ask = (device, port) => {
+    const dialog = attach();
+    const form = dialog.querySelector("form");
     form.elements.device.value = device.dataset.device;
     form.elements.expected.value = device.dataset.expected;
     form.elements.target.value = port ? port.dataset.hostPort : "";
@@ -65,7 +74,7 @@ function compose(dialog) {
       ask(picked, port);
     } else if (event.key === "Delete" && picked?.dataset.expected) {
       ask(picked, null);
-    } else if (event.key === "Escape" && picked && !dialog.open) {
+    } else if (event.key === "Escape" && picked && !attach().open) {
       const back = picked;
       pick(null);
       back.focus();
@@ -104,6 +113,9 @@ function compose(dialog) {
   document.addEventListener("dragstart", (event) => {
     if (event.target.closest?.("[data-device]")) event.preventDefault();
   });
-  document.getElementById("attach-no").addEventListener("click", () => dialog.close());
-  dialog.addEventListener("close", () => pick(null));
+  document.addEventListener("click", (event) => {
+    if (event.target.id === "attach-no") attach().close();
+  });
+  // Close events do not bubble, so they are caught on their way down.
+  document.addEventListener("close", () => pick(null), true);
 }

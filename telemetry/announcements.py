@@ -1,0 +1,52 @@
+"""Tells browsers what changed: signals of the rooms below become messages in Redis."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import redis
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.conf import settings
+from django.contrib.auth.signals import user_logged_out
+from django.dispatch import receiver
+
+from fabric.signals import inventory_changed, operation_changed
+
+logger = logging.getLogger(__name__)
+_client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
+
+
+def _changed(chassis_id: int) -> None:
+    try:
+        _client.publish(f"changed:{chassis_id}", b"")
+    except redis.RedisError as error:
+        # The change itself stands in the database; browsers see it at their next look.
+        logger.warning("browsers were not told of a change: %s", error)
+
+
+@receiver(inventory_changed)
+def tell_inventory(chassis_id: int, **kwargs: Any) -> None:
+    """Tell browsers that a chassis' hardware changed."""
+    _changed(chassis_id)
+
+
+@receiver(operation_changed)
+def tell_operation(operation: Any, **kwargs: Any) -> None:
+    """Tell browsers that an operation moved on."""
+    _changed(operation.chassis_id)
+
+
+@receiver(user_logged_out)
+def close_sockets(request: Any, user: Any, **kwargs: Any) -> None:
+    """Close the live sockets of the session that signs out."""
+    layer = get_channel_layer()
+    if user is None or layer is None:
+        return
+    message = {"type": "signed.out", "session": getattr(request.session, "session_key", None)}
+    try:
+        async_to_sync(layer.group_send)(f"person-{user.pk}", message)
+    except (redis.RedisError, OSError) as error:
+        # The sockets look at their session every few seconds anyway.
+        logger.warning("sockets were not told of a sign-out: %s", error)

@@ -1,0 +1,119 @@
+"""The live socket: who, which chassis, and how it ends (4401: sign in again)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from accounts.models import User
+from fabric.selectors import Sight, sight_of
+from telemetry.hub import Browser, hub
+
+SIGN_IN_AGAIN = 4401
+MOST_CHASSIS = 200
+LARGEST_MESSAGE = 10_000
+# How soon a socket notices that its person was deactivated, or may see more or less than before.
+LOOK_AGAIN_SECONDS = 5.0
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """Sends catalogue, key frame and deltas of the chassis that the browser asks for and the person may see."""
+
+    person_id = 0
+    group = ""
+
+    async def connect(self) -> None:
+        """Accept; close with 4401 where nobody is signed in."""
+        self.tasks: list[asyncio.Task[None]] = []
+        self.browser = Browser(self._send_bytes, self._send_text)
+        await self.accept()
+        person: object = self.scope.get("user")
+        if not isinstance(person, User) or not person.is_active:
+            await self.close(SIGN_IN_AGAIN)
+            return
+        self.person_id = person.pk
+        self.group = f"person-{person.pk}"
+        await self.channel_layer.group_add(self.group, self.channel_name)
+        self.tasks = [asyncio.create_task(self.browser.run()), asyncio.create_task(self._look_again())]
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """Follow exactly the chassis of {"subscribe": [ids]}."""
+        wanted = _wanted(text_data)
+        if wanted is None or not self.tasks:
+            await self._send_text(json.dumps({"type": "error", "sentence": 'Send {"subscribe": [chassis ids]}.'}))
+            return
+        for chassis in set(self.browser.groups) - wanted:
+            hub().leave(self.browser, chassis)
+        person, sights = await self._sights(wanted)
+        if person is None:
+            await self.close(SIGN_IN_AGAIN)
+            return
+        for chassis in sorted(wanted):
+            sight = sights.get(chassis)
+            if sight is None:
+                await self._send_text(
+                    json.dumps({"type": "error", "chassis": chassis, "sentence": "There is no such chassis."})
+                )
+            else:
+                await hub().join(self.browser, chassis, sight)
+
+    async def disconnect(self, code: int) -> None:
+        """Leave everything."""
+        for task in self.tasks:
+            task.cancel()
+        for chassis in list(self.browser.groups):
+            hub().leave(self.browser, chassis)
+        if self.group:
+            await self.channel_layer.group_discard(self.group, self.channel_name)
+
+    async def signed_out(self, event: dict[str, Any]) -> None:
+        """End sockets of the session that signed out."""
+        session = self.scope.get("session")
+        if session is None or event.get("session") in {None, session.session_key}:
+            await self.close(SIGN_IN_AGAIN)
+
+    async def _look_again(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            person, sights = await self._sights(set(self.browser.groups))
+            if person is None:
+                await self.close(SIGN_IN_AGAIN)
+                return
+            for chassis, (known, _) in list(self.browser.groups.items()):
+                sight = sights.get(chassis)
+                if sight is None:
+                    hub().leave(self.browser, chassis)
+                elif sight != known:
+                    await hub().join(self.browser, chassis, sight)
+
+    @database_sync_to_async
+    def _sights(self, wanted: set[int]) -> tuple[User | None, dict[int, Sight | None]]:
+        session: Any = self.scope.get("session")
+        person = User.objects.filter(pk=self.person_id, is_active=True).first()
+        if person is None or session is None or not session.exists(session.session_key):
+            return None, {}
+        return person, {chassis: sight_of(person, chassis) for chassis in wanted}
+
+    async def _send_bytes(self, raw: bytes) -> None:
+        await self.send(bytes_data=raw)
+
+    async def _send_text(self, text: str) -> None:
+        await self.send(text_data=text)
+
+
+def _wanted(text: str | None) -> set[int] | None:
+    if text is None or len(text) > LARGEST_MESSAGE:
+        return None
+    try:
+        wanted = json.loads(text)["subscribe"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(wanted, list) or len(wanted) > MOST_CHASSIS:
+        return None
+    if any(type(one) is not int or not 0 < one < 2**31 for one in wanted):
+        return None
+    return set(wanted)

@@ -1,0 +1,187 @@
+"""Four people and nobody, against every address that the routers know: a new one without an entry fails."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from accounts.models import Role, Tenant, User
+from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot, Switch
+from telemetry.routing import websocket_urlpatterns
+
+PEOPLE = ("administrator", "owner", "member", "stranger", "nobody")
+# What each gets from GET, in the order of PEOPLE.
+GETS: dict[str, tuple[int, int, int, int, int]] = {
+    "healthz": (200, 200, 200, 200, 200),
+    "accounts:sign_in": (302, 302, 302, 302, 200),
+    "accounts:sign_out": (405, 405, 405, 405, 302),
+    "fabric:overview": (302, 302, 302, 302, 302),
+    "fabric:fabric": (200, 200, 200, 200, 302),
+    "fabric:chassis": (200, 200, 200, 404, 302),
+    "fabric:device": (200, 200, 200, 404, 302),
+    "fabric:port": (200, 200, 200, 404, 302),
+    "fabric:host": (200, 200, 200, 404, 302),
+    "fabric:operations": (200, 200, 200, 200, 302),
+    "fabric:operation": (200, 200, 200, 404, 302),
+    "api:chassis_list": (200, 200, 200, 200, 401),
+    "api:chassis": (200, 200, 200, 404, 401),
+    "api:operations": (200, 200, 200, 200, 401),
+    "api:operation": (200, 200, 200, 404, 401),
+    "api:schema": (200, 200, 200, 200, 401),
+}
+SOCKETS = {"ws/live/"}
+SECRETS = ("SN-OWNED", "SN-OTHER", "GPU owned", "GPU other", "node-owned", "node-other")
+
+
+@dataclass
+class Lab:
+    """Rows of two tenants in one chassis."""
+
+    clients: dict[str, Client]
+    arguments: dict[str, list[object]]
+    device: Device
+    host_port: HostPort
+
+
+def names(patterns: list[URLPattern | URLResolver], space: str = "") -> Iterator[str]:
+    """Yield every named address of the routers."""
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from names(pattern.url_patterns, f"{pattern.namespace}:" if pattern.namespace else space)
+        else:
+            yield f"{space}{pattern.name}"
+
+
+def part(  # noqa: PLR0917 - one call, read in order
+    chassis: Chassis, drawer: Drawer, switch: Switch, number: int, tenant: Tenant, word: str
+) -> tuple[Device, HostPort]:
+    """Make one slot with a device, attached to a host port of its own, granted to a tenant."""
+    ports = [
+        Port.objects.create(chassis=chassis, uri=f"/port/{kind}{number}", name=f"{kind}{number}", switch=switch)
+        for kind in ("slot", "H")
+    ]
+    host = Host.objects.create(name=f"node-{word}", identity=word)
+    host_port = HostPort.objects.create(
+        chassis=chassis, uri=f"/zone/{number}", name=f"H{number}", endpoint_uri=f"/e/h{number}", drawer=drawer,
+        port=ports[1], host=host, tenant=tenant, label=f"H{number}", number=number,
+    )  # fmt: skip
+    slot = Slot.objects.create(
+        chassis=chassis, uri=f"/slot/{number}", name=f"slot {number}", drawer=drawer, port=ports[0], number=number
+    )
+    device = Device.objects.create(
+        chassis=chassis, uri=f"/device/{number}", name=f"GPU {word}", serial_number=f"SN-{word.upper()}", slot=slot,
+        host_port=host_port, tenant=tenant, kind="gpu", endpoint_uri=f"/e/{number}",
+    )  # fmt: skip
+    return device, host_port
+
+
+@pytest.fixture
+def lab(db: None) -> Lab:
+    """An owner and a member (viewer) of one tenant, a stranger of another that holds nothing here."""
+    tenant, others, strangers = (Tenant.objects.create(name=name) for name in ("One", "Two", "Three"))
+    people = {
+        "administrator": User.objects.create_superuser("administrator", password="x"),
+        "owner": User.objects.create_user("owner", password="x", role=Role.USER, tenant=tenant),
+        "member": User.objects.create_user("member", password="x", role=Role.VIEWER, tenant=tenant),
+        "stranger": User.objects.create_user("stranger", password="x", role=Role.USER, tenant=strangers),
+    }
+    chassis = Chassis.objects.create(
+        name="falcon", url="https://127.0.0.1:1", dialect="zone_patch", last_error="secret host"
+    )
+    drawer = Drawer.objects.create(chassis=chassis, uri="/d", name="Drawer 1", number=1, mode="Advanced")
+    switch = Switch.objects.create(chassis=chassis, uri="/s", name="Switch", drawer=drawer)
+    device, host_port = part(chassis, drawer, switch, 1, tenant, "owned")
+    part(chassis, drawer, switch, 2, others, "other")
+    operation = Operation.objects.create(
+        kind="detach",
+        state="done",
+        chassis=chassis,
+        device=device,
+        summary="Detach GPU owned",
+        requested_by_name="owner",
+    )
+    clients = {name: Client() for name in PEOPLE}
+    for name, person in people.items():
+        clients[name].force_login(person)
+    arguments: dict[str, list[object]] = {
+        "chassis": [chassis.pk], "device": [device.pk], "host": [host_port.host_id], "operation": [operation.pk],
+        "port": [device.slot.port_id if device.slot else 0],
+    }  # fmt: skip
+    return Lab(clients, arguments, device, host_port)
+
+
+def address(lab: Lab, name: str) -> str:
+    return reverse(name, args=lab.arguments.get(name.rsplit(":", maxsplit=1)[-1], []))
+
+
+def test_every_address_of_the_routers_has_its_line() -> None:
+    assert set(names(get_resolver().url_patterns)) == set(GETS)
+    assert {str(pattern.pattern) for pattern in websocket_urlpatterns} == SOCKETS
+
+
+@pytest.mark.parametrize("name", GETS)
+def test_each_person_gets_what_the_line_says(lab: Lab, name: str) -> None:
+    got = tuple(lab.clients[person].get(address(lab, name)).status_code for person in PEOPLE)
+    assert got == GETS[name]
+
+
+@pytest.mark.parametrize("name", GETS)
+def test_no_answer_shows_a_tenant_what_is_not_granted_to_it(lab: Lab, name: str) -> None:
+    for person, hidden in (
+        ("owner", ("SN-OTHER", "GPU other", "node-other", "secret host")),
+        ("member", ("SN-OTHER", "GPU other", "node-other", "secret host")),
+        ("stranger", (*SECRETS, "secret host")),
+        ("nobody", (*SECRETS, "secret host")),
+    ):
+        text = lab.clients[person].get(address(lab, name)).content.decode()
+        assert not [word for word in hidden if word in text]
+
+
+def test_others_slots_are_shown_as_in_use(lab: Lab) -> None:
+    answer = lab.clients["owner"].get(reverse("api:chassis_list")).json()
+    slots = answer[0]["drawers"][0]["slots"]
+    assert [slot["state"] for slot in slots] == ["occupied", "in_use"]
+    assert slots[1] == {"id": None, "number": 2, "state": "in_use", "device": None}
+    assert "in use" in lab.clients["owner"].get(reverse("fabric:fabric")).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("person", "status"), [("administrator", 202), ("owner", 202), ("member", 403), ("stranger", 404), ("nobody", 401)]
+)
+def test_who_may_detach(lab: Lab, person: str, status: int) -> None:
+    answer = lab.clients[person].post(
+        reverse("api:operations"), {"device": lab.device.pk, "target": None}, content_type="application/json"
+    )
+    assert answer.status_code == status
+    if status == 202:
+        assert answer["Location"].endswith(reverse("api:operation", args=[answer.json()["id"]]))
+    else:
+        assert answer["Content-Type"] == "application/problem+json"
+        assert answer.json()["status"] == status
+
+
+def test_a_made_up_operation_is_not_found(lab: Lab) -> None:
+    assert lab.clients["owner"].get(reverse("fabric:operation", args=[uuid.uuid4()])).status_code == 404
+
+
+def test_pages_carry_a_strict_policy_and_no_inline_script(lab: Lab) -> None:
+    answer = lab.clients["administrator"].get(reverse("fabric:fabric"))
+    assert "script-src 'self'" in answer["Content-Security-Policy"]
+    assert "unsafe" not in answer["Content-Security-Policy"]
+    text = answer.content.decode()
+    assert "style=" not in text
+    assert "onclick" not in text
+
+
+def test_sign_in_is_closed_after_ten_wrong_passwords(lab: Lab) -> None:
+    client = lab.clients["nobody"]
+    for _ in range(9):
+        client.post(reverse("accounts:sign_in"), {"username": "owner", "password": "wrong"})
+    answer = client.post(reverse("accounts:sign_in"), {"username": "owner", "password": "wrong"})
+    assert answer.status_code == 429
+    assert client.post(reverse("accounts:sign_in"), {"username": "owner", "password": "x"}).status_code == 429
