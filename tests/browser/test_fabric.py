@@ -37,6 +37,7 @@ def page(request: pytest.FixtureRequest, browser: Browser, running_site: Running
         color_scheme=request.param, base_url=running_site.address, viewport={"width": 1440, "height": 1000}
     )
     page = context.new_page()
+    page.set_default_timeout(10_000)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
@@ -46,7 +47,7 @@ def page(request: pytest.FixtureRequest, browser: Browser, running_site: Running
     page.click("form.narrow button")
     page.wait_for_url("**/fabric/**")
     for _ in range(40):
-        if page.locator("[data-device]").count() >= 25:
+        if page.locator("[data-device]").count() >= 24:
             break
         page.wait_for_timeout(250)
         page.reload()
@@ -99,11 +100,11 @@ def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page) -> None:
 def test_a_nic_is_attached_and_detached_by_form(page: Page) -> None:
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     page.select_option("#target", label="node-b (H2)")
-    page.click("text=Go")
+    page.click("form.row button")
     done(page)
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     page.select_option("#target", label="no host: detach")
-    page.click("text=Go")
+    page.click("form.row button")
     done(page)
     expect(page.locator(slot(page, "falcon-1", 1, 7))).to_contain_text("not attached")
 
