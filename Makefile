@@ -5,7 +5,7 @@ PYTHON := $(VENV)/bin/python
 ROOMS := falconweb accounts fabric telemetry simulator tests manage.py
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check perf nightly locks clean
+.PHONY: help up test check nightly locks clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,9 +25,6 @@ check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-lin
 	@$(PYTHON) manage.py makemigrations --check --dry-run --verbosity 1
 	@$(PYTHON) manage.py spectacular --validate --fail-on-warn --file /dev/null
 	@FALCONWEB_HTTPS=1 FALCONWEB_ALLOWED_HOSTS=falconweb.example $(PYTHON) manage.py check --deploy --fail-level WARNING
-
-perf: $(VENV)/dev.stamp ## Measure the live path (ONLY=name runs one; a table, and perf.json in the data folder)
-	@$(PYTHON) manage.py perf $(if $(ONLY),--only $(ONLY))
 
 nightly: $(VENV)/dev.stamp ## Run the long tests too
 	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile -m "nightly or not nightly" --timeout 3600 $(ARGS)
