@@ -13,6 +13,7 @@ from typing import Literal
 from uuid import UUID
 
 from accounts.models import User
+from fabric.bmc.types import Inventory
 from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port, Slot, Switch
 
 SlotState = Literal["empty", "in_use", "occupied", "missing"]
@@ -361,13 +362,29 @@ def sight_of(person: User, chassis_id: int) -> Sight | None:
     )
 
 
-def owners_of_readings(chassis_id: int) -> dict[str, tuple[str, int]]:
-    """Return which row each resource URI of a chassis belongs to: ('device', pk) or ('port', pk)."""
-    owners: dict[str, tuple[str, int]] = {}
+@dataclass(frozen=True)
+class Owner:
+    """Whose reading it is: 'device', 'port' or 'drawer' with its row id, or 'chassis' with 0; `name` of the sensor."""
+
+    kind: str
+    id: int
+    name: str = ""
+
+
+def owners_of_readings(chassis_id: int, inventory: Inventory) -> dict[str, Owner]:
+    """Return whom the readings of each resource URI of a chassis belong to."""
+    owners: dict[str, Owner] = {}
+    drawers = dict(Drawer.objects.filter(chassis=chassis_id).values_list("uri", "pk"))
+    named = [(one.uri, one.chassis_uri, one.name) for one in inventory.sensors]
+    named += [(one.uri, one.chassis_uri, one.name) for one in inventory.fans]
+    for uri, chassis_uri, name in named:
+        drawer = drawers.get(chassis_uri)
+        owners[uri] = Owner("drawer", drawer, name) if drawer else Owner("chassis", 0, name)
     for pk, uri in Port.objects.filter(chassis=chassis_id).values_list("pk", "uri"):
-        owners[uri] = ("port", pk)
-    for pk, uri, processor in Device.objects.filter(chassis=chassis_id).values_list("pk", "uri", "processor_uri"):
-        owners[uri] = ("device", pk)
+        owners[uri] = Owner("port", pk)
+    rows = Device.objects.filter(chassis=chassis_id, missing_since=None)
+    for pk, uri, processor in rows.values_list("pk", "uri", "processor_uri"):
+        owners[uri] = Owner("device", pk)
         if processor:
-            owners[processor] = ("device", pk)
+            owners[processor] = Owner("device", pk)
     return owners

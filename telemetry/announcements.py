@@ -10,9 +10,13 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from django.conf import settings
 from django.contrib.auth.signals import user_logged_out
+from django.db import transaction
+from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 
-from fabric.signals import inventory_changed, operation_changed
+from accounts.models import Tenant, User
+from fabric.signals import access_changed, inventory_changed, operation_changed
+from telemetry.hub import ACCESS_CHANNEL
 
 logger = logging.getLogger(__name__)
 _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
@@ -36,6 +40,24 @@ def tell_inventory(chassis_id: int, **kwargs: Any) -> None:
 def tell_operation(operation: Any, **kwargs: Any) -> None:
     """Tell browsers that an operation moved on."""
     _changed(operation.chassis_id)
+
+
+@receiver(access_changed)
+@receiver(post_delete, sender=User)
+@receiver(post_delete, sender=Tenant)
+def tell_access(sender: Any, **kwargs: Any) -> None:
+    """Let open sockets look again at what their person may see."""
+    try:
+        _client.publish(ACCESS_CHANNEL, b"")
+    except redis.RedisError as error:
+        logger.warning("sockets were not told of a change of access: %s", error)
+
+
+@receiver(post_save, sender=User)
+def tell_person(sender: Any, update_fields: frozenset[str] | None = None, **kwargs: Any) -> None:
+    """Let open sockets look again when a person changed, other than by signing in."""
+    if not update_fields or not update_fields <= {"last_login", "previous_login"}:
+        transaction.on_commit(lambda: tell_access(sender))
 
 
 @receiver(user_logged_out)

@@ -3,62 +3,90 @@
 from __future__ import annotations
 
 import math
-import zlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
 
 from fabric.bmc.types import Quantity, Reading, Series
+from fabric.selectors import Owner
 from telemetry.frames import Values
 
 RATES = {Quantity.RX_BYTES: "rx_bytes_per_second", Quantity.TX_BYTES: "tx_bytes_per_second"}
-UNITS = {
-    Quantity.TEMPERATURE: "°C", Quantity.FAN_RPM: "rpm", Quantity.FAN_PERCENT: "%", Quantity.POWER: "W",
-    Quantity.ENERGY: "kWh", Quantity.VOLTAGE: "V", Quantity.CURRENT: "A", Quantity.LINK_WIDTH: "lanes",
-    Quantity.LINK_SPEED: "Gb/s", Quantity.UTILISATION: "%",
+LABELS = {
+    Quantity.TEMPERATURE: ("Temperature", "°C"), Quantity.FAN_RPM: ("Fan speed", "rpm"),
+    Quantity.FAN_PERCENT: ("Fan speed", "%"), Quantity.POWER: ("Power", "W"), Quantity.ENERGY: ("Energy", "kWh"),
+    Quantity.VOLTAGE: ("Voltage", "V"), Quantity.CURRENT: ("Current", "A"), Quantity.LINK_STATUS: ("Link", "state"),
+    Quantity.LINK_WIDTH: ("Link width", "lanes"), Quantity.LINK_SPEED: ("Link speed", "Gb/s"),
+    Quantity.UTILISATION: ("Utilisation", "%"), Quantity.RX_BYTES: ("Receive", "B/s"),
+    Quantity.TX_BYTES: ("Transmit", "B/s"), Quantity.ERRORS: ("Errors", ""),
 }  # fmt: skip
 
 
 class Entry(TypedDict):
-    """One series as a browser knows it; `id` is 0 for what belongs to the chassis as a whole."""
+    """One series as a browser knows it; `id` is 0 for what belongs to the chassis as a whole.
+
+    The unit 'state' means that values are places in fabric.bmc.types.LINK_STATUSES.
+    """
 
     key: str
     object: str
     id: int
+    quantity: str
     label: str
     unit: str
 
 
 class Catalogue:
-    """The series of one chassis in the order of its frames; `revision` tells catalogues apart (16 bits)."""
+    """The series of one chassis in the order of its frames, and the rates made of their counters."""
 
-    def __init__(self, series: Sequence[Series], owners: Mapping[str, tuple[str, int]]) -> None:
-        self.entries = [_entry(one, owners) for one in series]
-        self.revision = zlib.crc32("\n".join(entry["key"] for entry in self.entries).encode()) & 0xFFFF
-        self._counters = [index for index, one in enumerate(series) if one.quantity in RATES]
-        self._before: Reading | None = None
+    def __init__(self, series: Sequence[Series], owners: Mapping[str, Owner]) -> None:
+        self.entries: list[Entry] = []
+        taken: dict[str, int] = {}
+        for one in series:
+            entry = _entry(one, owners)
+            # A device may have two sensors of one kind: the second's key ends in /2.
+            taken[entry["key"]] = nth = taken.get(entry["key"], 0) + 1
+            if nth > 1:
+                entry["key"] += f"/{nth}"
+            self.entries.append(entry)
+        self._counters = np.array([index for index, one in enumerate(series) if one.quantity in RATES], dtype=np.intp)
+        self._counts: Values | None = None
+        self._at = 0.0
 
     def values(self, reading: Reading) -> Values:
         """Return one frame's values: counters as rates per second; NaN at first and after a counter's reset."""
         values = np.array(reading.values, dtype=np.float64)
-        before, self._before = self._before, reading
-        elapsed = reading.at - before.at if before is not None else 0.0
-        for index in self._counters:
-            rate = math.nan
-            if before is not None and elapsed > 0:
-                moved = reading.values[index] - before.values[index]
-                rate = moved / elapsed if moved >= 0 else math.nan
-            values[index] = rate
+        counts = values[self._counters]
+        elapsed = reading.at - self._at
+        if self._counts is None or elapsed <= 0:
+            rates = np.full(len(counts), math.nan)
+        else:
+            moved = counts - self._counts
+            rates = np.where(moved >= 0, moved / elapsed, math.nan)
+        values[self._counters] = rates
+        self._counts, self._at = counts, reading.at
         return values
 
 
-def _entry(series: Series, owners: Mapping[str, tuple[str, int]]) -> Entry:
-    name = RATES.get(series.quantity, series.quantity.value)
-    if series.detail:
-        name = f"{name}/{series.detail}"
-    kind, number = owners.get(series.owner_uri, ("chassis", 0))
-    place = str(number) if number else series.property
-    unit = "B/s" if series.quantity in RATES else UNITS.get(series.quantity, series.unit)
-    words = (series.detail or series.quantity.value if series.quantity not in RATES else name).replace("_", " ")
-    return Entry(key=f"{kind}/{place}/{name}", object=kind, id=number, label=words, unit=unit)
+def _entry(series: Series, owners: Mapping[str, Owner]) -> Entry:
+    quantity = RATES.get(series.quantity, series.quantity.value)
+    name = f"{quantity}/{series.detail}" if series.detail else quantity
+    owner = owners.get(series.owner_uri, Owner("chassis", 0))
+    sensor = owners.get(series.property.partition("#")[0], owner)
+    label, unit = LABELS.get(series.quantity, ("", series.unit))
+    if series.quantity is Quantity.ERRORS:
+        label = _words(series.detail)
+    elif series.quantity is Quantity.OTHER:
+        label = _words(series.detail) or series.property
+    if owner.kind in {"chassis", "drawer"} and (own := owner.name or sensor.name):
+        label = own
+    return Entry(
+        key=f"{owner.kind}/{owner.id}/{name}", object=owner.kind, id=owner.id, quantity=quantity, label=label, unit=unit
+    )
+
+
+def _words(name: str) -> str:
+    """Return 'CorrectableErrorCount' as 'Correctable error count'."""
+    return re.sub(r"(?<=[a-z0-9])([A-Z])(?![A-Z])", lambda found: " " + found[1].lower(), name)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import Any
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.auth import HASH_SESSION_KEY
+from django.utils.crypto import constant_time_compare
 
 from accounts.models import User
 from fabric.selectors import Sight, sight_of
@@ -16,8 +19,9 @@ from telemetry.hub import Browser, hub
 SIGN_IN_AGAIN = 4401
 MOST_CHASSIS = 200
 LARGEST_MESSAGE = 10_000
-# How soon a socket notices that its person was deactivated, or may see more or less than before.
-LOOK_AGAIN_SECONDS = 5.0
+# A change of access is announced; this often a socket looks by itself, in case the announcement was lost.
+LOOK_AGAIN_SECONDS = 30.0
+SPREAD_SECONDS = 1.0  # a thousand sockets do not ask the database at the same moment
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -55,9 +59,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for chassis in sorted(wanted):
             sight = sights.get(chassis)
             if sight is None:
-                await self._send_text(
-                    json.dumps({"type": "error", "chassis": chassis, "sentence": "There is no such chassis."})
-                )
+                await self._send_text(_no_such(chassis))
             else:
                 await hub().join(self.browser, chassis, sight)
 
@@ -77,8 +79,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(SIGN_IN_AGAIN)
 
     async def _look_again(self) -> None:
+        again = self.browser.look_again
         while True:
-            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            try:
+                async with asyncio.timeout(LOOK_AGAIN_SECONDS * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
+                    await again.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(random.uniform(0.0, SPREAD_SECONDS))  # noqa: S311 - no secret
+            again.clear()
             person, sights = await self._sights(set(self.browser.groups))
             if person is None:
                 await self.close(SIGN_IN_AGAIN)
@@ -87,6 +96,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 sight = sights.get(chassis)
                 if sight is None:
                     hub().leave(self.browser, chassis)
+                    self.browser.tell(f"gone {chassis}", _no_such(chassis))
                 elif sight != known:
                     await hub().join(self.browser, chassis, sight)
 
@@ -96,6 +106,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         person = User.objects.filter(pk=self.person_id, is_active=True).first()
         if person is None or session is None or not session.exists(session.session_key):
             return None, {}
+        # A new password ends the sessions made with the old one.
+        if not constant_time_compare(session.get(HASH_SESSION_KEY, ""), person.get_session_auth_hash()):
+            return None, {}
         return person, {chassis: sight_of(person, chassis) for chassis in wanted}
 
     async def _send_bytes(self, raw: bytes) -> None:
@@ -103,6 +116,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _send_text(self, text: str) -> None:
         await self.send(text_data=text)
+
+
+def _no_such(chassis: int) -> str:
+    return json.dumps({"type": "error", "chassis": chassis, "sentence": "There is no such chassis."})
 
 
 def _wanted(text: str | None) -> set[int] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,10 +21,12 @@ from django.conf import settings
 from fabric.selectors import Sight
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame, Values, decode_key, encode_delta, encode_key
+from telemetry.selectors import is_seen
 
 logger = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 1.0
+ACCESS_CHANNEL = "access"  # somebody's sight may have changed
 
 
 class Group:
@@ -42,6 +45,11 @@ class Group:
         values: Values = frame.values if self.indexes is None else frame.values[self.indexes]
         self.frame = Frame(frame.revision, frame.chassis, frame.sequence, frame.at, np.ascontiguousarray(values))
         self._key = self._delta = None
+
+    def begin(self, frame: Frame) -> None:
+        """Take a kept frame, unless a newer one has come while it was fetched."""
+        if self.frame is None:
+            self.take(frame)
 
     def bytes_after(self, sequence: int | None) -> bytes:
         """Return the newest frame for a browser that has `sequence`: a delta if that is the one before, else all."""
@@ -70,6 +78,7 @@ class Browser:
         self._pending: set[int] = set()
         self._texts: dict[str, str] = {}  # the newest of each kind: what counts is that something changed
         self._wake = asyncio.Event()
+        self.look_again = asyncio.Event()  # set when the person's sight may have changed
 
     def notify(self, chassis: int) -> None:
         """Say that a newer frame of a chassis is there."""
@@ -123,12 +132,17 @@ class Hub:
         if chassis not in self._catalogues:
             await self._load(chassis)
         self.leave(browser, chassis)
-        group = self._groups[chassis].setdefault(sight, self._make(chassis, sight))
+        group = self._groups[chassis].get(sight)
+        if group is None:
+            group = self._groups[chassis][sight] = self._make(chassis, sight)
         browser.groups[chassis] = (sight, group)
         self._browsers[chassis].add(browser)
-        if group.frame is None and (raw := await self._redis.get(f"live:frame:{chassis}")):
-            group.take(decode_key(raw))
         self._tell_catalogue(browser, chassis, group)
+        if group.frame is None and (raw := await self._get(f"live:frame:{chassis}")):
+            kept = decode_key(raw)
+            # With another catalogue its places would mean other series.
+            if kept.revision == self._revision(chassis):
+                group.begin(kept)
         browser.notify(chassis)
 
     def leave(self, browser: Browser, chassis: int) -> None:
@@ -142,54 +156,84 @@ class Hub:
     def _make(self, chassis: int, sight: Sight) -> Group:
         if sight.everything:
             return Group(None)
-        seen = {"device": sight.devices, "port": sight.ports}
         entries = self._catalogues.get(chassis, (0, []))[1]
-        return Group([index for index, one in enumerate(entries) if one["id"] in seen.get(one["object"], ())])
+        return Group([index for index, entry in enumerate(entries) if is_seen(sight, entry)])
 
     def _tell_catalogue(self, browser: Browser, chassis: int, group: Group) -> None:
         revision, entries = self._catalogues.get(chassis, (0, []))
         series = entries if group.indexes is None else [entries[index] for index in group.indexes]
-        message = {"type": "catalogue", "chassis": chassis, "revision": revision, "series": series}
+        # `now` lets a browser whose clock is wrong tell how old a frame is.
+        message = {"type": "catalogue", "chassis": chassis, "revision": revision, "series": series, "now": time.time()}
         browser.tell(f"catalogue {chassis}", json.dumps(message))
 
+    def _revision(self, chassis: int) -> int | None:
+        kept = self._catalogues.get(chassis)
+        return None if kept is None else kept[0]
+
     async def _load(self, chassis: int) -> None:
-        if raw := await self._redis.get(f"live:catalogue:{chassis}"):
+        if raw := await self._get(f"live:catalogue:{chassis}"):
             kept = json.loads(raw)
             self._catalogues[chassis] = (kept["revision"], kept["series"])
+
+    async def _get(self, key: str) -> bytes | None:
+        try:
+            found: bytes | None = await self._redis.get(key)
+        except (redis.RedisError, OSError) as error:
+            logger.warning("%s cannot be read: %s", key, error)
+            return None
+        return found
 
     async def _listen(self) -> None:
         while True:
             try:
                 async with self._redis.pubsub() as pubsub:
-                    await pubsub.psubscribe("live:[0-9]*", "changed:[0-9]*")
+                    await pubsub.psubscribe("live:[0-9]*", "changed:[0-9]*", ACCESS_CHANNEL)
                     async for message in pubsub.listen():
                         if message["type"] == "pmessage":
                             await self._hear(message["channel"].decode(), message["data"])
             except (redis.RedisError, OSError) as error:
                 logger.warning("Redis is away: %s", error)
+            except Exception:
+                # One message that cannot be handled must not silence every browser for good.
+                logger.exception("a live message could not be handled")
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _hear(self, channel: str, data: bytes) -> None:
+        if channel == ACCESS_CHANNEL:
+            for browsers in self._browsers.values():
+                for browser in browsers:
+                    browser.look_again.set()
+            return
         kind, _, number = channel.partition(":")
+        if not number.isdecimal():
+            return  # keys of the same family, such as live:frame:7, are no channels
         chassis = int(number)
-        browsers = self._browsers.get(chassis)
+        browsers = self._browsers.get(chassis, set())
         if not browsers:
+            # Who comes later must not be shown by an old catalogue.
+            self._catalogues.pop(chassis, None)
             return
         if kind == "changed":
             for browser in browsers:
                 browser.tell(f"changed {chassis}", json.dumps({"type": "changed", "chassis": chassis}))
+                browser.look_again.set()
             return
+        await self._take(chassis, data)
+
+    async def _take(self, chassis: int, data: bytes) -> None:
         try:
             frame = decode_key(data)
         except ValueError as error:
             logger.warning("frame of chassis %s: %s", chassis, error)
             return
-        if self._catalogues.get(chassis, (None,))[0] != frame.revision:
+        if self._revision(chassis) != frame.revision:
             await self._renew(chassis)
+            if self._revision(chassis) != frame.revision:
+                return  # without its catalogue nobody can tell whose values these are
         for group in self._groups[chassis].values():
             if group.indexes is None or not group.indexes or group.indexes[-1] < len(frame.values):
                 group.take(frame)
-        for browser in browsers:
+        for browser in self._browsers[chassis]:
             browser.notify(chassis)
 
     async def _renew(self, chassis: int) -> None:

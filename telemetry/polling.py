@@ -1,18 +1,19 @@
 """The loop that keeps the mirror true: one polite client a chassis, in one thread of a Celery worker.
 
 Chassis are shared among workers by leases in Redis: one poller a chassis, taken over within LEASE_SECONDS of a death.
+Readings come first: a beat is one request and one frame, and inventory, events and the database go on beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import redis
@@ -23,55 +24,99 @@ from django.db import close_old_connections
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import Discovery
-from fabric.bmc.errors import PlanOutdated
-from fabric.bmc.readings import plan_readings
+from fabric.bmc.errors import BmcError, PlanOutdated
+from fabric.bmc.events import stream_events
+from fabric.bmc.readings import ReadingPlan, plan_readings
+from fabric.bmc.types import Inventory
 from fabric.models import Chassis
-from fabric.selectors import owners_of_readings
+from fabric.selectors import Owner, owners_of_readings
 from fabric.services.sync import inventory_apply, inventory_failed
 from falconweb.errors import FalconWebError
 from telemetry.catalogue import Catalogue
-from telemetry.frames import Frame, encode_key
+from telemetry.frames import Frame
+from telemetry.store import keep_catalogue, publish
 
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 5
 LOOK_SECONDS = 1.0  # how often chassis are claimed, and new ones found
 REFRESHES_A_WALK = 20  # a whole walk finds what a refresh does not look for
-FRAME_SECONDS = 30  # a newcomer gets no older frame than this
+SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
+STREAM_PAUSE = 15.0
 FAILED_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
+STOP_SECONDS = 3.0
+# Of the BMC's four places: a reading, one request of the inventory beside it, and the event stream, which is open but
+# idle. Operations take one each, one operation a drawer (fabric.services.execution).
+PLACES = 3
 
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
+_poller: Poller | None = None
+_ended = threading.Event()
 
 
 def keep_polling() -> None:
     """Make sure that this worker's loop runs; harmless when it does."""
-    global _thread  # noqa: PLW0603 - one loop a process is the point
+    global _thread, _poller  # noqa: PLW0603 - one loop a process is the point
     with _lock:
-        if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=lambda: asyncio.run(_Poller().run()), name="polling", daemon=True)
+        if not _ended.is_set() and (_thread is None or not _thread.is_alive()):
+            _poller = poller = Poller()
+            _thread = threading.Thread(target=lambda: asyncio.run(poller.run()), name="polling", daemon=True)
             _thread.start()
 
 
-class _Poller:
+def stop_polling() -> None:
+    """End this worker's loop: leases and sessions are given back, so that others take over at once."""
+    _ended.set()
+    with _lock:
+        if _thread is not None and _poller is not None:
+            _poller.stop()
+            _thread.join(STOP_SECONDS)
+
+
+class Poller:
+    """Follows every chassis whose lease it holds. `run` ends after `stop`, which any thread may call."""
+
     def __init__(self) -> None:
         self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self.redis = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
-        self.bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
-        self.tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
+        self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
+        # Claims have a thread of their own: a slow database write of one chassis must not let all leases lapse.
+        self._claims = ThreadPoolExecutor(1, "leases")
+        self._tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask the loop to end."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stopped.set)
 
     async def run(self) -> None:
-        while True:
-            try:
-                wanted = await sync_to_async(self._claim)()
-            except Exception:
-                logger.exception("chassis could not be claimed")
-                wanted = set()  # without a lease nobody is polled: another worker may hold it
-            for key in [key for key in self.tasks if key not in wanted]:
-                self.tasks.pop(key).cancel()
-            for key in wanted - self.tasks.keys():
-                self.tasks[key] = asyncio.create_task(self._follow(key[0]))
-            await asyncio.sleep(LOOK_SECONDS)
+        """Claim and follow until stopped."""
+        self._loop = asyncio.get_running_loop()
+        bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
+        try:
+            while not self._stopped.is_set():
+                await self._look(bus)
+                await _until(self._stopped, LOOK_SECONDS)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await self._loop.run_in_executor(self._claims, self._give_back)
+            self._claims.shutdown(wait=False)
+            await bus.aclose()
+
+    async def _look(self, bus: redis.asyncio.Redis) -> None:
+        try:
+            wanted = await asyncio.get_running_loop().run_in_executor(self._claims, self._claim)
+        except Exception:
+            logger.exception("chassis could not be claimed")
+            wanted = set()  # without a lease nobody is polled: another worker may hold it
+        for key in [key for key in self._tasks if key not in wanted or self._tasks[key].done()]:
+            self._tasks.pop(key).cancel()
+        for key in wanted - self._tasks.keys():
+            self._tasks[key] = asyncio.create_task(Following(key[0], bus).run())
 
     def _claim(self) -> set[tuple[int, str]]:
         close_old_connections()
@@ -81,72 +126,162 @@ class _Poller:
         fields = ("pk", "url", "username", "password_encrypted", "ca_pem", "fingerprint")
         for pk, *address in rows.values_list(*fields):
             lease = f"polling:{pk}"
-            held = self.redis.set(lease, self.name, nx=True, ex=LEASE_SECONDS)
-            if not held and self.redis.get(lease) == self.name.encode():
-                held = self.redis.expire(lease, LEASE_SECONDS)
+            held = self._redis.set(lease, self.name, nx=True, ex=LEASE_SECONDS)
+            if not held and self._redis.get(lease) == self.name.encode():
+                held = self._redis.expire(lease, LEASE_SECONDS)
             if held:
                 claimed.add((pk, "\0".join(address)))
         return claimed
 
-    async def _follow(self, pk: int) -> None:
-        """Mirror and read one chassis until cancelled; a failure is logged once, and so is the recovery."""
-        failures = 0
+    def _give_back(self) -> None:
+        try:
+            for pk, _ in self._tasks:
+                if self._redis.get(f"polling:{pk}") == self.name.encode():
+                    self._redis.delete(f"polling:{pk}")
+        except redis.RedisError as error:
+            logger.info("leases were not given back: %s", error)
+        close_old_connections()
 
-        def answered() -> None:
-            nonlocal failures
-            if failures:
-                logger.info("chassis %s answers again", pk)
-            failures = 0
 
+class Following:
+    """One chassis: walked, then read on each rounded second; a failure is logged once, and so is the recovery."""
+
+    def __init__(self, pk: int, bus: redis.asyncio.Redis) -> None:
+        self._pk = pk
+        self._bus = bus
+        self._failures = 0
+        self._unpublished = False
+
+    async def run(self) -> None:
+        """Follow until cancelled, or until the chassis is removed."""
         while True:
             try:
-                chassis = await Chassis.objects.aget(pk=pk)
-                async with BmcClient(await sync_to_async(chassis.address)()) as bmc:
-                    await self._read(chassis, bmc, answered)
+                chassis = await Chassis.objects.aget(pk=self._pk)
+                async with BmcClient(await _off(chassis.address), at_a_time=PLACES) as bmc:
+                    await self._follow(chassis, bmc)
             except Chassis.DoesNotExist:
                 return
-            except PlanOutdated:
-                continue  # other readings than before: walk and plan anew
+            except redis.RedisError as error:
+                # The site's own trouble, not the chassis'.
+                logger.warning("chassis %s is not followed while Redis is away: %s", self._pk, error)
             except FalconWebError as error:
-                if failures == 0:
-                    logger.warning("chassis %s: %s", pk, error.sentence)
-                await sync_to_async(inventory_failed)(chassis_id=pk, sentence=error.sentence)
+                if self._failures == 0:
+                    logger.warning("chassis %s: %s", self._pk, error.sentence)
+                await self._note(error.sentence)
             except Exception:
-                logger.exception("chassis %s", pk)
-                await sync_to_async(inventory_failed)(
-                    chassis_id=pk, sentence="Its answers could not be understood; the log of the worker says why."
-                )
-            await asyncio.sleep(FAILED_PAUSES[min(failures, len(FAILED_PAUSES) - 1)])
-            failures += 1
+                logger.exception("chassis %s", self._pk)
+                await self._note("Its answers could not be understood; the log of the worker says why.")
+            await asyncio.sleep(FAILED_PAUSES[min(self._failures, len(FAILED_PAUSES) - 1)])
+            self._failures += 1
 
-    async def _read(self, chassis: Chassis, bmc: BmcClient, answered: Callable[[], None]) -> None:
-        """Walk once, then a frame on each rounded second and a refresh each inventory period."""
-        discovery = Discovery(bmc)
+    async def _note(self, sentence: str) -> None:
+        try:
+            await _off(inventory_failed, chassis_id=self._pk, sentence=sentence)
+        except Exception:
+            # A database that is locked or away must not end the following: the next failure is noted again.
+            logger.exception("chassis %s: the failure could not be noted", self._pk)
+
+    async def _follow(self, chassis: Chassis, bmc: BmcClient) -> None:
+        """Walk, then read and refresh side by side, planned anew whenever what is there has changed."""
+        discovery = Discovery(bmc, at_a_time=1)
         inventory = await discovery.walk()
-        await sync_to_async(self._apply)(chassis, inventory)
-        plan = await plan_readings(bmc, inventory)
-        owners = await sync_to_async(owners_of_readings)(chassis.pk)
+        disturbed = asyncio.Event()
+        listening = asyncio.create_task(self._listen(bmc, inventory, disturbed))
+        try:
+            while True:
+                await _off(_apply, chassis, inventory)
+                owners = await _off(owners_of_readings, chassis.pk, inventory)
+                plan = await plan_readings(bmc, inventory)
+                refreshing = asyncio.create_task(self._refresh(chassis, discovery, owners, disturbed))
+                try:
+                    await self._read(bmc, plan, owners, refreshing)
+                except PlanOutdated:
+                    inventory = await discovery.walk()
+                else:
+                    inventory = refreshing.result()
+                finally:
+                    refreshing.cancel()
+                    # Two walks over one discovery would disturb each other.
+                    await asyncio.gather(refreshing, return_exceptions=True)
+        finally:
+            listening.cancel()
+
+    async def _read(
+        self, bmc: BmcClient, plan: ReadingPlan, owners: dict[str, Owner], refreshing: asyncio.Task[Inventory]
+    ) -> None:
+        """Publish a frame on each rounded second until the refresh beside it ends."""
         catalogue = Catalogue(plan.series, owners)
-        kept = json.dumps({"revision": catalogue.revision, "series": catalogue.entries})
-        await self.bus.set(f"live:catalogue:{chassis.pk}", kept)
+        revision = await keep_catalogue(self._bus, self._pk, catalogue.entries)
         period = max(plan.period, settings.CONFIG.reading_period)
-        refresh_at = time.monotonic() + settings.CONFIG.inventory_period
-        walk_at = time.monotonic() + settings.CONFIG.inventory_period * REFRESHES_A_WALK
-        while time.monotonic() < walk_at:
+        while not refreshing.done():
             if plan.series:
                 reading = await plan.read(bmc)
-                frame = Frame(catalogue.revision, chassis.pk, int(reading.at), reading.at, catalogue.values(reading))
-                raw = encode_key(frame)
-                await self.bus.set(f"live:frame:{chassis.pk}", raw, ex=FRAME_SECONDS)
-                await self.bus.publish(f"live:{chassis.pk}", raw)
-            answered()
-            if time.monotonic() >= refresh_at:
-                await sync_to_async(self._apply)(chassis, await discovery.refresh())
-                refresh_at = time.monotonic() + settings.CONFIG.inventory_period
+                await self._publish(Frame(revision, self._pk, int(reading.at), reading.at, catalogue.values(reading)))
+            if self._failures:
+                logger.info("chassis %s answers again", self._pk)
+                self._failures = 0
             # The next rounded beat: one that was missed is skipped, not made up for.
-            await asyncio.sleep(period - time.time() % period)
+            await asyncio.wait({refreshing}, timeout=period - time.time() % period)
 
-    @staticmethod
-    def _apply(chassis: Chassis, inventory: Any) -> None:
+    async def _publish(self, frame: Frame) -> None:
+        try:
+            await publish(self._bus, frame)
+        except (redis.RedisError, OSError) as error:
+            if not self._unpublished:
+                logger.warning("readings of chassis %s are not published: %s", self._pk, error)
+            self._unpublished = True
+        else:
+            self._unpublished = False
+
+    async def _refresh(
+        self, chassis: Chassis, discovery: Discovery, owners: dict[str, Owner], disturbed: asyncio.Event
+    ) -> Inventory:
+        """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by."""
+        for _ in range(REFRESHES_A_WALK):
+            await _until(disturbed, settings.CONFIG.inventory_period)
+            if disturbed.is_set():
+                await asyncio.sleep(SETTLE_SECONDS)
+                disturbed.clear()
+            inventory = await discovery.refresh()
+            await _off(_apply, chassis, inventory)
+            if await _off(owners_of_readings, chassis.pk, inventory) != owners:
+                # A device came, went or was swapped: its readings must not go out under another's id.
+                return inventory
+        return await discovery.walk()
+
+    async def _listen(self, bmc: BmcClient, inventory: Inventory, disturbed: asyncio.Event) -> None:
+        """Let the BMC's events bring the next refresh forward; where there is no stream, the period must do."""
+        if not inventory.service.event_stream_uri:
+            return
+        while True:
+            try:
+                async for _ in stream_events(bmc, inventory.service.event_stream_uri):
+                    disturbed.set()
+            except BmcError as error:
+                logger.debug("events of chassis %s: %s", self._pk, error.sentence)
+            await asyncio.sleep(STREAM_PAUSE)
+
+
+def _apply(chassis: Chassis, inventory: Inventory) -> None:
+    inventory_apply(chassis=chassis, inventory=inventory)
+
+
+async def _until(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+async def _off(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Do database work in a thread of the pool; the thread-sensitive one would queue all chassis behind each other."""
+
+    def done_there() -> Any:
         close_old_connections()
-        inventory_apply(chassis=chassis, inventory=inventory)
+        try:
+            return work(*arguments, **more)
+        finally:
+            close_old_connections()
+
+    return await sync_to_async(done_there, thread_sensitive=False)()

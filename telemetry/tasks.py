@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_ready
+from celery.signals import worker_ready, worker_shutting_down
 
 from telemetry import polling
 
@@ -20,3 +20,9 @@ def keep_polling() -> None:
 def start_polling(**kwargs: Any) -> None:
     """Poll from the first moment, without waiting for the scheduler."""
     polling.keep_polling()
+
+
+@worker_shutting_down.connect
+def stop_polling(**kwargs: Any) -> None:
+    """Give leases and sessions back when the worker is asked to end."""
+    polling.stop_polling()

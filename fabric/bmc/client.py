@@ -41,16 +41,18 @@ REFUSAL_SECONDS = 60.0
 class BmcClient:
     """The one way to a BMC. Lives as long as the loop that started it and signs in at the first request that needs it.
 
-    `timeout` bounds each request, in seconds. Usable as an async context manager or with start() and close().
+    `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four places this client may take,
+    for those that share a BMC with others. Usable as an async context manager or with start() and close().
     """
 
-    def __init__(self, address: Address, *, timeout: float = 10.0) -> None:
+    def __init__(self, address: Address, *, timeout: float = 10.0, at_a_time: int = AT_A_TIME) -> None:
         self._address = address
+        self.at_a_time = min(at_a_time, AT_A_TIME)
         self._transport = Transport(address.url, address.trust, timeout=timeout)
         self.url = str(self._transport.origin)
         self.host = self._transport.host
         self.requests_in_flight = 0
-        self._gate = asyncio.Semaphore(AT_A_TIME)
+        self._gate = asyncio.Semaphore(self.at_a_time)
         self._signing_in = asyncio.Lock()
         self._authorization: dict[str, str] = {}
         self._session_uri = ""

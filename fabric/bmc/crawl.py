@@ -20,7 +20,6 @@ from fabric.bmc.errors import (
     Unreachable,
 )
 from fabric.bmc.kinds import declared_type, is_beside, is_expandable, kind_of
-from fabric.bmc.transport import AT_A_TIME
 from fabric.bmc.types import Problem, ProblemKind
 from fabric.bmc.values import Body, every_link, links, mapping, plain_uri, text
 
@@ -44,12 +43,13 @@ class Found:
 class Crawl:
     """What a walk has found so far; `walk` adds what can be reached from given links."""
 
-    def __init__(self, bmc: BmcClient, *, everything: bool) -> None:
+    def __init__(self, bmc: BmcClient, *, everything: bool, at_a_time: int = 0) -> None:
         self.found: dict[str, Found] = {}
         self.problems: dict[str, Problem] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
         self._bmc = bmc
         self._everything = everything
+        self._at_a_time = at_a_time or bmc.at_a_time
         self._known: set[str] = set()
         self._pending: set[str] = set()
         self._collections: deque[tuple[str, str, str]] = deque()
@@ -68,7 +68,7 @@ class Crawl:
 
     async def walk(self) -> None:
         """Follow every link not yet followed. Raises SignInRefused, or Unreachable or TimedOut once the BMC is gone."""
-        workers = [asyncio.create_task(self._work()) for _ in range(AT_A_TIME)]
+        workers = [asyncio.create_task(self._work()) for _ in range(self._at_a_time)]
         try:
             await asyncio.gather(*workers)
         finally:

@@ -43,12 +43,16 @@ async def discover(bmc: BmcClient, *, everything: bool = False) -> Inventory:
 
 
 class Discovery:
-    """A walk that can be brought up to date at a fraction of its requests."""
+    """A walk that can be brought up to date at a fraction of its requests.
 
-    def __init__(self, bmc: BmcClient, *, everything: bool = False) -> None:
+    `at_a_time` bounds its requests below the client's own limit, so that others get through the same client meanwhile.
+    """
+
+    def __init__(self, bmc: BmcClient, *, everything: bool = False, at_a_time: int = 0) -> None:
         self._bmc = bmc
         self._everything = everything
-        self._crawl = Crawl(bmc, everything=everything)
+        self._at_a_time = at_a_time
+        self._crawl = Crawl(bmc, everything=everything, at_a_time=at_a_time)
         self._dialect = Dialect.NONE
         # False while a walk is under way: one that broke off leaves less than the service has.
         self._whole = False
@@ -56,7 +60,7 @@ class Discovery:
     async def walk(self) -> Inventory:
         """Read the whole service anew and return its inventory; raises as `discover` does."""
         self._whole = False
-        self._crawl = Crawl(self._bmc, everything=self._everything)
+        self._crawl = Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time)
         self._crawl.take_root(await self._bmc.service_root())
         await self._crawl.walk()
         self._dialect = await probe_dialect(self._bmc, self._crawl.found)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.bmc.types import Quantity, Reading, Series
+from fabric.selectors import Owner
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame, Values, decode_key, encode_delta, encode_key
 from tests.processes import ROOT
@@ -69,7 +70,7 @@ def test_the_browsers_decoder_reads_key_frames_and_deltas(tmp_path: Path) -> Non
 
 def test_counters_become_rates_and_a_reset_is_a_gap() -> None:
     series = [Series(property="/p/Metrics#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES)]
-    catalogue = Catalogue(series, {"/p": ("port", 5)})
+    catalogue = Catalogue(series, {"/p": Owner("port", 5)})
     assert catalogue.entries[0]["key"] == "port/5/rx_bytes_per_second"
     rates = [
         catalogue.values(Reading(at=at, values=(count,)))[0] for at, count in [(0, 100), (2, 300), (3, 50), (4, 80)]

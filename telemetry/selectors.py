@@ -1,0 +1,64 @@
+"""Reading what was measured, on somebody's behalf."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import redis
+
+from accounts.models import User
+from fabric.selectors import Sight, sight_of
+from falconweb.errors import Invalid, NotFound, Unavailable
+from telemetry import store
+from telemetry.catalogue import Entry
+
+MOST_KEYS = 64
+
+
+@dataclass(frozen=True)
+class Recent:
+    """Series of one chassis over the last minutes: `at` in Unix s, `values[key]` aligned with it, None for no value."""
+
+    at: list[float]
+    series: list[Entry]
+    values: dict[str, list[float | None]]
+
+
+def is_seen(sight: Sight, entry: Entry) -> bool:
+    """Tell whether a sight takes in a series."""
+    if sight.everything:
+        return True
+    return entry["id"] in {"device": sight.devices, "port": sight.ports}.get(entry["object"], frozenset())
+
+
+def recent_readings(
+    person: User, chassis_id: int, keys: Sequence[str], *, seconds: float = store.RECENT_SECONDS
+) -> Recent:
+    """Return what the person may see of the last `seconds` (at most 600) of the series `keys`.
+
+    Raises NotFound for a chassis or series that is not there or not theirs, Invalid for too many, Unavailable without
+    Redis.
+    """
+    sight = sight_of(person, chassis_id)
+    if sight is None:
+        raise NotFound("There is no such chassis.")
+    if len(keys) > MOST_KEYS:
+        raise Invalid(f"Ask for at most {MOST_KEYS} series at a time.")
+    try:
+        entries = {entry["key"]: entry for entry in store.catalogue(chassis_id) if is_seen(sight, entry)}
+        if unknown := [key for key in keys if key not in entries]:
+            raise NotFound(f"There is no series '{unknown[0][:100]}' of this chassis.")
+        at, values = store.recent(chassis_id, keys, since=time.time() - seconds)
+    except (redis.RedisError, OSError) as error:
+        raise Unavailable("The recent readings cannot be reached just now.") from error
+    return Recent(at=at, series=[entries[key] for key in keys], values=values)
+
+
+def readable_series(person: User, chassis_id: int) -> list[Entry]:
+    """Return the series of a chassis that the person may see; raises NotFound as `recent_readings` does."""
+    sight = sight_of(person, chassis_id)
+    if sight is None:
+        raise NotFound("There is no such chassis.")
+    return [entry for entry in store.catalogue(chassis_id) if is_seen(sight, entry)]

@@ -1,0 +1,134 @@
+"""The poller against a running simulated chassis: frames each second, whatever the inventory beside them does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+from django.conf import settings
+
+from fabric.models import Chassis, Device
+from telemetry.frames import Frame, decode_key
+from telemetry.polling import LEASE_SECONDS, Poller
+from tests.processes import SimulatorProcess
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def simulator() -> Iterator[SimulatorProcess]:
+    with SimulatorProcess(chassis="falcon-1") as process:
+        yield process
+
+
+@pytest.fixture
+def chassis(simulator: SimulatorProcess) -> Chassis:
+    """falcon-1, not yet looked at."""
+    chassis = Chassis(
+        name="falcon-1", url=simulator.address, username="administrator", fingerprint=simulator.fingerprint
+    )
+    chassis.set_password(simulator.password)
+    chassis.save()
+    return chassis
+
+
+@contextmanager
+def polling(name: str = "") -> Iterator[Poller]:
+    """A worker's polling thread."""
+    poller = Poller()
+    if name:
+        poller.name = name
+    thread = threading.Thread(target=lambda: asyncio.run(poller.run()))
+    thread.start()
+    try:
+        yield poller
+    finally:
+        poller.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def frames(chassis: Chassis, seconds: float) -> Iterator[Frame]:
+    """Yield the frames that are published within so many seconds."""
+    client = redis.Redis.from_url(settings.REDIS_URL)
+    with client.pubsub() as pubsub:  # type: ignore[no-untyped-call]
+        pubsub.subscribe(f"live:{chassis.pk}")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            message = pubsub.get_message(ignore_subscribe_messages=True, timeout=0.2)
+            if message:
+                yield decode_key(message["data"])
+
+
+def wait_for(true: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.1)
+
+
+def test_a_frame_each_second_while_the_inventory_is_refreshed_beside(
+    chassis: Chassis, simulator: SimulatorProcess
+) -> None:
+    with polling():
+        first = next(frames(chassis, 20))
+        simulator.fault("slow", delay=0.15)  # each request: a refresh of some dozen takes seconds
+        simulator.fault("surprise_removal", "drawer1slot1")  # its event asks for a refresh
+        got = [frame.sequence for frame in frames(chassis, 8)]
+    assert len(first.values) > 300
+    # A late start of the counting and one skipped beat are no defect; a refresh that stops the readings is.
+    assert len(got) >= 6, got
+    assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(got)), got
+
+
+def test_an_event_brings_the_mirror_up_to_date_at_once(chassis: Chassis, simulator: SimulatorProcess) -> None:
+    with polling():
+        wait_for(lambda: Device.objects.filter(chassis=chassis, missing_since=None).count() > 10)
+        wait_for(lambda: simulator.state()["streams"] > 0)
+        time.sleep(1.0)
+        began = time.monotonic()
+        simulator.fault("surprise_removal", "drawer1slot1")
+        wait_for(lambda: Device.objects.filter(chassis=chassis, missing_since__isnull=False).exists())
+        assert time.monotonic() - began < settings.CONFIG.inventory_period / 2
+
+
+def test_the_client_never_takes_more_than_its_places(chassis: Chassis, simulator: SimulatorProcess) -> None:
+    with polling():
+        next(frames(chassis, 20))
+        assert max(simulator.state()["max_in_flight"].values()) <= 3
+
+
+def test_another_worker_takes_over_within_the_lease_and_nobody_polls_twice(chassis: Chassis) -> None:
+    client = redis.Redis.from_url(settings.REDIS_URL)
+    client.set(f"polling:{chassis.pk}", "dead-worker:1", ex=LEASE_SECONDS)  # it died a moment ago
+    with polling("first"):
+        began = time.monotonic()
+        next(frames(chassis, 20))
+        assert time.monotonic() - began > LEASE_SECONDS / 2
+        with polling("second"):
+            sequences = [frame.sequence for frame in frames(chassis, 4)]
+            assert client.get(f"polling:{chassis.pk}") == b"first"
+        assert len(sequences) == len(set(sequences))
+    # One that ends gives the lease back, so that another need not wait for it.
+    assert client.get(f"polling:{chassis.pk}") is None
+
+
+def test_one_chassis_that_hangs_leaves_the_others_live(chassis: Chassis, simulator: SimulatorProcess) -> None:
+    with SimulatorProcess(chassis="falcon-2") as ill:
+        ill.fault("hang")
+        other = Chassis(name="falcon-2", url=ill.address, username="administrator", fingerprint=ill.fingerprint)
+        other.set_password(ill.password)
+        other.save()
+        with polling():
+            next(frames(chassis, 20))
+            assert len(list(frames(chassis, 5))) >= 4
+            wait_for(lambda: Chassis.objects.get(pk=other.pk).last_error, seconds=25)
+            ill.clear_faults()
+            next(frames(other, 40))
+            wait_for(lambda: Chassis.objects.get(pk=other.pk).last_error == "")
