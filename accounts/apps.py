@@ -1,9 +1,28 @@
 """The room's Django application."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from django.apps import AppConfig
+from django.contrib.auth.signals import user_logged_in
 
 
 class AccountsConfig(AppConfig):
     """People, tenants, roles and tokens."""
 
     name = "accounts"
+
+    def ready(self) -> None:
+        """Keep the sign-in before the present one.
+
+        Receivers run in the order in which they are connected: this one before Django's, which overwrites
+        `last_login`, because INSTALLED_APPS names this application before django.contrib.auth.
+        """
+        user_logged_in.connect(keep_previous_login, dispatch_uid="keep_previous_login")
+
+
+def keep_previous_login(sender: Any, user: Any, **kwargs: Any) -> None:
+    """Remember when the person signed in before."""
+    user.previous_login = user.last_login
+    user.save(update_fields=["previous_login"])

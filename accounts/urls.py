@@ -6,6 +6,8 @@ from django.contrib.auth import views as auth
 from django.contrib.auth.decorators import login_not_required
 from django.urls import path
 
+from accounts import views
+
 app_name = "accounts"
 urlpatterns = [
     path(
@@ -16,4 +18,14 @@ urlpatterns = [
         name="sign_in",
     ),
     path("sign-out/", auth.LogoutView.as_view(), name="sign_out"),
+    path("people/", views.people, name="people"),
+    path("people/add/", views.person_add, name="person_add"),
+    path("people/<int:pk>/", views.person, name="person"),
+    path("people/<int:pk>/password/", views.person_password, name="person_password"),
+    path("tenants/", views.tenants, name="tenants"),
+    path("tenants/add/", views.tenant_add, name="tenant_add"),
+    path("account/", views.account, name="account"),
+    path("account/password/", views.account_password, name="account_password"),
+    path("account/tokens/", views.token_add, name="token_add"),
+    path("account/tokens/<int:pk>/revoke/", views.token_revoke, name="token_revoke"),
 ]

@@ -7,3 +7,7 @@ class FabricConfig(AppConfig):
     """Chassis, drawers, slots, devices, ports and hosts."""
 
     name = "fabric"
+
+    def ready(self) -> None:
+        """Answer the questions of the room below."""
+        import fabric.holdings  # noqa: F401 - imported for its receivers

@@ -24,5 +24,17 @@ def decrypt(token: str) -> str:
         ) from error
 
 
+def renew(token: str) -> str:
+    """Return `token` encrypted with the newest key: as it is where it already is so, or where no key fits."""
+    try:
+        Fernet(settings.CREDENTIALS_KEYS[0]).decrypt(token.encode())
+    except InvalidToken:
+        try:
+            return _keys().rotate(token.encode()).decode()
+        except InvalidToken:
+            return token
+    return token
+
+
 def _keys() -> MultiFernet:
     return MultiFernet([Fernet(key) for key in settings.CREDENTIALS_KEYS])

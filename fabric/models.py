@@ -234,6 +234,7 @@ class HostPort(Part):
     port = models.OneToOneField(Port, null=True, on_delete=models.SET_NULL, related_name="host_port")
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="host_ports")
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="host_ports")
+    tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are somebody else's
     label = models.CharField(max_length=50)  # 'H1'
     number = models.PositiveIntegerField(default=0)
 
@@ -287,6 +288,7 @@ class Device(Part):
     slot = models.OneToOneField(Slot, null=True, on_delete=models.SET_NULL, related_name="device")
     host_port = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="devices")
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="devices")
+    tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are somebody else's
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.CUSTOM)
     manufacturer = models.CharField(max_length=200, blank=True)
     model = models.CharField(max_length=200, blank=True)

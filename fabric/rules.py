@@ -11,6 +11,11 @@ from dataclasses import dataclass
 
 from fabric.bmc.types import DrawerMode
 
+ABOUT_MODES = {
+    DrawerMode.STANDARD_ONE_HOST: "One connection reaches all 8 slots.",
+    DrawerMode.STANDARD_TWO_HOSTS: "Two connections, each reaches one half: slots 1 to 4, and 5 to 8.",
+    DrawerMode.ADVANCED: "Up to three hosts share the 8 slots in any split.",
+}
 SLOTS_OF_A_DRAWER = 8
 HALF = SLOTS_OF_A_DRAWER // 2
 MOST_HOSTS = 3

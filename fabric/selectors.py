@@ -388,3 +388,17 @@ def owners_of_readings(chassis_id: int, inventory: Inventory) -> dict[str, Owner
         if processor:
             owners[processor] = Owner("device", pk)
     return owners
+
+
+def held_since(chassis_id: int) -> dict[tuple[str, int], datetime]:
+    """Return since when devices and ports of a chassis are whose they are; those never granted are left out."""
+    since: dict[tuple[str, int], datetime] = {}
+    devices = Device.objects.filter(chassis=chassis_id, tenant_since__isnull=False)
+    for pk, port, at in devices.values_list("pk", "slot__port", "tenant_since"):
+        since["device", pk] = at
+        if port is not None:
+            since["port", port] = at
+    host_ports = HostPort.objects.filter(chassis=chassis_id, tenant_since__isnull=False, port__isnull=False)
+    for port, at in host_ports.values_list("port", "tenant_since"):
+        since["port", port] = at
+    return since

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from fabric.selectors import ChassisView, DrawerView, HostPortView, SlotView
+from fabric.selectors import ChassisView, DeviceView, DrawerView, HostPortView, SlotView, SwitchView
 
 WIDTH = 1120
-SLOT_WIDTH, SLOT_HEIGHT, GAP = 124, 72, 12
-HOST_Y, PORT_Y, SWITCH_Y, SLOT_Y = 8, 84, 168, 244
-DRAWER_HEIGHT = 344
+SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 84, 12, 18
+HEAD_WIDTH, HEAD_HEIGHT = 160, 64
+SWITCH_WIDTH, SWITCH_HEIGHT = 250, 34
+HEAD_Y, SWITCH_Y, SLOT_Y = 14, 140, 240
+DRAWER_HEIGHT = SLOT_Y + SLOT_HEIGHT + 36
+NAME_WIDTH = 180  # kept for the drawer's name and mode
 COLUMNS = 8
 NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": "Custom"}
+MODES = {
+    "StandardOneHost": "Standard, one host",
+    "StandardTwoHosts": "Standard, two hosts",
+    "Advanced": "Advanced",
+    "Unknown": "Mode not reported",
+}
+LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0, "Gen6": 64.0}  # PCI-SIG, a lane
+WIDEST_GBPS = 256.0  # x16 Gen4, drawn widest
+HALF_GAP = 1.5  # between the two half-links of a link
 
 
 @dataclass(frozen=True)
@@ -34,27 +47,47 @@ class Box:
 
 @dataclass(frozen=True)
 class Head:
-    """A host port and the host above it."""
+    """A host port and the host behind it."""
 
     port: HostPortView
+    x: int
+    y: int
+    line: str
+    label: str
+
+    @property
+    def middle(self) -> int:
+        """The middle of the box."""
+        return self.x + HEAD_WIDTH // 2
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A switch chip."""
+
+    switch: SwitchView
     x: int
     y: int
 
     @property
     def middle(self) -> int:
         """The middle of the box."""
-        return self.x + 70
+        return self.x + SWITCH_WIDTH // 2
 
 
 @dataclass(frozen=True)
-class Line:
-    """A link between two boxes."""
+class HalfLink:
+    """One direction of a link: width shows capacity, colour (set live) the load of `port`'s `direction`."""
 
-    x1: int
-    y1: int
-    x2: int
-    y2: int
-    state: str
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    width: float
+    state: str  # up, training, down, idle
+    port: int | None
+    direction: str  # rx, tx: as the port counts
+    node: str  # whose link: 'device-3', 'host-port-2'
 
 
 @dataclass(frozen=True)
@@ -63,14 +96,11 @@ class DrawerPicture:
 
     drawer: DrawerView
     y: int
+    mode: str
     heads: tuple[Head, ...]
+    chips: tuple[Chip, ...]
     boxes: tuple[Box, ...]
-    lines: tuple[Line, ...]
-
-    @property
-    def switch_y(self) -> int:
-        """Where the switch chip is."""
-        return self.y + SWITCH_Y
+    links: tuple[HalfLink, ...]
 
 
 @dataclass(frozen=True)
@@ -87,30 +117,95 @@ def lay_out(chassis: ChassisView) -> Picture:
     drawers = []
     y = 0
     for drawer in chassis.drawers:
-        picture = _drawer(chassis, drawer, y)
-        drawers.append(picture)
+        drawers.append(_drawer(chassis, drawer, y))
         rows = max(1, -(-len(drawer.slots) // COLUMNS))
         y += DRAWER_HEIGHT + (rows - 1) * (SLOT_HEIGHT + GAP)
     return Picture(WIDTH, max(y, 40), tuple(drawers))
 
 
 def _drawer(chassis: ChassisView, drawer: DrawerView, y: int) -> DrawerPicture:
+    chips = _chips(drawer, y)
     ports = [port for port in chassis.host_ports if port.drawer_id == drawer.id]
-    spread = WIDTH // max(1, len(ports))
-    heads = tuple(Head(port, index * spread + spread // 2 - 70, y) for index, port in enumerate(ports))
-    lines = [
-        Line(head.middle, y + PORT_Y + 44, WIDTH // 2, y + SWITCH_Y, _state(head.port.link_status)) for head in heads
-    ]
+    heads = tuple(_head(port, index, len(ports), y) for index, port in enumerate(ports))
+    links: list[HalfLink] = []
+    for index, head in enumerate(heads):
+        end = _chip_x(chips, index, len(heads))
+        top = (head.middle, y + HEAD_Y + HEAD_HEIGHT)
+        links += _link(
+            top, (end, y + SWITCH_Y), head.port.max_speed_gbps, _state(head.port.link_status),
+            head.port.port_id, f"host-port-{head.port.id}",
+        )  # fmt: skip
     boxes = []
     for index, slot in enumerate(drawer.slots):
-        x = (index % COLUMNS) * (SLOT_WIDTH + GAP) + 18
-        top = y + SLOT_Y + (index // COLUMNS) * (SLOT_HEIGHT + GAP)
-        boxes.append(_box(drawer, slot, x, top))
+        x = (index % COLUMNS) * (SLOT_WIDTH + GAP) + MARGIN
+        top_y = y + SLOT_Y + (index // COLUMNS) * (SLOT_HEIGHT + GAP)
+        boxes.append(_box(drawer, slot, x, top_y))
         if slot.device is not None:
-            attached = slot.device.host_port_id is not None
-            state = _state(slot.device.link_status) if attached else "idle"
-            lines.append(Line(x + SLOT_WIDTH // 2, top, WIDTH // 2, y + SWITCH_Y + 36, state))
-    return DrawerPicture(drawer, y, heads, tuple(boxes), tuple(lines))
+            start = (_chip_x(chips, index % COLUMNS, min(COLUMNS, len(drawer.slots))), y + SWITCH_Y + SWITCH_HEIGHT)
+            state = _state(slot.device.link_status) if slot.device.host_port_id is not None else "idle"
+            links += _link(
+                start, (x + SLOT_WIDTH // 2, top_y), _capacity(slot.device), state, slot.port_id,
+                f"device-{slot.device.id}",
+            )  # fmt: skip
+    mode = MODES.get(drawer.mode, drawer.mode)
+    return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links))
+
+
+def _chips(drawer: DrawerView, y: int) -> tuple[Chip, ...]:
+    spread = WIDTH // max(1, len(drawer.switches))
+    return tuple(
+        Chip(switch, index * spread + spread // 2 - SWITCH_WIDTH // 2, y + SWITCH_Y)
+        for index, switch in enumerate(drawer.switches)
+    )
+
+
+def _chip_x(chips: tuple[Chip, ...], index: int, count: int) -> float:
+    """Return where along the chips the link of the index-th of `count` neighbours begins, so that none cross."""
+    if not chips:
+        return WIDTH / 2
+    chip = chips[min(len(chips) - 1, index * len(chips) // max(1, count))]
+    share = -(-count // len(chips))
+    inset = 16
+    step = (SWITCH_WIDTH - 2 * inset) / max(1, share)
+    return chip.x + inset + step * (index % share + 0.5)
+
+
+def _head(port: HostPortView, index: int, count: int, y: int) -> Head:
+    spread = (WIDTH - NAME_WIDTH) // max(1, count)
+    width = f"x{port.active_width}" if port.active_width else "down"
+    devices = f"{len(port.device_ids)} device{'' if len(port.device_ids) == 1 else 's'}"
+    return Head(
+        port,
+        NAME_WIDTH + index * spread + spread // 2 - HEAD_WIDTH // 2,
+        y + HEAD_Y,
+        f"{port.label} · {width} · {devices}",
+        f"Host {port.host_name or 'not cabled'}, host port {port.label}, link {width}, {devices} attached",
+    )
+
+
+def _link(  # noqa: PLR0917 - two ends and what runs between them
+    start: tuple[float, float],
+    end: tuple[float, float],
+    capacity: float | None,
+    state: str,
+    port: int | None,
+    node: str,
+) -> list[HalfLink]:
+    width = round(1.5 + 3.0 * math.sqrt(min(capacity or 32.0, WIDEST_GBPS) / WIDEST_GBPS), 2)
+    offset = round(width / 2 + HALF_GAP / 2, 2)
+    return [
+        HalfLink(
+            round(start[0] + side * offset, 2), start[1], round(end[0] + side * offset, 2), end[1], width, state,
+            port, direction, node,
+        )
+        for side, direction in ((-1, "tx"), (1, "rx"))
+    ]  # fmt: skip
+
+
+def _capacity(device: DeviceView) -> float | None:
+    """Return what the device's link could carry one way, in Gb/s."""
+    lane = LANE_GBPS.get(device.max_pcie_type)
+    return lane * device.max_lanes if lane and device.max_lanes else None
 
 
 def _state(link_status: str) -> str:
@@ -120,14 +215,15 @@ def _state(link_status: str) -> str:
 def _box(drawer: DrawerView, slot: SlotView, x: int, y: int) -> Box:
     place = f"{drawer.name} slot {slot.number}"
     if slot.state == "empty":
-        return Box(slot, x, y, f"Slot {slot.number}", "empty", "", f"{place}, empty")
+        return Box(slot, x, y, f"{slot.number}", "empty", "", f"{place}, empty")
     if slot.device is None:
-        return Box(slot, x, y, f"Slot {slot.number}", "in use", "", f"{place}, in use")
+        return Box(slot, x, y, f"{slot.number}", "in use", "", f"{place}, in use by another tenant")
     device = slot.device
     kind = NAMES.get(device.kind, device.kind)
     where = f"{device.host_name} · {device.host_port_label}" if device.host_port_label else "not attached"
     if slot.state == "missing":
         where = "missing"
-    width = f"x{device.lanes_in_use} {device.pcie_type}" if device.lanes_in_use else device.pcie_type
-    label = f"{kind} {device.name}, {place}, {where}, {width}"
+    generation = device.pcie_type.replace("Gen", "Gen ")
+    width = f"x{device.lanes_in_use} {generation}" if device.lanes_in_use else "no link"
+    label = f"{kind} {device.name}, {place}, {where}, {device.downgraded or width}"
     return Box(slot, x, y, f"{slot.number} · {kind}", where, device.downgraded or width, label)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.models import User
-from fabric.models import Chassis, Device, Host, HostPort, Operation, Port
+from fabric.bmc.series import counter_words
+from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot
+from fabric.overview import overview_of
+from fabric.rules import ABOUT_MODES, why_not_mode
 from fabric.selectors import downgraded, fabric_view, operations_visible_to
-from fabric.services.operations import UNKNOWN, operation_request
-from fabric.topology import lay_out
-from falconweb.errors import FalconWebError, NotFound
+from fabric.services.operations import UNKNOWN, drawer_state, mode_request, operation_request
+from fabric.topology import MODES, lay_out
+from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
 
 NEWEST = 100
 
@@ -60,50 +68,150 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+def overview(request: HttpRequest) -> HttpResponse:
+    """Show what is wrong now, what is free, and what is going on."""
+    return render(request, "fabric/overview.html", {"overview": overview_of(person_of(request))})
+
+
+@require_http_methods(["GET", "POST"])
+def drawer(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one drawer; POST `mode` asks for another mode."""
+    person = person_of(request)
+    row = Drawer.objects.visible_to(person).filter(pk=pk).select_related("chassis").first()
+    if row is None:
+        raise NotFound("There is no such drawer.")
+    if request.method == "POST":
+        try:
+            asked = mode_request(person=person, drawer=row, mode=request.POST.get("mode", ""))
+        except (Conflict, Invalid) as error:
+            messages.error(request, error.sentence)
+            return redirect("fabric:drawer", pk=pk)
+        return redirect("fabric:operation", pk=asked.pk)
+    chassis = fabric_view(person, chassis_id=row.chassis_id)[0]
+    view = next((one for one in chassis.drawers if one.id == row.pk), None)
+    shown = dataclasses.replace(chassis, drawers=(view,) if view else ())
+    devices = [slot.device for slot in view.slots if slot.device] if view else []
+    ports = [slot for slot in view.slots if slot.device and slot.port_id] if view else []
+    context = {
+        "drawer": row,
+        "chassis": shown,
+        "picture": lay_out(shown),
+        "mode": MODES.get(row.mode, row.mode),
+        "modes": _modes(row) if person.is_administrator and row.mode in MODES and row.mode != "Unknown" else [],
+        "operation": Operation.objects.visible_to(person).open().filter(drawer=row).first(),
+        "devices": devices,
+        "objects": " ".join([f"drawer/{row.pk}", *(f"port/{slot.port_id}" for slot in ports)]),
+        "now": f"drawer/{row.pk}",
+        "names": json.dumps({f"port/{slot.port_id}": f"Slot {slot.number}" for slot in ports}),
+    }
+    return render(request, "fabric/drawer.html", context)
+
+
+def _modes(row: Drawer) -> list[dict[str, str]]:
+    """Return the other modes with what stands against each."""
+    state = drawer_state(row)
+    return [
+        {"value": mode.value, "name": MODES[mode], "about": ABOUT_MODES[mode], "reason": why_not_mode(state, mode)}
+        for mode in ABOUT_MODES
+        if mode.value != row.mode
+    ]
+
+
+@require_GET
+def slot(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one slot, with what is in it and the port behind it."""
+    person = person_of(request)
+    row = Slot.objects.visible_to(person).filter(pk=pk).select_related("chassis", "drawer", "port").first()
+    if row is None:
+        raise NotFound("There is no such slot.")
+    device = Device.objects.visible_to(person).filter(slot=row).select_related("host_port__host").first()
+    context = {
+        "slot": row,
+        "device": device,
+        "port": row.port,
+        "objects": f"port/{row.port_id}" if row.port_id else "",
+    }
+    return render(request, "fabric/slot.html", context)
+
+
+@require_GET
 def device(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one device, with the form that attaches and detaches it."""
     person = person_of(request)
     row = (
-        Device.objects.visible_to(person).filter(pk=pk).select_related("chassis", "slot__port", "slot__drawer").first()
+        Device.objects.visible_to(person)
+        .filter(pk=pk)
+        .select_related("chassis", "slot__port", "slot__drawer", "tenant")
+        .first()
     )
     if row is None:
         raise NotFound("There is no such device.")
     ports = HostPort.objects.visible_to(person).filter(chassis=row.chassis_id, missing_since=None)
-    seen = ports.filter(pk=row.host_port_id).first()
+    seen = ports.filter(pk=row.host_port_id).select_related("host").first()
     if row.slot is not None and row.slot.drawer_id is not None:
         ports = ports.filter(drawer=row.slot.drawer_id)
-    operations = Operation.objects.visible_to(person).filter(device=row)[:10]
+    operations = list(Operation.objects.visible_to(person).filter(device=row)[:10])
+    port = row.slot.port if row.slot else None
     context = {
         "device": row,
-        "port": row.slot.port if row.slot else None,
+        "port": port,
         "host_port": seen,
-        "host_ports": ports.select_related("host"),
+        "targets": [one for one in ports.select_related("host") if one.pk != (seen.pk if seen else None)],
         "downgraded": downgraded(row),
         "operations": operations,
         "open_operation": next((one for one in operations if one.is_open), None),
+        "objects": f"device/{row.pk}" + (f" port/{port.pk}" if port else ""),
     }
     return render(request, "fabric/device.html", context)
 
 
 @require_GET
 def port(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one port: its link against its capability, and its error counters."""
-    row = Port.objects.visible_to(person_of(request)).filter(pk=pk).select_related("chassis", "switch").first()
+    """Show one port: its link against its capability, its error counters, and what is on it."""
+    person = person_of(request)
+    row = Port.objects.visible_to(person).filter(pk=pk).select_related("chassis", "switch__drawer").first()
     if row is None:
         raise NotFound("There is no such port.")
-    return render(request, "fabric/port.html", {"port": row})
+    context = {
+        "port": row,
+        "slot": Slot.objects.visible_to(person).filter(port=row).select_related("drawer").first(),
+        "device": Device.objects.visible_to(person).filter(slot__port=row).first(),
+        "host_port": HostPort.objects.visible_to(person).filter(port=row).select_related("host").first(),
+        "errors": {counter_words(name): count for name, count in row.errors.items()},
+        "objects": f"port/{row.pk}",
+    }
+    return render(request, "fabric/port.html", context)
 
 
 @require_GET
 def host(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one host and the visible devices attached to it."""
+    """Show one host, its host ports and the visible devices attached to it."""
     person = person_of(request)
     row = Host.objects.visible_to(person).filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such host.")
-    ports = HostPort.objects.visible_to(person).filter(host=row).select_related("chassis")
-    devices = Device.objects.visible_to(person).filter(host_port__in=ports).select_related("slot", "chassis")
-    return render(request, "fabric/host.html", {"host": row, "host_ports": ports, "devices": devices})
+    ports = list(
+        HostPort.objects.visible_to(person)
+        .filter(host=row, missing_since=None)
+        .select_related("chassis", "drawer", "port")
+    )
+    devices = (
+        Device.objects.visible_to(person)
+        .filter(host_port__in=ports, missing_since=None)
+        .select_related("slot__drawer", "slot__port", "chassis", "host_port")
+    )
+    chassis = [
+        {
+            "chassis": found,
+            "objects": " ".join(f"port/{one.port_id}" for one in ports if one.chassis_id == found.pk and one.port_id),
+            "names": json.dumps(
+                {f"port/{one.port_id}": one.label for one in ports if one.chassis_id == found.pk and one.port_id}
+            ),
+        }
+        for found in dict.fromkeys(one.chassis for one in ports)
+    ]
+    context = {"host": row, "host_ports": ports, "devices": devices, "chassis": chassis}
+    return render(request, "fabric/host.html", context)
 
 
 @require_http_methods(["GET", "POST"])
@@ -136,7 +244,23 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
     if row is None:
         raise NotFound("There is no such operation.")
     template = "fabric/operation_steps.html" if request.headers.get("HX-Request") else "fabric/operation.html"
-    return render(request, template, {"operation": row})
+    context = {"operation": row, "seconds": _seconds(row.started_at, row.finished_at), "steps": _timed(row.steps)}
+    return render(request, template, context)
+
+
+def _timed(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the steps with how long each took, or has taken so far, in s."""
+    return [
+        {
+            **step,
+            "seconds": _seconds(parse_datetime(step["started_at"] or ""), parse_datetime(step["finished_at"] or "")),
+        }
+        for step in steps
+    ]
+
+
+def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
+    return None if begin is None else ((end or timezone.now()) - begin).total_seconds()
 
 
 def _number(text: str) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
 
+from fabric.bmc.series import counter_words
 from fabric.bmc.types import Quantity, Reading, Series
 from fabric.selectors import Owner
 from telemetry.frames import Values
@@ -77,16 +77,11 @@ def _entry(series: Series, owners: Mapping[str, Owner]) -> Entry:
     sensor = owners.get(series.property.partition("#")[0], owner)
     label, unit = LABELS.get(series.quantity, ("", series.unit))
     if series.quantity is Quantity.ERRORS:
-        label = _words(series.detail)
+        label = counter_words(series.detail)
     elif series.quantity is Quantity.OTHER:
-        label = _words(series.detail) or series.property
+        label = counter_words(series.detail) or series.property
     if owner.kind in {"chassis", "drawer"} and (own := owner.name or sensor.name):
         label = own
     return Entry(
         key=f"{owner.kind}/{owner.id}/{name}", object=owner.kind, id=owner.id, quantity=quantity, label=label, unit=unit
     )
-
-
-def _words(name: str) -> str:
-    """Return 'CorrectableErrorCount' as 'Correctable error count'."""
-    return re.sub(r"(?<=[a-z0-9])([A-Z])(?![A-Z])", lambda found: " " + found[1].lower(), name)

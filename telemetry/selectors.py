@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import redis
 
 from accounts.models import User
-from fabric.selectors import Sight, sight_of
+from fabric.selectors import Sight, held_since, sight_of
 from falconweb.errors import Invalid, NotFound, Unavailable
 from telemetry import store
 from telemetry.catalogue import Entry
@@ -53,6 +53,16 @@ def recent_readings(
         at, values = store.recent(chassis_id, keys, since=time.time() - seconds)
     except (redis.RedisError, OSError) as error:
         raise Unavailable("The recent readings cannot be reached just now.") from error
+    if not sight.everything:
+        # What a device did for the tenant before is not this one's to see.
+        since = held_since(chassis_id)
+        for key in keys:
+            begin = since.get((entries[key]["object"], entries[key]["id"]))
+            if begin is not None:
+                values[key] = [
+                    value if moment >= begin.timestamp() else None
+                    for moment, value in zip(at, values[key], strict=True)
+                ]
     return Recent(at=at, series=[entries[key] for key in keys], values=values)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from falconweb.launch.broker import free_port
 
@@ -58,6 +59,19 @@ class RunningSite:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+
+    def control(self, chassis: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Send a request to a simulated chassis' control address; return its JSON, None where there is none."""
+        ports = json.loads((self.data / "simulator" / "ports.json").read_text())
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{ports[chassis][1]}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=10) as reply:
+            content = reply.read()
+        return json.loads(content) if content else None
 
     def stop(self) -> int:
         """End it as Ctrl-C does; return the exit status."""

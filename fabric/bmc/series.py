@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fabric.bmc.types import Fan, Inventory, Quantity, Sensor, Series
 
 # The last step of a property's JSON pointer, where that alone tells the quantity.
@@ -109,3 +111,9 @@ class SeriesNamer:
 
 def _fan_unit(fan: Fan) -> tuple[Quantity, str]:
     return (Quantity.FAN_PERCENT, "%") if fan.speed_percent is not None else (Quantity.FAN_RPM, "{rev}/min")
+
+
+def counter_words(name: str) -> str:
+    """Return a property's name in words: 'CorrectableErrorCount' as 'Correctable error count'."""
+    words = re.findall(r"[A-Z]+(?![a-z])\d*|[A-Z][a-z\d]*|[a-z\d]+", name)
+    return " ".join(word if not place or word.isupper() else word.lower() for place, word in enumerate(words))

@@ -80,6 +80,7 @@ class ChassisSerializer(serializers.Serializer[Any]):
     firmware_version = serializers.CharField()
     health = serializers.CharField()
     dialect = serializers.CharField()
+    enabled = serializers.BooleanField()
     last_error = serializers.CharField()
     inventory_at = serializers.DateTimeField(allow_null=True)
     drawers = DrawerSerializer(many=True)

@@ -1,132 +1,120 @@
-// Live readings of the chassis on the page: one socket, reconnected with full jitter, states told in words.
+// Live readings: one socket for all chassis of the page. Who wants frames listens to "falconweb:frame" on the document,
+// with {chassis, at, series, values, value(key)}; who wants to know how fresh they are, to "falconweb:freshness".
 import { decode } from "./frame.js";
 
-const LATE = 3000;
-const STALE = 10000;
+export const LATE = 3000;
+export const STALE = 10000;
 const SIGN_IN_AGAIN = 4401;
-const freshness = document.getElementById("freshness");
-const chassis = new Map();
+const LONGEST_PAUSE = 30000;
+
+const known = new Map(); // chassis id -> {series, places, revision, values, heard, skew}
 let socket = null;
 let attempts = 0;
+let refusals = 0;
 let signedOut = false;
 let timer = 0;
+let opened = 0;
 
-function wanted() {
-  return [...new Set([...document.querySelectorAll("[data-chassis]")].map((e) => Number(e.dataset.chassis)))];
+/** The chassis that the page shows. */
+export const wanted = () =>
+  [...new Set([...document.querySelectorAll("[data-chassis]")].map((one) => Number(one.dataset.chassis)))];
+
+/** How fresh a chassis is: live, late, stale, joining, offline or signed-out; and the age of its values in ms. */
+export function freshness(chassis) {
+  const one = known.get(chassis);
+  const age = one?.heard ? Date.now() - one.heard : null;
+  if (signedOut) return { state: "signed-out", age };
+  if (!socket || socket.readyState !== WebSocket.OPEN) return { state: attempts > 0 ? "offline" : "joining", age };
+  if (age === null) return { state: Date.now() - opened > STALE ? "stale" : "joining", age };
+  return { state: age > STALE ? "stale" : age > LATE ? "late" : "live", age };
+}
+
+/** The newest frame of a chassis, or null. */
+export function newest(chassis) {
+  const one = known.get(chassis);
+  return one?.values ? frameOf(chassis, one) : null;
+}
+
+function frameOf(chassis, one) {
+  return {
+    chassis,
+    at: one.at,
+    series: one.series,
+    values: one.values,
+    value: (key) => (one.places.has(key) ? one.values[one.places.get(key)] : NaN),
+  };
 }
 
 function connect() {
   clearTimeout(timer);
-  if (signedOut || wanted().length === 0) return;
+  if (socket || signedOut || wanted().length === 0) return;
   socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/live/`);
   socket.binaryType = "arraybuffer";
   socket.onopen = () => {
     attempts = 0;
-    for (const one of chassis.values()) one.values = null;
-    socket.send(JSON.stringify({ subscribe: wanted() }));
+    opened = Date.now();
+    subscribe();
   };
-  socket.onmessage = ({ data }) => (typeof data === "string" ? hear(JSON.parse(data)) : take(data));
+  socket.onmessage = ({ data }) => {
+    refusals = 0;
+    if (typeof data === "string") hear(JSON.parse(data));
+    else take(data);
+  };
   socket.onclose = ({ code }) => {
     socket = null;
-    if (code === SIGN_IN_AGAIN) {
+    // Another tab may have signed in anew meanwhile: its session is tried once before asking.
+    if (code === SIGN_IN_AGAIN && refusals++ > 0) {
       signedOut = true;
-      location.reload();
+      document.dispatchEvent(new CustomEvent("falconweb:signed-out"));
       return;
     }
-    const most = Math.min(30000, 500 * 2 ** attempts++);
-    timer = setTimeout(connect, Math.random() * most);
+    timer = setTimeout(connect, 500 + Math.random() * Math.min(LONGEST_PAUSE, 500 * 2 ** attempts++));
   };
+}
+
+/** Ask anew for what the page shows: key frames follow. */
+export function subscribe() {
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ subscribe: wanted() }));
+  else connect();
 }
 
 function hear(message) {
   if (message.type === "catalogue") {
-    chassis.set(message.chassis, { series: message.series, revision: message.revision, values: null, heard: 0 });
+    known.set(message.chassis, {
+      series: message.series,
+      places: new Map(message.series.map((series, place) => [series.key, place])),
+      revision: message.revision,
+      values: null,
+      heard: known.get(message.chassis)?.heard ?? 0,
+      skew: Date.now() - message.now * 1000,
+    });
   } else if (message.type === "changed") {
-    document.dispatchEvent(new CustomEvent("falconweb:changed"));
+    document.dispatchEvent(new CustomEvent("falconweb:changed", { detail: message }));
+  } else if (message.type === "error" && message.chassis) {
+    known.delete(message.chassis);
   }
 }
 
 function take(buffer) {
-  const one = chassis.get(new DataView(buffer).getUint32(4, true));
+  const chassis = new DataView(buffer).getUint32(4, true);
+  const one = known.get(chassis);
   if (!one) return;
   const frame = decode(buffer, one.values);
   if (!frame || frame.revision !== one.revision) {
-    socket?.send(JSON.stringify({ subscribe: wanted() }));
+    subscribe();
     return;
   }
   one.values = frame.values;
-  one.heard = Date.now();
-  show(one);
+  one.at = frame.at;
+  one.heard = frame.at * 1000 + one.skew;
+  document.dispatchEvent(new CustomEvent("falconweb:frame", { detail: frameOf(chassis, one) }));
 }
-
-function show(one) {
-  const byDevice = new Map();
-  one.series.forEach((series, i) => {
-    const key = `${series.object}/${series.id}`;
-    if (!byDevice.has(key)) byDevice.set(key, []);
-    byDevice.get(key).push([series, one.values[i]]);
-  });
-  for (const text of document.querySelectorAll("[data-reading]")) {
-    const found = byDevice.get(`device/${text.dataset.reading}`);
-    if (!found) continue;
-    const of = (end) => found.find(([series]) => series.key.endsWith(end))?.[1];
-    const load = of("utilisation_percent");
-    const heat = of("temperature_celsius");
-    text.textContent = [
-      load >= 0 ? `${load.toFixed(0)} %` : "",
-      Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : "",
-    ].filter(Boolean).join(" · ");
-    const slot = text.closest(".slot");
-    const step = load >= 0 ? Math.min(5, Math.floor(load / 17)) : 0;
-    for (let i = 0; i < 6; i++) slot.classList.toggle(`load-${i}`, i === step);
-  }
-  const table = document.querySelector("[data-live-device]");
-  if (table) {
-    const rows = [
-      ...(byDevice.get(`device/${table.dataset.liveDevice}`) ?? []),
-      ...(byDevice.get(`port/${table.dataset.livePort}`) ?? []),
-    ];
-    table.tBodies[0].replaceChildren(...rows.map(([series, value]) => {
-      const row = document.createElement("tr");
-      const name = document.createElement("th");
-      name.scope = "row";
-      name.textContent = series.label;
-      const cell = document.createElement("td");
-      cell.className = "number";
-      cell.textContent = format(value, series.unit);
-      row.append(name, cell);
-      return row;
-    }));
-    document.getElementById("live-empty").hidden = rows.length > 0;
-  }
-}
-
-function format(value, unit) {
-  if (!Number.isFinite(value)) return "no value";
-  if (unit === "B/s") return `${(value / 1e9).toFixed(2)} GB/s`;
-  return `${Number.isInteger(value) ? value : value.toFixed(1)} ${unit}`;
-}
-
-// Two different losses are two different sentences.
-setInterval(() => {
-  if (wanted().length === 0) return;
-  const now = Date.now();
-  const ages = [...chassis.values()].map((one) => now - one.heard);
-  const worst = Math.max(0, ...ages);
-  const state = !socket || socket.readyState !== WebSocket.OPEN ? "offline"
-    : chassis.size === 0 ? "joining" : worst > STALE ? "stale" : worst > LATE ? "late" : "live";
-  freshness.textContent = {
-    offline: "▲ No connection to FalconWeb; trying again",
-    joining: "Connecting",
-    stale: "▲ A chassis stopped sending; its values are old",
-    late: "Late",
-    live: "● Live",
-  }[state];
-  freshness.classList.toggle("bad", state === "offline" || state === "stale");
-  document.body.classList.toggle("stale", state === "offline" || state === "stale");
-}, 1000);
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && !socket) connect();
+  if (document.hidden || socket) return;
+  attempts = 0;
+  connect();
 });
+window.addEventListener("online", connect);
+setInterval(() => document.dispatchEvent(new CustomEvent("falconweb:freshness")), 1000);
 connect();

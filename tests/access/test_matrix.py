@@ -20,16 +20,37 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "healthz": (200, 200, 200, 200, 200),
     "accounts:sign_in": (302, 302, 302, 302, 200),
     "accounts:sign_out": (405, 405, 405, 405, 302),
-    "fabric:overview": (302, 302, 302, 302, 302),
+    "accounts:people": (200, 403, 403, 403, 302),
+    "accounts:person_add": (200, 403, 403, 403, 302),
+    "accounts:person": (200, 403, 403, 403, 302),
+    "accounts:person_password": (405, 405, 405, 405, 302),
+    "accounts:tenants": (200, 403, 403, 403, 302),
+    "accounts:tenant_add": (200, 403, 403, 403, 302),
+    "accounts:account": (200, 200, 200, 200, 302),
+    "accounts:account_password": (405, 405, 405, 405, 302),
+    "accounts:token_add": (405, 405, 405, 405, 302),
+    "accounts:token_revoke": (405, 405, 405, 405, 302),
+    "fabric:overview": (200, 200, 200, 200, 302),
     "fabric:fabric": (200, 200, 200, 200, 302),
     "fabric:chassis": (200, 200, 200, 404, 302),
+    "fabric:chassis_add": (200, 403, 403, 403, 302),
+    "fabric:chassis_edit": (200, 403, 403, 403, 302),
+    "fabric:chassis_remove": (200, 403, 403, 403, 302),
+    "fabric:drawer": (200, 200, 200, 404, 302),
+    "fabric:slot": (200, 200, 200, 404, 302),
     "fabric:device": (200, 200, 200, 404, 302),
     "fabric:port": (200, 200, 200, 404, 302),
     "fabric:host": (200, 200, 200, 404, 302),
     "fabric:operations": (200, 200, 200, 200, 302),
     "fabric:operation": (200, 200, 200, 404, 302),
+    "fabric:tenant": (200, 403, 403, 403, 302),
+    "fabric:tenant_grants": (405, 405, 405, 405, 302),
+    "fabric:tenant_removal": (405, 405, 405, 405, 302),
+    "fabric:system": (200, 403, 403, 403, 302),
     "api:chassis_list": (200, 200, 200, 200, 401),
     "api:chassis": (200, 200, 200, 404, 401),
+    "api:series": (200, 200, 200, 404, 401),
+    "api:readings": (200, 200, 200, 404, 401),
     "api:operations": (200, 200, 200, 200, 401),
     "api:operation": (200, 200, 200, 404, 401),
     "api:schema": (200, 200, 200, 200, 401),
@@ -109,9 +130,14 @@ def lab(db: None) -> Lab:
     for name, person in people.items():
         clients[name].force_login(person)
     arguments: dict[str, list[object]] = {
-        "chassis": [chassis.pk], "device": [device.pk], "host": [host_port.host_id], "operation": [operation.pk],
-        "port": [device.slot.port_id if device.slot else 0],
+        "chassis": [chassis.pk], "series": [chassis.pk], "readings": [chassis.pk], "device": [device.pk],
+        "host": [host_port.host_id], "operation": [operation.pk], "port": [device.slot.port_id if device.slot else 0],
+        "drawer": [drawer.pk], "slot": [device.slot_id],
     }  # fmt: skip
+    arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove")}
+    arguments |= {name: [people["owner"].pk] for name in ("person", "person_password")}
+    arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
+    arguments["token_revoke"] = [1]
     return Lab(clients, arguments, device, host_port)
 
 

@@ -1,59 +1,8 @@
-"""The fabric page in Debian's Chromium, against a whole running site."""
+"""Composing on the fabric page in Debian's Chromium, against a whole running site: by mouse, by keyboard, by form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
-
-from tests.chromium import ADVICE, ARGUMENTS, find_chromium
-from tests.processes import ROOT
-from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
-
-pytestmark = pytest.mark.browser
-RUN_AXE = """;
-axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]})
-   .then((found) => found.violations.map((one) => one.id + ": " + one.nodes[0].html.slice(0, 150)))
-"""
-AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = find_chromium()
-    if path is None:
-        pytest.skip(ADVICE)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, browser: Browser, running_site: RunningSite) -> Iterator[Page]:
-    """A signed-in administrator on the topology; nothing may be written to the console as an error."""
-    context = browser.new_context(
-        color_scheme=request.param, base_url=running_site.address, viewport={"width": 1440, "height": 1000}
-    )
-    page = context.new_page()
-    page.set_default_timeout(10_000)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.goto("/")
-    page.fill("#id_username", "administrator")
-    page.fill("#id_password", ADMINISTRATOR_PASSWORD)
-    page.click("form.narrow button")
-    page.wait_for_url("**/fabric/**")
-    for _ in range(40):
-        if page.locator("[data-device]").count() >= 24:
-            break
-        page.wait_for_timeout(250)
-        page.reload()
-    yield page
-    context.close()
-    assert wrong == []
+from playwright.sync_api import Page, expect
 
 
 def slot(page: Page, chassis: str, drawer: int, number: int) -> str:
@@ -109,13 +58,44 @@ def test_a_nic_is_attached_and_detached_by_form(page: Page) -> None:
     expect(page.locator(slot(page, "falcon-1", 1, 7))).to_contain_text("not attached")
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["/fabric/", "/fabric/?view=list", "/chassis/1/", "/devices/1/", "/ports/1/", "/hosts/1/", "/operations/"],
-)
-def test_axe_finds_no_violation(page: Page, address: str) -> None:
-    if not AXE.exists():
-        pytest.skip("axe-core is not installed: make test installs it")
-    page.goto(address)
-    violations = page.evaluate(AXE.read_text() + RUN_AXE)
-    assert violations == []
+def test_arrow_keys_follow_the_picture(page: Page) -> None:
+    first = page.locator(slot(page, "falcon-1", 1, 1))
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(slot(page, "falcon-1", 1, 2))).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(page.locator('section[aria-label="falcon-1"] a.host').first).to_be_focused()
+    # One stop of the Tab key a picture.
+    assert page.locator('section[aria-label="falcon-1"] a[data-node][tabindex="0"]').count() == 1
+
+
+def test_focus_lights_the_path_and_dims_the_rest(page: Page) -> None:
+    page.locator(slot(page, "falcon-1", 1, 1)).focus()
+    lit = page.locator('section[aria-label="falcon-1"] [data-node].lit')
+    expect(lit).to_have_count(2)
+    page.locator("#search").focus()
+    expect(page.locator(".lit")).to_have_count(0)
+
+
+def test_a_search_keeps_what_fits_and_is_in_the_address(page: Page) -> None:
+    page.keyboard.press("/")
+    expect(page.locator("#search")).to_be_focused()
+    page.keyboard.type("ConnectX")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=ConnectX**")
+    assert page.locator("[data-device]").count() == 2
+
+
+def test_a_question_mark_shows_the_keys(page: Page) -> None:
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#keys")).to_be_hidden()
+
+
+def test_the_rules_refusal_is_a_sentence(page: Page) -> None:
+    # falcon-2's first drawer is in standard mode for two hosts: H2 does not reach slots 1 to 4.
+    page.locator(slot(page, "falcon-2", 1, 3)).click()
+    page.select_option("#target", label="node-c (H2)")
+    page.click("form.row button")
+    expect(page.locator(".notice.error")).to_contain_text("H2 reaches slots 5 to 8, not slot 3")

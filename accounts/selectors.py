@@ -1,0 +1,55 @@
+"""Reading people and tenants, for administrators' pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet
+
+from accounts.models import Tenant, User
+from accounts.signals import tenant_holdings
+
+
+@dataclass(frozen=True)
+class TenantRow:
+    """A tenant in a list: how many people it has, and what it holds in words ('3 devices')."""
+
+    tenant: Tenant
+    people: int
+    holds: tuple[str, ...]
+
+
+def people_found(search: str) -> QuerySet[User]:
+    """Return people whose name, e-mail, role or tenant contains every word of `search`."""
+    people = User.objects.select_related("tenant").order_by("username")
+    for word in search.split():
+        people = people.filter(
+            Q(username__icontains=word)
+            | Q(first_name__icontains=word)
+            | Q(last_name__icontains=word)
+            | Q(email__icontains=word)
+            | Q(role__icontains=word)
+            | Q(tenant__name__icontains=word)
+        )
+    return people
+
+
+def tenants_found(search: str) -> list[TenantRow]:
+    """Return tenants whose name contains every word of `search`."""
+    tenants = Tenant.objects.annotate(people_count=Count("people")).order_by("name")
+    for word in search.split():
+        tenants = tenants.filter(name__icontains=word)
+    rows = list(tenants)
+    holds = holdings_of([row.pk for row in rows])
+    return [TenantRow(tenant=row, people=row.people_count, holds=tuple(holds.get(row.pk, ()))) for row in rows]
+
+
+def holdings_of(tenant_ids: list[int]) -> dict[int, list[str]]:
+    """Return what the tenants hold in the rooms above, in words; tenants that hold nothing are left out."""
+    found: dict[int, list[str]] = {}
+    answers: list[tuple[Any, Any]] = tenant_holdings.send(Tenant, tenant_ids=tenant_ids)
+    for _, answer in answers:
+        for tenant_id, words in answer.items():
+            found.setdefault(tenant_id, []).extend(words)
+    return found

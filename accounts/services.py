@@ -1,0 +1,280 @@
+"""Changes of people, tenants and tokens: who may, and what must stay true.
+
+`by` is the administrator who asks. Everything raises Forbidden for those who may not, Invalid with `errors` (field:
+sentence) for what does not fit, and Conflict for what must not happen now.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from datetime import timedelta
+
+from axes.utils import reset as axes_reset
+from django.contrib.auth import SESSION_KEY, authenticate
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+from django.views.decorators.debug import sensitive_variables
+
+from accounts.access import administrator_required
+from accounts.models import Role, Tenant, Token, User
+from accounts.selectors import holdings_of
+from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
+
+logger = logging.getLogger(__name__)
+
+# Without letters and digits that are mistaken for each other: passwords are read out and typed.
+PASSWORD_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"  # noqa: S105 - an alphabet
+PASSWORD_GROUPS = 4
+TOKEN_PREFIX = "fw_"  # noqa: S105 - makes a leaked token easy to find
+TOKEN_MOST_DAYS = 365
+TOKENS_MOST = 50
+PERSON_FIELDS = ["username", "first_name", "last_name", "email", "role", "tenant", "is_active", "is_superuser"]
+
+
+@sensitive_variables("password")
+@transaction.atomic
+def person_add(
+    *, by: User, username: str, full_name: str, email: str, role: str, tenant: Tenant | None, active: bool = True
+) -> tuple[User, str]:
+    """Add a person with a generated password; returns both, the password for the only time."""
+    administrator_required(by)
+    person = User()
+    _describe(person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active)
+    password = _password()
+    person.set_password(password)
+    _check(person)
+    person.save()
+    logger.info("%s added %s (%s)", by.username, person.username, person.role)
+    return person, password
+
+
+@transaction.atomic
+def person_edit(
+    *,
+    by: User,
+    person: User,
+    username: str,
+    full_name: str,
+    email: str,
+    role: str,
+    tenant: Tenant | None,
+    active: bool,
+) -> User:
+    """Change a person; deactivation ends their sessions and tokens. The last active administrator stays one."""
+    administrators = _administrators()
+    if by.pk not in administrators:
+        administrator_required(by)
+        raise Forbidden("You are no longer an administrator.")
+    person = User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+    stays = role == Role.ADMINISTRATOR and active
+    if administrators == {person.pk} and not stays:
+        raise Conflict(
+            f"{person.username} is the last active administrator. Make somebody else an administrator first."
+        )
+    if person.pk == by.pk and not active:
+        raise Conflict("You cannot deactivate yourself. Ask another administrator.")
+    ends = person.is_active and not active
+    _describe(person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active)
+    _check(person)
+    person.save(update_fields=PERSON_FIELDS)
+    if ends:
+        # An inactive person is let in nowhere, but sessions and tokens that are kept would live again with them.
+        sessions_end(person=person)
+        Token.objects.filter(person=person).delete()
+    logger.info("%s changed %s (%s, %s)", by.username, person.username, person.role, "active" if active else "inactive")
+    return person
+
+
+@sensitive_variables("password")
+@transaction.atomic
+def person_password_reset(*, by: User, person: User) -> str:
+    """Set a generated password, end the person's sessions and tokens, lift a lock; returns the password."""
+    administrator_required(by)
+    if person.pk == by.pk:
+        raise Conflict("Change your own password on your account page.")
+    person = User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+    password = _password()
+    person.set_password(password)
+    person.save(update_fields=["password"])
+    sessions_end(person=person)
+    # Who knew the old password may have made tokens with it.
+    Token.objects.filter(person=person).delete()
+    axes_reset(username=person.username)
+    logger.info("%s reset the password of %s", by.username, person.username)
+    return password
+
+
+@sensitive_variables("current", "new")
+def password_change(*, request: HttpRequest, person: User, current: str, new: str) -> None:
+    """Change one's own password and end all own sessions but the request's.
+
+    The current password is checked the way a sign-in is, so that whoever finds an open browser cannot guess it for
+    ever: wrong ones count towards the lock (and are counted outside the transaction, which they would undo).
+    """
+    if authenticate(request, username=person.username, password=current) is None:
+        raise Invalid(
+            "The current password is wrong.", errors={"current": "This is not your current password. Type it again."}
+        )
+    try:
+        validate_password(new, person)
+    except ValidationError as error:
+        raise Invalid("The new password is too weak.", errors={"new": " ".join(error.messages)}) from error
+    with transaction.atomic():
+        person.set_password(new)
+        person.save(update_fields=["password"])
+        sessions_end(person=person, keep=request.session.session_key or "")
+    logger.info("%s changed the own password", person.username)
+
+
+@transaction.atomic
+def sessions_end(*, person: User, keep: str = "") -> int:
+    """End the person's sessions but the one with the key `keep`; returns how many ended."""
+    # A session's row does not say whose it is, so all that live are looked at: they last hours and are few.
+    mine = [
+        session.pk
+        for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator()
+        if session.pk != keep and session.get_decoded().get(SESSION_KEY) == str(person.pk)
+    ]
+    for start in range(0, len(mine), 500):  # SQLite takes a limited number of parameters
+        Session.objects.filter(pk__in=mine[start : start + 500]).delete()
+    return len(mine)
+
+
+@transaction.atomic
+def tenant_add(*, by: User, name: str) -> Tenant:
+    """Add a tenant, which has nobody and holds nothing."""
+    administrator_required(by)
+    tenant = Tenant(name=_tenant_name(name))
+    tenant.save()
+    logger.info("%s added tenant %r", by.username, tenant.name)
+    return tenant
+
+
+@transaction.atomic
+def tenant_edit(*, by: User, tenant: Tenant, name: str) -> Tenant:
+    """Give a tenant another name."""
+    administrator_required(by)
+    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    before, tenant.name = tenant.name, _tenant_name(name, but=tenant)
+    tenant.save(update_fields=["name"])
+    logger.info("%s renamed tenant %r to %r", by.username, before, tenant.name)
+    return tenant
+
+
+@transaction.atomic
+def tenant_remove(*, by: User, tenant: Tenant) -> None:
+    """Remove a tenant that has nobody and holds nothing."""
+    administrator_required(by)
+    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+    people = tenant.people.count()
+    holds = holdings_of([tenant.pk]).get(tenant.pk, [])
+    if people or holds:
+        first = ["move its people to another tenant"] if people else []
+        first += ["free what it holds"] if holds else []
+        has = [f"{people} {'person' if people == 1 else 'people'}", *holds] if people else holds
+        raise Conflict(f"{tenant.name} still has {_listed(has)}: {_listed(first)} first, then remove it.")
+    name = tenant.name
+    tenant.delete()
+    logger.info("%s removed tenant %r", by.username, name)
+
+
+@sensitive_variables("secret")
+@transaction.atomic
+def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Token, str]:
+    """Make a key to the API for the person; returns it and its secret, the secret for the only time."""
+    # Locked so that two requests at once cannot pass the limit or take the same name.
+    User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+    name = name.strip()
+    errors = {}
+    if not name or len(name) > 100:
+        errors["name"] = "Give the token a name of at most 100 letters, such as the program that uses it."
+    elif person.tokens.filter(name__iexact=name).exists():
+        errors["name"] = "You have a token of this name. Take another name, or revoke that one."
+    if scope not in Token.Scope.values:
+        errors["scope"] = "Choose what the token may do."
+    if not 1 <= days <= TOKEN_MOST_DAYS:
+        errors["days"] = f"Choose 1 to {TOKEN_MOST_DAYS} days."
+    if errors:
+        raise Invalid("The token cannot be made like this.", errors=errors)
+    if person.tokens.count() >= TOKENS_MOST:
+        raise Conflict(f"You have {TOKENS_MOST} tokens, the most that anybody may have. Revoke one first.")
+    secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    token = Token.objects.create(
+        person=person,
+        name=name,
+        scope=scope,
+        digest=Token.digest_of(secret),
+        expires_at=timezone.now() + timedelta(days=days),
+    )
+    logger.info("%s made token %r (%s)", person.username, name, scope)
+    return token, secret
+
+
+@transaction.atomic
+def token_revoke(*, by: User, token: Token) -> None:
+    """End a token at once: one's own, or anybody's for administrators."""
+    if token.person_id != by.pk and not by.is_administrator:
+        raise NotFound("There is no such token.")
+    logger.info("%s revoked token %r of %s", by.username, token.name, token.person.username)
+    token.delete()
+
+
+def _administrators() -> set[int]:
+    """Return the active administrators, locked: two who demote each other at once must not both succeed."""
+    rows = User.objects.select_for_update().filter(role=Role.ADMINISTRATOR, is_active=True).order_by("pk")
+    return {row.pk for row in rows}
+
+
+def _describe(
+    person: User, *, username: str, full_name: str, email: str, role: str, tenant: Tenant | None, active: bool
+) -> None:
+    person.username = User.normalize_username(username.strip())
+    # One field for the whole name: nobody has to decide which part of a name is the first.
+    person.first_name, person.last_name = full_name.strip(), ""
+    person.email = User.objects.normalize_email(email.strip())
+    person.role, person.tenant, person.is_active = role, tenant, active
+    person.is_superuser = role == Role.ADMINISTRATOR
+
+
+def _check(person: User) -> None:
+    errors: dict[str, str] = {}
+    try:
+        person.full_clean(validate_constraints=False)
+    except ValidationError as error:
+        names = {"first_name": "full_name", "is_active": "active"}
+        errors = {names.get(field, field): " ".join(found) for field, found in error.message_dict.items()}
+    # Two names that differ in case alone would be taken for each other.
+    if User.objects.filter(username__iexact=person.username).exclude(pk=person.pk).exists():
+        errors["username"] = "Somebody has this user name, perhaps in other case. Choose another."
+    if person.role == Role.ADMINISTRATOR and person.tenant_id is not None:
+        errors["tenant"] = "Administrators belong to no tenant. Choose none."
+    if person.role in {Role.USER, Role.VIEWER} and person.tenant_id is None:
+        errors["tenant"] = "Users and viewers belong to a tenant. Choose one."
+    if errors:
+        raise Invalid("Some fields are wrong.", errors=errors)
+
+
+def _tenant_name(name: str, *, but: Tenant | None = None) -> str:
+    name = " ".join(name.split())
+    sentence = ""
+    if not name or len(name) > 100:
+        sentence = "Give the tenant a name of at most 100 letters."
+    elif Tenant.objects.filter(name__iexact=name).exclude(pk=but.pk if but else 0).exists():
+        sentence = "There is a tenant of this name. Choose another."
+    if sentence:
+        raise Invalid(sentence, errors={"name": sentence})
+    return name
+
+
+def _password() -> str:
+    groups = ("".join(secrets.choice(PASSWORD_ALPHABET) for _ in range(4)) for _ in range(PASSWORD_GROUPS))
+    return "-".join(groups)
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

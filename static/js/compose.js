@@ -1,0 +1,175 @@
+// Attach, detach and move on the topology: pick a device up by drag, click or Space, put it on a host port, confirm.
+import { whyNotCompose } from "./show.js";
+
+let picked = null;
+const dialog = () => document.getElementById("attach");
+const chassisOf = (node) => Number(node.closest("[data-chassis]").dataset.chassis);
+
+function pick(device) {
+  picked?.classList.remove("lifted");
+  picked = device;
+  for (const port of document.querySelectorAll("[data-host-port]")) {
+    const fits = device !== null && port.dataset.drawer === device.dataset.drawer
+      && port.dataset.hostPort !== device.dataset.expected && chassisOf(port) === chassisOf(device);
+    port.classList.toggle("takes", fits);
+  }
+  device?.classList.add("lifted");
+  const said = document.getElementById("picked");
+  if (!said) return;
+  said.hidden = device === null;
+  if (device === null) return;
+  const targets = document.querySelectorAll("[data-host-port].takes").length;
+  const detach = device.dataset.expected ? " Delete detaches it." : "";
+  said.textContent = targets
+    ? `Holding ${device.dataset.name}. Choose a marked host port.${detach} Escape puts it back.`
+    : `Holding ${device.dataset.name}. There is no other host port for its drawer.${detach} Escape puts it back.`;
+}
+
+function ask(device, port) {
+  const asked = dialog();
+  const form = asked.querySelector("form");
+  form.elements.device.value = device.dataset.device;
+  form.elements.expected.value = device.dataset.expected;
+  form.elements.target.value = port ? port.dataset.hostPort : "";
+  const from = device.dataset.expected ? device.dataset.place : "";
+  document.getElementById("attach-title").textContent = port ? (from ? "Move device" : "Attach device") : "Detach device";
+  document.getElementById("attach-words").textContent = port
+    ? `${device.dataset.name} ${from ? `leaves ${from} and ` : ""}is attached to ${port.dataset.name}.`
+    : `${device.dataset.name} is detached from ${from}.`;
+  document.getElementById("attach-impact").textContent = from
+    ? "Programs that use it on its present host lose it at once."
+    : "No other device, host or tenant is touched.";
+  const reason = whyNotCompose(chassisOf(device));
+  document.getElementById("attach-reason").textContent = reason;
+  document.getElementById("attach-yes").disabled = reason !== "";
+  asked.showModal();
+}
+
+/** The nearest node of the picture in the direction of an arrow key. */
+function neighbour(node, key) {
+  const from = node.getBoundingClientRect();
+  const middle = (box) => [box.left + box.width / 2, box.top + box.height / 2];
+  const [x, y] = middle(from);
+  let best = null;
+  let least = Infinity;
+  for (const other of node.closest("[data-chassis]").querySelectorAll("a[data-node]")) {
+    const [ox, oy] = middle(other.getBoundingClientRect());
+    const [along, across] = { ArrowLeft: [x - ox, y - oy], ArrowRight: [ox - x, y - oy], ArrowUp: [y - oy, x - ox],
+      ArrowDown: [oy - y, x - ox] }[key];
+    if (along < 4) continue;
+    const distance = along + 3 * Math.abs(across);
+    if (distance < least) [best, least] = [other, distance];
+  }
+  return best;
+}
+
+/** One stop of the Tab key a picture; arrows go on from there. */
+function rove() {
+  for (const picture of document.querySelectorAll("svg.topology")) {
+    const nodes = [...picture.querySelectorAll("a[data-node]")];
+    const current = nodes.find((node) => node.contains(document.activeElement)) ?? nodes.find((node) => node.dataset.device) ?? nodes[0];
+    for (const node of nodes) node.setAttribute("tabindex", node === current ? "0" : "-1");
+  }
+}
+
+function light(node) {
+  const picture = node?.closest("svg.topology");
+  for (const other of document.querySelectorAll("svg.topology.focused")) {
+    other.classList.remove("focused");
+    for (const lit of other.querySelectorAll(".lit")) lit.classList.remove("lit");
+  }
+  if (!picture) return;
+  const names = new Set([node.dataset.node]);
+  if (node.dataset.to) names.add(node.dataset.to);
+  if (node.dataset.hostPort) {
+    for (const device of picture.querySelectorAll(`[data-to="${node.dataset.node}"]`)) names.add(device.dataset.node);
+  }
+  if (names.size < 2) return; // nothing to follow: dimming would only hide
+  for (const name of names) {
+    for (const part of picture.querySelectorAll(`[data-node="${name}"], .link.${name}`)) part.classList.add("lit");
+  }
+  picture.classList.add("focused");
+}
+
+document.addEventListener("focusin", (event) => {
+  const node = event.target.closest?.("a[data-node]");
+  if (node) rove();
+  light(node);
+});
+document.addEventListener("falconweb:refreshed", rove);
+rove();
+
+document.addEventListener("keydown", (event) => {
+  const node = event.target.closest?.("a[data-node]");
+  if (node && event.key.startsWith("Arrow")) {
+    const next = neighbour(node, event.key);
+    if (next) {
+      event.preventDefault();
+      next.focus();
+    }
+  }
+});
+
+if (dialog()) {
+  document.addEventListener("keydown", (event) => {
+    const device = event.target.closest?.("[data-device]");
+    const port = event.target.closest?.("[data-host-port]");
+    if (event.key === " " && device) {
+      event.preventDefault();
+      pick(picked === device ? null : device);
+      document.querySelector("[data-host-port].takes")?.focus();
+    } else if ((event.key === " " || event.key === "Enter") && port?.classList.contains("takes")) {
+      event.preventDefault();
+      ask(picked, port);
+    } else if (event.key === "Delete" && picked?.dataset.expected && !dialog().open) {
+      ask(picked, null);
+    } else if (event.key === "Escape" && picked && !dialog().open) {
+      const back = picked;
+      pick(null);
+      back.focus();
+    }
+  });
+  document.addEventListener("click", (event) => {
+    const port = event.target.closest("[data-host-port].takes");
+    if (picked && port) {
+      event.preventDefault();
+      ask(picked, port);
+    }
+    if (event.target.id === "attach-no") dialog().close();
+    if (event.target.id === "picked-detach" && picked) ask(picked, null);
+  });
+
+  // Pointer events, because SVG elements have no drag and drop of their own.
+  let start = null;
+  document.addEventListener("pointerdown", (event) => {
+    const device = event.target.closest("[data-device]");
+    if (device && event.button === 0 && device.closest("svg")) {
+      start = { device, x: event.clientX, y: event.clientY, moved: false };
+    }
+  });
+  document.addEventListener("pointermove", (event) => {
+    if (start && !start.moved && Math.hypot(event.clientX - start.x, event.clientY - start.y) > 6) {
+      start.moved = true;
+      pick(start.device);
+    }
+  });
+  document.addEventListener("pointerup", (event) => {
+    if (start?.moved) {
+      const port = document.elementFromPoint(event.clientX, event.clientY)?.closest("[data-host-port].takes");
+      const device = start.device;
+      device.addEventListener("click", (click) => click.preventDefault(), { once: true });
+      if (port) ask(device, port);
+      else pick(null);
+    }
+    start = null;
+  });
+  document.addEventListener("pointercancel", () => {
+    if (start?.moved) pick(null);
+    start = null;
+  });
+  document.addEventListener("dragstart", (event) => {
+    if (event.target.closest?.("[data-device]")) event.preventDefault();
+  });
+  // Close events do not bubble, so they are caught on their way down.
+  document.addEventListener("close", (event) => event.target.id === "attach" && pick(null), true);
+}

@@ -1,0 +1,79 @@
+"""Live values, charts and stale states in Chromium."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import sign_in
+from tests.browser.test_fabric import slot
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+
+
+def test_readings_arrive_and_links_are_coloured_by_load(page: Page) -> None:
+    expect(page.locator("#freshness")).to_have_text("● Live", timeout=15_000)
+    gpu = page.locator(slot(page, "falcon-1", 2, 1))
+    expect(gpu.locator(".reading")).to_contain_text("°C")
+    expect(gpu.locator(".reading")).to_contain_text("%")
+    expect(page.locator('section[aria-label="falcon-1"] .link.up[data-step]').first).to_be_visible()
+    steps = page.eval_on_selector_all(".link.up", "(all) => all.map((one) => Number(one.dataset.step))")
+    assert max(steps) >= 1  # something carries traffic in the simulated lab
+
+
+def test_a_device_page_shows_charts_that_move_on(page: Page) -> None:
+    page.locator(slot(page, "falcon-1", 1, 1)).click()
+    traffic = page.locator("figure.chart", has_text="Port traffic").first
+    traffic.scroll_into_view_if_needed()
+    line = traffic.locator(".scatterlayer .js-line").first
+    expect(line).to_be_attached(timeout=15_000)
+    before = line.get_attribute("d")
+    page.wait_for_timeout(2500)
+    assert line.get_attribute("d") != before
+    # What was before the page was opened is there too: the server keeps ten minutes.
+    points = page.evaluate("document.querySelector('figure.chart [data-plot]').data[0].x.length")
+    assert points > 3
+    traffic.locator("summary").click()
+    expect(traffic.locator("tbody tr").nth(3)).to_be_visible()
+    traffic.locator("[data-pause]").click()
+    expect(traffic.locator("[data-pause]")).to_have_text("Resume")
+    held = line.get_attribute("d")
+    page.wait_for_timeout(1500)
+    assert line.get_attribute("d") == held
+    with page.expect_download() as download:
+        traffic.locator("[data-csv]").click()
+    lines = download.value.path().read_text().splitlines()
+    assert re.match(r'"time","Receive \(GB/s\)","Transmit \(GB/s\)"', lines[0])
+    assert len(lines) > 3
+
+
+def test_a_chassis_that_stops_sending_turns_stale_alone_and_comes_back(page: Page, running_site: RunningSite) -> None:
+    expect(page.locator("#freshness")).to_have_text("● Live", timeout=20_000)
+    running_site.control("falcon-2", "POST", "/faults", {"kind": "hang", "seconds": 18})
+    ill, well = (page.locator(f'section[aria-label="{name}"]') for name in ("falcon-2", "falcon-1"))
+    expect(ill).to_have_class(re.compile("stale"), timeout=20_000)
+    expect(ill.locator("[data-last-seen]").last).to_contain_text("Last seen")
+    expect(well).not_to_have_class(re.compile("stale"))
+    assert page.title().startswith("▲")
+    # What is old is not composed with, and the dialog says why.
+    page.locator(slot(page, "falcon-2", 1, 1)).focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("Delete")
+    expect(page.locator("#attach-reason")).to_contain_text("last heard of")
+    expect(page.locator("#attach-yes")).to_be_disabled()
+    page.keyboard.press("Escape")
+    expect(page.locator("#freshness")).to_have_text("● Live", timeout=45_000)
+    expect(ill).not_to_have_class(re.compile("stale"))
+    assert not page.title().startswith("▲")
+
+
+def test_signing_out_elsewhere_is_said_with_a_way_back(browser: Browser, running_site: RunningSite) -> None:
+    context = browser.new_context(base_url=running_site.address)
+    page = sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
+    page.goto("/fabric/")
+    expect(page.locator("#freshness")).to_have_text("● Live", timeout=15_000)
+    other = context.new_page()
+    other.goto("/account/")
+    other.get_by_role("button", name="Sign out").click()
+    expect(page.locator("#freshness a")).to_contain_text("sign in again", timeout=15_000)
+    context.close()
