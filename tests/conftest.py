@@ -8,7 +8,6 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from django.core.management import call_command
 
 from tests.site import RunningSite
 
@@ -18,9 +17,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def static_files() -> None:
-    """Collect the static files once, as a start does: pages name them by their hashed names."""
-    call_command("collectstatic", interactive=False, verbosity=0)
+def static_files(falconweb_static_files: None) -> None:
+    """Collect the static files for every test, also for those that bring a client of their own."""
 
 
 @pytest.fixture(scope="session")

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from accounts.models import Role, Tenant, User
-from fabric.bmc.client import BmcClient
-from fabric.bmc.discovery import discover
-from fabric.bmc.types import Inventory
 from fabric.models import Chassis
-from fabric.services.sync import inventory_apply
-from tests.processes import SimulatorProcess
+from falconweb.testing import SimulatorProcess, mirror
 
-
-async def walk(chassis: Chassis) -> Inventory:
-    """Return one walk of the chassis' BMC."""
-    async with BmcClient(chassis.address()) as bmc:
-        return await discover(bmc)
-
-
-def mirror(chassis: Chassis) -> Chassis:
-    """Walk the BMC and write what it shows; return the row anew."""
-    inventory_apply(chassis=chassis, inventory=asyncio.run(walk(chassis)))
-    return Chassis.objects.get(pk=chassis.pk)
+__all__ = ["mirror"]
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""What a suite of your own starts from: people, a simulated chassis, and a run that touches no site.
+
+One line in the root conftest brings everything; docs/testing.md tells the rest:
+
+    pytest_plugins = ["falconweb.testing"]
+
+Fixtures: `falconweb_tenant`, `falconweb_administrator`, `falconweb_user`, `falconweb_viewer`, `falconweb_stranger`,
+`administrator_client`, `user_client`, `viewer_client`, `stranger_client`, `anonymous_client`,
+`falconweb_static_files`, `simulated_falcon`, `falcon_chassis`, `grant_to_tenant`. To import: what `__all__` names.
+
+Production code must never import this package; import-linter sees to it.
+"""
+
+from __future__ import annotations
+
+from falconweb.testing.chassis import carry_out, device_in, host_port_of, mirror
+from falconweb.testing.people import PASSWORD
+from falconweb.testing.processes import SimulatorProcess
+
+__all__ = ["PASSWORD", "SimulatorProcess", "carry_out", "device_in", "host_port_of", "mirror"]
+
+pytest_plugins = ["falconweb.testing.environment", "falconweb.testing.people", "falconweb.testing.chassis"]

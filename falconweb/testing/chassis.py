@@ -1,0 +1,145 @@
+"""A simulated chassis, the row that mirrors it, and what a test does with both.
+
+    def test_a_network_card_is_seen(falcon_chassis):
+        assert device_in(falcon_chassis, drawer=1, slot=7).kind == "nic"
+
+The process starts within a quarter of a second, so that every test gets a chassis of its own, in the state of the
+simulator's `falcon-1`, and leaves nothing behind for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+
+from falconweb.testing.people import PASSWORD
+from falconweb.testing.processes import SimulatorProcess
+
+if TYPE_CHECKING:
+    from accounts.models import Tenant, User
+    from fabric.models import Chassis, Device, HostPort, Operation
+
+SPEED = 20.0  # simulated seconds a second: links train at once
+
+
+@pytest.fixture
+def simulated_falcon() -> Iterator[SimulatorProcess]:
+    """A running `falcon-1` of the test's own; ask it for the truth, or break it.
+
+    def test_a_free_device_is_in_no_zone(simulated_falcon):
+        assert "drawer1slot7" not in simulated_falcon.state()["zones"]["hostport1_H1"]
+
+    def test_a_bmc_that_reboots(simulated_falcon):
+        simulated_falcon.fault("bmc_reboot", seconds=2)
+    """
+    with SimulatorProcess(chassis="falcon-1", password=PASSWORD) as process:
+        process.set_speed(SPEED)
+        yield process
+
+
+@pytest.fixture
+def falcon_chassis(transactional_db: None, simulated_falcon: SimulatorProcess) -> Chassis:
+    """The row of `simulated_falcon`, walked once: drawers, slots, devices and host ports are there.
+
+    Transactions are real, because operations are carried out by threads of their own.
+
+        def test_a_look_at_the_lab(falcon_chassis):
+            assert falcon_chassis.drawers.count() == 2
+    """
+    from fabric.models import Chassis
+
+    chassis = Chassis(
+        name="falcon-1",
+        url=simulated_falcon.address,
+        username="administrator",
+        fingerprint=simulated_falcon.fingerprint,
+    )
+    chassis.set_password(simulated_falcon.password)
+    chassis.save()
+    return mirror(chassis)
+
+
+@pytest.fixture
+def grant_to_tenant(falconweb_administrator: User, falconweb_tenant: Tenant) -> Callable[..., None]:
+    """A function that grants devices and host ports to `falconweb_tenant`, as an administrator does.
+
+    def test_a_granted_device_is_seen(falcon_chassis, grant_to_tenant, user_client):
+        grant_to_tenant(device_in(falcon_chassis, drawer=1, slot=7), host_port_of(falcon_chassis, "H2"))
+        assert len(user_client.get("/api/v1/chassis/").json()) == 1
+    """
+    from fabric.models import Device
+    from fabric.services.grants import device_grant, host_port_grant
+
+    def grant(*things: Device | HostPort) -> None:
+        for thing in things:
+            if isinstance(thing, Device):
+                device_grant(person=falconweb_administrator, device=thing, tenant=falconweb_tenant)
+            else:
+                host_port_grant(person=falconweb_administrator, host_port=thing, tenant=falconweb_tenant)
+
+    return grant
+
+
+def mirror(chassis: Chassis) -> Chassis:
+    """Walk a chassis' BMC, write what it shows, and return the row anew. Raises BmcError where it cannot be read.
+
+    def test_a_removed_device_is_missed(falcon_chassis, simulated_falcon):
+        simulated_falcon.fault("surprise_removal", "drawer1slot7")
+        mirror(falcon_chassis)
+        assert device_in(falcon_chassis, drawer=1, slot=7).missing_since
+    """
+    from fabric.bmc.client import BmcClient
+    from fabric.bmc.discovery import discover
+    from fabric.bmc.types import Inventory
+    from fabric.models import Chassis
+    from fabric.services.sync import inventory_apply
+
+    async def walk() -> Inventory:
+        async with BmcClient(address) as bmc:
+            return await discover(bmc)
+
+    address = chassis.address()
+    inventory_apply(chassis=chassis, inventory=asyncio.run(walk()))
+    return Chassis.objects.get(pk=chassis.pk)
+
+
+def device_in(chassis: Chassis, *, drawer: int, slot: int) -> Device:
+    """Return the device in a slot, as the newest walk found it; raises Device.DoesNotExist for an empty one.
+
+    def test_the_lab_has_gpus(falcon_chassis):
+        assert device_in(falcon_chassis, drawer=1, slot=1).kind == "gpu"
+    """
+    from fabric.models import Device
+
+    return Device.objects.get(chassis=chassis, slot__drawer__number=drawer, slot__number=slot)
+
+
+def host_port_of(chassis: Chassis, label: str) -> HostPort:
+    """Return the host port with this label, `H1` to `H8`; raises HostPort.DoesNotExist where nothing is cabled to it.
+
+    def test_a_host_is_cabled(falcon_chassis):
+        assert host_port_of(falcon_chassis, "H2").host.name
+    """
+    from fabric.models import HostPort
+
+    return HostPort.objects.get(chassis=chassis, label=label)
+
+
+def carry_out(operation: Operation | UUID | str) -> Operation:
+    """Do a worker's part of an operation (or of the id that the API answered), here and now; return it as it ended.
+
+    def test_a_detach(falcon_chassis, administrator_client):
+        asked = {"device": device_in(falcon_chassis, drawer=1, slot=1).pk, "target": None}
+        answer = administrator_client.post("/api/v1/operations/", asked, content_type="application/json")
+        assert carry_out(answer.json()["id"]).state == "done"
+    """
+    from fabric.models import Operation
+    from fabric.services.execution import execute
+
+    pk = operation.pk if isinstance(operation, Operation) else operation
+    execute(str(pk), worker="falconweb.testing")
+    return Operation.objects.get(pk=pk)

@@ -1,0 +1,85 @@
+"""The surroundings of a test run, made before Django reads its settings: a data folder and a Valkey of its own.
+
+Part of `falconweb.testing`. A suite that wants this and nothing else puts it into its pytest settings:
+
+    addopts = "-p falconweb.testing.environment"
+
+Each pytest-xdist worker gets its own server: publish and subscribe know no databases, so that a shared one would let
+tests hear each other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import django
+import pytest
+from django.conf import settings
+
+from falconweb.launch.broker import start_broker
+
+SETTINGS = "falconweb.settings"
+TOO_LATE = (
+    "Django read its settings before falconweb.testing could keep the tests away from your site's data. Put"
+    " '-p falconweb.testing' into pytest's addopts, or take DJANGO_SETTINGS_MODULE out of pytest's settings and the"
+    " environment."
+)
+
+_folders: list[Path] = []
+_named_settings: list[str] = []
+
+
+def isolate() -> Path:
+    """Give this process a data folder and a Valkey of its own, once; return the folder. Both go when it ends.
+
+    Raises pytest.UsageError where Django's settings were read already: they would name the site's own data.
+
+        import falconweb.testing.environment
+
+        data = falconweb.testing.environment.isolate()  # FALCONWEB_DATA and REDIS_URL name what is the run's own now
+    """
+    if not _folders:
+        if settings.configured:
+            raise pytest.UsageError(TOO_LATE)
+        data = Path(tempfile.mkdtemp(prefix="falconweb-tests-"))
+        _folders.append(data)
+        atexit.register(shutil.rmtree, data, ignore_errors=True)
+        (data / "logs").mkdir()
+        os.environ["FALCONWEB_DATA"] = str(data)
+        broker = start_broker(data, os.environ)
+        os.environ["REDIS_URL"] = broker.url
+        # Called in reverse order: the server ends before its folder goes.
+        atexit.register(broker.child.end, deadline=0.0)
+        atexit.register(broker.child.ask_to_end)
+    return _folders[0]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests() -> Generator[None, object, object]:
+    """Begin before pytest-django reads the settings; only a plugin named by `-p` is heard this early."""
+    isolate()
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin where a conftest named the plugin, and choose FalconWeb's settings where nobody chose any."""
+    if config.getoption("help", default=False) or config.getoption("version", default=0):
+        return
+    isolate()
+    if "DJANGO_SETTINGS_MODULE" not in os.environ:
+        os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
+        _named_settings.append(SETTINGS)
+        django.setup()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Let each worker of pytest-xdist begin as this process did: an inherited name would be read too early."""
+    if _named_settings:
+        del os.environ["DJANGO_SETTINGS_MODULE"]

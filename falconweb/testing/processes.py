@@ -1,0 +1,159 @@
+"""Real processes that tests talk to: the simulated chassis."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from falconweb.config import BASE_DIR
+from falconweb.testing.people import PASSWORD
+
+START_SECONDS = 30.0
+
+
+class SimulatorProcess:
+    """A simulated chassis in a process of its own, on free ports; a context manager that ends it.
+
+    `address` is the base URL (`addresses` all of them with `--chassis-count`), `control` the control
+    address, `fingerprint` the certificate's SHA-256 as `AA:BB:..`, `certificate` its PEM file. The
+    accounts administrator, operator and viewer share `password`. Raises RuntimeError with the
+    program's own words where it does not get ready within 30 s.
+
+        def test_a_second_chassis():
+            with SimulatorProcess("--speed", "20", chassis="falcon-2") as process:
+                assert process.state()["chassis"] == "falcon-2"
+    """
+
+    def __init__(
+        self,
+        *options: str,
+        chassis: str | None = None,
+        certificate_directory: Path | None = None,
+        password: str = PASSWORD,
+        port: int = 0,
+    ) -> None:
+        self.password = password
+        self.addresses: list[str] = []
+        self.control = ""
+        self.fingerprint = ""
+        self.certificate = Path()
+        self._output: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        command = [sys.executable, "-m", "simulator", "--port", str(port), "--control-port", "0", *options]
+        if chassis is not None:
+            command += ["--chassis", chassis]
+        if certificate_directory is not None:
+            command += ["--certificate-directory", str(certificate_directory)]
+        self.process = subprocess.Popen(
+            command,
+            cwd=BASE_DIR,
+            env={**os.environ, "SIMULATOR_PASSWORD": password, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        threading.Thread(target=self._drain, daemon=True).start()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def address(self) -> str:
+        """The base URL of the (first) chassis."""
+        return self.addresses[0]
+
+    def _drain(self) -> None:
+        if self.process.stdout is not None:
+            for line in self.process.stdout:
+                self._output.put(line.rstrip())
+        self._output.put(None)
+
+    def _wait_until_ready(self) -> None:
+        said: list[str] = []
+        while True:
+            try:
+                line = self._output.get(timeout=START_SECONDS)
+            except queue.Empty:
+                line = None
+            if line is None:
+                raise RuntimeError("the simulator did not get ready: " + "\n".join(said))
+            said.append(line)
+            key, _, value = line.partition(" ")
+            if key == "address":
+                self.addresses.append(value)
+            elif key == "control":
+                self.control = value
+            elif key == "fingerprint":
+                self.fingerprint = value
+            elif key == "certificate":
+                self.certificate = Path(value)
+            elif key == "ready":
+                return
+
+    def stop(self) -> None:
+        """End the process, by force where it does not listen; harmless when repeated."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def ask_control(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Send a request to the control address and return its JSON (None where there is none).
+
+        Raises urllib.error.HTTPError where the control address refuses.
+        """
+        request = urllib.request.Request(
+            self.control + path, method=method, data=None if body is None else json.dumps(body).encode()
+        )
+        # A proxy of the environment has no business with a process on this machine.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=10) as reply:
+            content = reply.read()
+        return json.loads(content) if content else None
+
+    def state(self, chassis: str | None = None) -> dict[str, Any]:
+        """Return the truth about a chassis: zones, modes, links, requests."""
+        answer: dict[str, Any] = self.ask_control("GET", f"/state?chassis={chassis}" if chassis else "/state")
+        return answer
+
+    def fault(self, kind: str, target: str = "", **more: Any) -> str:
+        """Put a fault in force and return its Id."""
+        body = {"kind": kind, "target": target, **more}
+        return str(self.ask_control("POST", "/faults", body)["id"])
+
+    def end_fault(self, fault: str) -> None:
+        """End a fault; one that ended by itself meanwhile is no error."""
+        try:
+            self.ask_control("DELETE", f"/faults/{fault}")
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+
+    def clear_faults(self) -> None:
+        """End every fault."""
+        self.ask_control("DELETE", "/faults")
+
+    def set_speed(self, speed: float) -> None:
+        """Set how many simulated seconds pass in a second."""
+        self.ask_control("POST", "/time", {"speed": speed})

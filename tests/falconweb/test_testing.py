@@ -1,0 +1,163 @@
+"""falconweb.testing as a partner meets it: docs/testing.md is carried out in a folder far from the site."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import falconweb.testing
+from accounts.models import User
+from falconweb.testing import chassis, environment, people, processes
+from tests.processes import ROOT
+
+DOCUMENT = (ROOT / "docs" / "testing.md").read_text()
+CONFTEST = 'pytest_plugins = ["falconweb.testing"]\n'
+# "`name.py` ...:", an empty line, an indented block.
+FILE = re.compile(r"^`(?P<name>\w+\.py)`.*:\n\n(?P<text>(?:    .*\n|\n)+)", re.MULTILINE)
+EXAMPLE = re.compile(r"^(?P<margin> *)def (?P<name>test_\w+)\(.*\n(?:(?P=margin)    .*\n)+", re.MULTILINE)
+FIXTURES_AND_HELPERS = (people, chassis, processes)
+
+
+def documented_files() -> dict[str, str]:
+    """Return the files that the document tells a partner to write."""
+    return {found["name"]: textwrap.dedent(found["text"]).strip() + "\n" for found in FILE.finditer(DOCUMENT)}
+
+
+def public(module: ModuleType) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """Yield what a module offers: its fixtures, functions and classes."""
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node
+
+
+def fixtures(module: ModuleType) -> set[str]:
+    """Return the names of a module's fixtures."""
+    return {
+        node.name
+        for node in public(module)
+        if any(ast.unparse(decorator).startswith("pytest.fixture") for decorator in node.decorator_list)
+    }
+
+
+def examples(node: ast.FunctionDef | ast.ClassDef | ast.Module) -> dict[str, str]:
+    """Return the tests that a docstring shows."""
+    text = ast.get_docstring(node, clean=False) or ""
+    return {found["name"]: textwrap.dedent(found.group()) for found in EXAMPLE.finditer(text)}
+
+
+def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest as a partner does, beside a site whose data and broker would betray any use of them."""
+    surroundings = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST", "DJANGO", "FALCONWEB", "COV"))
+    }
+    surroundings |= {
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "FALCONWEB_DATA": str(folder / "site"),
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+        **more,
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "ignore::pytest.PytestDeprecationWarning", *options],
+        cwd=folder,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "side by side"])
+def test_the_documents_example_passes_and_touches_no_site(tmp_path: Path, options: tuple[str, ...]) -> None:
+    files = documented_files()
+    assert set(files) == {"conftest.py", "test_attach.py"}
+    assert len(files["conftest.py"].splitlines()) <= 3
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = run(tmp_path, *options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "2 passed" in result.stdout
+    assert "warning" not in result.stdout
+    assert not (tmp_path / "site").exists()
+
+
+def test_every_docstring_has_an_example_that_passes(tmp_path: Path) -> None:
+    found: dict[str, str] = {}
+    for module in FIXTURES_AND_HELPERS:
+        found |= examples(ast.parse(inspect.getsource(module)))
+        for node in public(module):
+            own = examples(node)
+            assert own, f"{module.__name__}.{node.name} shows no example"
+            assert not own.keys() & found.keys()
+            found |= own
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_examples.py").write_text("\n\n".join(["from falconweb.testing import *\n", *found.values()]))
+    result = run(tmp_path, "-n", "2")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{len(found)} passed" in result.stdout
+
+
+def test_the_document_names_all_there_is() -> None:
+    offered = set[str]().union(falconweb.testing.__all__, *map(fixtures, FIXTURES_AND_HELPERS))
+    assert offered >= {"falcon_chassis", "grant_to_tenant", "anonymous_client", "PASSWORD"}
+    assert not [name for name in offered if not re.search(rf"`{name}[`(]", DOCUMENT)]
+    explained = falconweb.testing.__doc__ or ""
+    assert not [name for name in offered - set(falconweb.testing.__all__) if f"`{name}`" not in explained]
+
+
+def test_settings_that_were_read_too_early_end_the_run_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    result = run(tmp_path, DJANGO_SETTINGS_MODULE=environment.SETTINGS)
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert environment.TOO_LATE in result.stderr
+
+
+def test_a_suite_with_settings_of_its_own_begins_earlier(tmp_path: Path) -> None:
+    (tmp_path / "partner_settings.py").write_text("from falconweb.settings import *\nSITE = 'partner'\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\naddopts = -p falconweb.testing\nDJANGO_SETTINGS_MODULE = partner_settings\npythonpath = .\n"
+    )
+    (tmp_path / "test_settings.py").write_text(
+        "def test_settings(settings, user_client):\n"
+        "    assert settings.SITE == 'partner'\n"
+        "    assert user_client.get('/api/v1/operations/').json()['count'] == 0\n"
+    )
+    result = run(tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert not (tmp_path / "site").exists()
+
+
+def test_the_surroundings_alone_bring_no_fixtures(tmp_path: Path) -> None:
+    (tmp_path / "test_alone.py").write_text(
+        "from django.core.cache import cache\n\n\n"
+        "def test_valkey():\n    cache.set('a', 1)\n    assert cache.get('a') == 1\n"
+    )
+    result = run(tmp_path, "-p", "falconweb.testing.environment")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "user_client" not in run(tmp_path, "-p", "falconweb.testing.environment", "--fixtures").stdout
+
+
+def test_people_are_who_their_names_say(
+    falconweb_administrator: User, falconweb_user: User, falconweb_viewer: User, falconweb_stranger: User
+) -> None:
+    found = {person.username.removeprefix("falconweb-"): person for person in User.objects.all()}
+    assert {name: (person.role, person.tenant and person.tenant.name) for name, person in found.items()} == {
+        "administrator": ("administrator", None),
+        "user": ("user", "Vision group"),
+        "viewer": ("viewer", "Vision group"),
+        "stranger": ("user", "Strangers"),
+    }
+    assert all(person.check_password(falconweb.testing.PASSWORD) for person in found.values())
