@@ -10,6 +10,7 @@ app_name = "fabric"
 urlpatterns = [
     path("", views.overview, name="overview"),
     path("fabric/", views.fabric, name="fabric"),
+    path("fabric/devices.csv", views.devices_csv, name="devices_csv"),
     path("chassis/add/", chassis_views.chassis_add, name="chassis_add"),
     path("chassis/<int:pk>/", views.chassis, name="chassis"),
     path("chassis/<int:pk>/edit/", chassis_views.chassis_edit, name="chassis_edit"),

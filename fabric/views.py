@@ -9,13 +9,14 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.models import User
+from fabric import sheets
 from fabric.bmc.series import counter_words
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot
 from fabric.overview import overview_of
@@ -45,6 +46,17 @@ def fabric(request: HttpRequest) -> HttpResponse:
     if view == "topology":
         context["pictures"] = [(one, lay_out(one)) for one in chassis]
     return render(request, "fabric/fabric.html", context)
+
+
+@require_GET
+def devices_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """Stream the list view as CSV, with the same search."""
+    views = fabric_view(person_of(request), search=request.GET.get("q", ""))
+    answer = StreamingHttpResponse(
+        sheets.lines(sheets.SLOT_COLUMNS, sheets.slot_rows(views)), content_type="text/csv; charset=utf-8"
+    )
+    answer["Content-Disposition"] = 'attachment; filename="devices.csv"'
+    return answer
 
 
 @require_GET

@@ -52,21 +52,25 @@ class Catalogue:
                 entry["key"] += f"/{nth}"
             self.entries.append(entry)
         self._counters = np.array([index for index, one in enumerate(series) if one.quantity in RATES], dtype=np.intp)
-        self._counts: Values | None = None
-        self._at = 0.0
+        self._before: Reading | None = None
+        self._rates: Values = np.full(len(self._counters), math.nan)
 
     def values(self, reading: Reading) -> Values:
-        """Return one frame's values: counters as rates per second; NaN at first and after a counter's reset."""
+        """Return one frame's values: counters as rates per second; NaN at first and after a counter's reset.
+
+        Time is the BMC's own where it says when it measured: an answer that arrives late is no slower link, and one
+        that repeats the last report repeats its rates.
+        """
         values = np.array(reading.values, dtype=np.float64)
-        counts = values[self._counters]
-        elapsed = reading.at - self._at
-        if self._counts is None or elapsed <= 0:
-            rates = np.full(len(counts), math.nan)
-        else:
-            moved = counts - self._counts
-            rates = np.where(moved >= 0, moved / elapsed, math.nan)
-        values[self._counters] = rates
-        self._counts, self._at = counts, reading.at
+        before, self._before = self._before, reading
+        if before is not None:
+            by_bmc = before.measured_at > 0 and reading.measured_at > 0
+            elapsed = reading.measured_at - before.measured_at if by_bmc else reading.at - before.at
+            if elapsed != 0:
+                moved = values[self._counters] - np.array(before.values, dtype=np.float64)[self._counters]
+                usable = (moved >= 0) & (elapsed > 0)
+                self._rates = np.where(usable, moved / abs(elapsed), math.nan)
+        values[self._counters] = self._rates
         return values
 
 

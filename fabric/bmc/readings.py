@@ -11,6 +11,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -40,6 +41,7 @@ class MetricReport(msgspec.Struct, rename="pascal"):
     """The part of a MetricReport that is read each second."""
 
     metric_values: list[MetricValue]
+    timestamp: str | None = None
 
 
 DECODER = msgspec.json.Decoder(MetricReport)
@@ -77,16 +79,16 @@ class ReportPlan(ReadingPlan):
     def decode(self, raw: bytes, at: float, host: str = "The BMC") -> Reading:
         """Return the reading in a report's bytes; raises Malformed, PlanOutdated."""
         try:
-            entries = DECODER.decode(raw).metric_values
+            report = DECODER.decode(raw)
         except msgspec.MsgspecError as error:
             raise Malformed(f"{host} sent a metric report that cannot be read.") from error
-        targets = self._targets
+        entries, targets = report.metric_values, self._targets
         if [entry.metric_property for entry in entries] != self._order:
             targets = self._realign(entries, host)
         values = [NAN] * len(self.series)
         for target, entry in zip(targets, entries, strict=True):
             values[target] = as_number(entry.metric_value)
-        return Reading(at=at, values=tuple(values))
+        return Reading(at=at, values=tuple(values), measured_at=_moment(report.timestamp))
 
     def _realign(self, entries: list[MetricValue], host: str) -> list[int]:
         """Find the places of values in an order not seen last time, and expect that order from now on."""
@@ -96,6 +98,13 @@ class ReportPlan(ReadingPlan):
         self._order = order
         self._targets = [self._position[name] for name in order]
         return self._targets
+
+
+def _moment(text: str | None) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def as_number(value: object) -> float:

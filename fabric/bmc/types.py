@@ -376,6 +376,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float  # Unix time at which the answer arrived, s
     values: tuple[float, ...]
+    measured_at: float = 0.0  # when the BMC took the values, by its own clock, s; 0 where it does not say
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

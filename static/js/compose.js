@@ -25,23 +25,41 @@ function pick(device) {
     : `Holding ${device.dataset.name}. There is no other host port for its drawer.${detach} Escape puts it back.`;
 }
 
-function ask(device, port) {
+/** The host ports that a device could go to, as options of a select. */
+function targets(device) {
+  const own = device.querySelector("select");
+  const all = own ? [...own.options].filter((one) => one.value)
+    : [...(device.closest("[data-chassis]").querySelector("template[data-targets]")?.content.children ?? [])]
+      .filter((one) => one.dataset.drawer === device.dataset.drawer && one.value !== device.dataset.expected);
+  return all.map((one) => new Option(one.textContent, one.value));
+}
+
+/** Show the one dialog that says what will happen; `target` is a host port's id, '' to detach. */
+function ask(device, target) {
   const asked = dialog();
   const form = asked.querySelector("form");
   form.elements.device.value = device.dataset.device;
   form.elements.expected.value = device.dataset.expected;
-  form.elements.target.value = port ? port.dataset.hostPort : "";
-  const from = device.dataset.expected ? device.dataset.place : "";
-  document.getElementById("attach-title").textContent = port ? (from ? "Move device" : "Attach device") : "Detach device";
-  document.getElementById("attach-words").textContent = port
-    ? `${device.dataset.name} ${from ? `leaves ${from} and ` : ""}is attached to ${port.dataset.name}.`
-    : `${device.dataset.name} is detached from ${from}.`;
-  document.getElementById("attach-impact").textContent = from
-    ? "Programs that use it on its present host lose it at once."
-    : "No other device, host or tenant is touched.";
-  const reason = whyNotCompose(chassisOf(device));
-  document.getElementById("attach-reason").textContent = reason;
-  document.getElementById("attach-yes").disabled = reason !== "";
+  const select = form.elements.target;
+  select.replaceChildren(...targets(device));
+  if (device.dataset.expected) select.add(new Option("no host: detach", ""));
+  select.value = target ?? select.options[0]?.value ?? "";
+  const say = () => {
+    const from = device.dataset.expected ? device.dataset.place : "";
+    const to = select.value ? select.selectedOptions[0]?.textContent : "";
+    document.getElementById("attach-title").textContent = !to ? "Detach device" : from ? "Move device" : "Attach device";
+    document.getElementById("attach-words").textContent = to
+      ? `${device.dataset.name} ${from ? `leaves ${from} and ` : ""}is attached to ${to}.`
+      : from ? `${device.dataset.name} is detached from ${from}.` : "There is no host port to attach it to.";
+    document.getElementById("attach-impact").textContent = from
+      ? "Programs that use it on its present host lose it at once."
+      : "No other device, host or tenant is touched.";
+    const reason = whyNotCompose(chassisOf(device));
+    document.getElementById("attach-reason").textContent = reason;
+    document.getElementById("attach-yes").disabled = reason !== "" || !(to || from);
+  };
+  select.onchange = say;
+  say();
   asked.showModal();
 }
 
@@ -112,7 +130,7 @@ document.addEventListener("keydown", (event) => {
 
 if (dialog()) {
   document.addEventListener("keydown", (event) => {
-    const device = event.target.closest?.("[data-device]");
+    const device = event.target.closest?.("a[data-device]");
     const port = event.target.closest?.("[data-host-port]");
     if (event.key === " " && device) {
       event.preventDefault();
@@ -120,9 +138,9 @@ if (dialog()) {
       document.querySelector("[data-host-port].takes")?.focus();
     } else if ((event.key === " " || event.key === "Enter") && port?.classList.contains("takes")) {
       event.preventDefault();
-      ask(picked, port);
+      ask(picked, port.dataset.hostPort);
     } else if (event.key === "Delete" && picked?.dataset.expected && !dialog().open) {
-      ask(picked, null);
+      ask(picked, "");
     } else if (event.key === "Escape" && picked && !dialog().open) {
       const back = picked;
       pick(null);
@@ -133,10 +151,18 @@ if (dialog()) {
     const port = event.target.closest("[data-host-port].takes");
     if (picked && port) {
       event.preventDefault();
-      ask(picked, port);
+      ask(picked, port.dataset.hostPort);
     }
+    const row = event.target.closest("button[data-compose]");
+    if (row) ask(row);
     if (event.target.id === "attach-no") dialog().close();
-    if (event.target.id === "picked-detach" && picked) ask(picked, null);
+  });
+
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("[data-compose-form]");
+    if (!form) return;
+    event.preventDefault();
+    ask(form, form.elements.target.value);
   });
 
   // Pointer events, because SVG elements have no drag and drop of their own.
@@ -158,7 +184,7 @@ if (dialog()) {
       const port = document.elementFromPoint(event.clientX, event.clientY)?.closest("[data-host-port].takes");
       const device = start.device;
       device.addEventListener("click", (click) => click.preventDefault(), { once: true });
-      if (port) ask(device, port);
+      if (port) ask(device, port.dataset.hostPort);
       else pick(null);
     }
     start = null;

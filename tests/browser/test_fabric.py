@@ -49,13 +49,37 @@ def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page) -> None:
 def test_a_nic_is_attached_and_detached_by_form(page: Page) -> None:
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     page.select_option("#target", label="node-b (H2)")
-    page.click("form.row button")
+    page.click("form[data-compose-form] button")
+    page.click("#attach-yes")
     done(page)
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     page.select_option("#target", label="no host: detach")
-    page.click("form.row button")
+    page.click("form[data-compose-form] button")
+    page.click("#attach-yes")
     done(page)
     expect(page.locator(slot(page, "falcon-1", 1, 7))).to_contain_text("not attached")
+
+
+def test_a_device_is_detached_and_attached_from_the_list(page: Page) -> None:
+    def change(target: str) -> None:
+        page.goto("/fabric/?view=list")
+        page.get_by_label("Drawer 2 slot 5").last.click()
+        page.select_option("#attach-target", label=target)
+        page.click("#attach-yes")
+        page.wait_for_url("**/operations/**")
+        expect(page.locator(".state.done")).to_be_visible(timeout=30_000)
+
+    change("no host: detach")
+    change("node-b (H3)")
+
+
+def test_the_list_is_a_table_for_spreadsheets_too(page: Page) -> None:
+    page.goto("/fabric/?view=list&q=ConnectX")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    lines = download.value.path().read_text().splitlines()
+    assert lines[0].startswith("chassis,drawer,slot,state,device,kind,")
+    assert len(lines) == 3
 
 
 def test_arrow_keys_follow_the_picture(page: Page) -> None:
@@ -97,5 +121,6 @@ def test_the_rules_refusal_is_a_sentence(page: Page) -> None:
     # falcon-2's first drawer is in standard mode for two hosts: H2 does not reach slots 1 to 4.
     page.locator(slot(page, "falcon-2", 1, 3)).click()
     page.select_option("#target", label="node-c (H2)")
-    page.click("form.row button")
+    page.click("form[data-compose-form] button")
+    page.click("#attach-yes")
     expect(page.locator(".notice.error")).to_contain_text("H2 reaches slots 5 to 8, not slot 3")

@@ -34,6 +34,7 @@ PAGES: dict[str, str | None] = {
     "fabric:chassis_edit": "/chassis/1/edit/",
     "fabric:chassis_remove": "/chassis/1/remove/",
     "fabric:device": "/devices/1/",
+    "fabric:devices_csv": None,
     "fabric:drawer": "/drawers/1/",
     "fabric:fabric": "/fabric/",
     "fabric:host": "/hosts/1/",

@@ -76,3 +76,14 @@ def test_counters_become_rates_and_a_reset_is_a_gap() -> None:
         catalogue.values(Reading(at=at, values=(count,)))[0] for at, count in [(0, 100), (2, 300), (3, 50), (4, 80)]
     ]
     np.testing.assert_array_equal(rates, [math.nan, 100.0, math.nan, 30.0])
+
+
+def test_rates_go_by_the_clock_of_the_bmc() -> None:
+    series = [Series(property="/p/Metrics#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES)]
+    catalogue = Catalogue(series, {"/p": Owner("port", 5)})
+    rates = [
+        catalogue.values(Reading(at=at, measured_at=measured, values=(count,)))[0]
+        # late answers, one report twice, a report left out, a clock set back
+        for at, measured, count in [(0, 10, 0), (1.4, 11, 100), (2, 11, 100), (3, 13, 300), (4, 3, 400), (5, 4, 500)]
+    ]
+    np.testing.assert_array_equal(rates, [math.nan, 100.0, 100.0, 100.0, math.nan, 100.0])
