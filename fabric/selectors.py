@@ -6,7 +6,7 @@ Others' slots are masked here, before any face sees them: a masked slot carries 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -134,7 +134,41 @@ class ChassisView:
     may_compose: bool
 
 
-def fabric_view(person: User, *, chassis_id: int | None = None, search: str = "") -> tuple[ChassisView, ...]:
+CHASSIS_A_PAGE = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricPage:
+    """Some of the chassis a person may see; `number` counts from 1, `total` counts chassis."""
+
+    chassis: tuple[ChassisView, ...]
+    number: int
+    pages: int
+    total: int
+
+
+def fabric_page(person: User, *, search: str = "", number: int = 1) -> FabricPage:
+    """Return a page of the chassis the person may see; with `search`, of those that hold what is looked for."""
+    if search.strip():
+        found = [one for one in fabric_view(person, search=search) if any(drawer.slots for drawer in one.drawers)]
+        ids = [one.id for one in found]
+    else:
+        found = []
+        ids = list(Chassis.objects.visible_to(person).values_list("pk", flat=True))
+    pages = max(1, -(-len(ids) // CHASSIS_A_PAGE))
+    number = min(max(number, 1), pages)
+    here = slice((number - 1) * CHASSIS_A_PAGE, number * CHASSIS_A_PAGE)
+    chassis = tuple(found[here]) if found else fabric_view(person, chassis_ids=ids[here])
+    return FabricPage(chassis=chassis, number=number, pages=pages, total=len(ids))
+
+
+def fabric_view(
+    person: User,
+    *,
+    chassis_id: int | None = None,
+    chassis_ids: Sequence[int] | None = None,
+    search: str = "",
+) -> tuple[ChassisView, ...]:
     """Return the chassis the person may see, in order of name; a fixed number of queries, however many there are.
 
     `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
@@ -142,6 +176,8 @@ def fabric_view(person: User, *, chassis_id: int | None = None, search: str = ""
     visible = Chassis.objects.visible_to(person).defer("inventory")
     if chassis_id is not None:
         visible = visible.filter(pk=chassis_id)
+    if chassis_ids is not None:
+        visible = visible.filter(pk__in=chassis_ids)
     rows = list(visible)
     ids = [row.pk for row in rows]
     devices = _devices(person, ids)

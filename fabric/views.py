@@ -21,7 +21,7 @@ from fabric.bmc.series import counter_words
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot
 from fabric.overview import overview_of
 from fabric.rules import ABOUT_MODES, why_not_mode
-from fabric.selectors import downgraded, fabric_view, operations_visible_to
+from fabric.selectors import downgraded, fabric_page, fabric_view, operations_visible_to
 from fabric.services.operations import UNKNOWN, drawer_state, mode_request, operation_request
 from fabric.topology import MODES, lay_out
 from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
@@ -38,13 +38,13 @@ def person_of(request: HttpRequest) -> User:
 
 @require_GET
 def fabric(request: HttpRequest) -> HttpResponse:
-    """Show topology or list of all visible chassis; `view` and `q` are in the URL."""
+    """Show topology or list of the visible chassis; `view`, `q` and `page` are in the URL."""
     search = request.GET.get("q", "")
     view = "list" if request.GET.get("view") == "list" else "topology"
-    chassis = fabric_view(person_of(request), search=search)
-    context: dict[str, Any] = {"view": view, "search": search, "chassis": chassis}
+    page = fabric_page(person_of(request), search=search, number=_number(request.GET.get("page", "1")))
+    context: dict[str, Any] = {"view": view, "search": search, "page": page, "chassis": page.chassis}
     if view == "topology":
-        context["pictures"] = [(one, lay_out(one)) for one in chassis]
+        context["pictures"] = [(one, lay_out(one)) for one in page.chassis]
     return render(request, "fabric/fabric.html", context)
 
 
