@@ -30,6 +30,13 @@ class Invalid(FalconWebError):
     code = "invalid"
 
 
+class KeyReused(Invalid):
+    """The key that makes a repeat harmless came with another request than before."""
+
+    status = 422
+    code = "key_reused"
+
+
 class Forbidden(FalconWebError):
     """The person sees the thing but may not do this to it."""
 

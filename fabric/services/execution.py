@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
-from django.db.models import F, Q
+from django.db import DatabaseError, close_old_connections
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from fabric.bmc.client import BmcClient
@@ -23,7 +23,8 @@ from fabric.bmc.composition import attach, detach, members_of, read_link, read_z
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, ZoneChanged
 from fabric.bmc.types import Dialect, DrawerMode, Link
-from fabric.models import Operation
+from fabric.bmc.values import text
+from fabric.models import Device, Operation
 from fabric.services.sync import inventory_apply
 from fabric.signals import operation_changed
 from falconweb.errors import FalconWebError
@@ -33,7 +34,10 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 10.0
 RENEW_SECONDS = 3.0
 LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
+LOOK_SECONDS = 0.1  # between two looks at a link that trains: half of it is how late we know on average
+REQUEST_SECONDS = 10.0  # one answer of the BMC
 OUTAGE_SECONDS = 60.0  # how long a BMC may be away before the operation gives up
+TRUTH_SECONDS = 45.0  # the read-back after a failure
 OPERATION_SECONDS = 180.0  # no operation lasts longer
 MOST_ATTEMPTS = 5
 HANDED_OVER_SECONDS = 3  # a new operation gets this long to be taken from the queue
@@ -87,10 +91,21 @@ class _Run:
     def __init__(self, operation: Operation, worker: str) -> None:
         self.operation = operation
         self.worker = worker
-        self.deadline = time.monotonic() + OPERATION_SECONDS
+        self._lost = False  # another worker holds the operation: this one must not write again
 
     async def run(self) -> None:
-        renewal = asyncio.create_task(self._renew())
+        turn = asyncio.create_task(self._turn())
+        renewal = asyncio.create_task(self._renew(turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not self._lost:
+                raise
+            logger.warning("operation %s: %s was away too long, another worker has it", self.operation.pk, self.worker)
+        finally:
+            renewal.cancel()
+
+    async def _turn(self) -> None:
         try:
             if self.operation.attempts > MOST_ATTEMPTS:
                 await self._finish(f"Given up after {MOST_ATTEMPTS} attempts, each cut off.")
@@ -106,12 +121,10 @@ class _Run:
         except Exception:
             logger.exception("operation %s", self.operation.pk)
             await self._finish("An error of the site stopped it; the log of the worker says which.")
-        finally:
-            renewal.cancel()
 
     async def _carry_out(self) -> None:
-        address = await sync_to_async(self.operation.chassis.address)()
-        async with BmcClient(address) as bmc:
+        address = await _off(self.operation.chassis.address)
+        async with BmcClient(address, timeout=REQUEST_SECONDS) as bmc:
             if self.operation.kind == Operation.Kind.MODE:
                 await self._change_mode(bmc)
             else:
@@ -134,6 +147,10 @@ class _Run:
                 raise OperationFailedError(
                     f"{device.name} was attached elsewhere outside this operation: nothing was changed."
                 )
+            if operation.target is not None:
+                found = text((await self._patiently(lambda: bmc.get(device.uri))).body, "SerialNumber")
+                if device.serial_number and found and found != device.serial_number:
+                    raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
         if operation.source is not None:
             source = operation.source.uri
             async with self._step("Detach"):
@@ -150,6 +167,8 @@ class _Run:
             holder = await self._patiently(lambda: self._holder(bmc, dialect, member))
             if holder != wanted:
                 raise OperationFailedError(f"The chassis does not show {device.name} where it was put.")
+            # A walk that cannot read everything keeps what is known, so what was just read must be known before it.
+            await _off(Device.objects.filter(pk=device.pk).update, host_port=operation.target)
             await self._mirror(bmc)
 
     async def _change_mode(self, bmc: BmcClient) -> None:
@@ -160,7 +179,7 @@ class _Run:
         async with self._step("Check"):
             await self._patiently(lambda: bmc.get(drawer.uri))
         async with self._step("Change mode"):
-            await set_drawer_mode(bmc, drawer.uri, mode)
+            await self._patiently(lambda: set_drawer_mode(bmc, drawer.uri, mode))
         await self._save(state=Operation.State.VERIFYING)
         async with self._step("Read back"):
             inventory = await self._mirror(bmc)
@@ -169,14 +188,14 @@ class _Run:
 
     async def _mirror(self, bmc: BmcClient) -> Any:
         inventory = await self._patiently(lambda: discover(bmc))
-        await sync_to_async(inventory_apply)(chassis=self.operation.chassis, inventory=inventory)
+        await _off(inventory_apply, chassis=self.operation.chassis, inventory=inventory)
         return inventory
 
     async def _holder(self, bmc: BmcClient, dialect: Dialect, member: str) -> str:
         """Return the zone that holds the device on the BMC, '' if none does."""
-        zones = await sync_to_async(
+        zones = await _off(
             lambda: list(self.operation.chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
-        )()
+        )
         for zone in await asyncio.gather(*(read_zone(bmc, uri) for uri in zones)):
             if member in members_of(zone, dialect):
                 return zone.uri
@@ -200,7 +219,7 @@ class _Run:
                 raise OperationFailedError(
                     f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
                 )
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _patiently(self, ask: Callable[[], Any]) -> Any:
         """Ask, and again while the BMC is away or a zone changes under us; what was done is looked at, not repeated."""
@@ -227,27 +246,42 @@ class _Run:
     async def _tell_truth(self) -> None:
         """Read the hardware back into the mirror after a failure; a BMC that is away is read by the next poll."""
         try:
-            address = await sync_to_async(self.operation.chassis.address)()
-            async with BmcClient(address, timeout=5.0) as bmc:
+            address = await _off(self.operation.chassis.address)
+            async with asyncio.timeout(TRUTH_SECONDS), BmcClient(address, timeout=REQUEST_SECONDS / 2) as bmc:
                 inventory = await discover(bmc)
-            await sync_to_async(inventory_apply)(chassis=self.operation.chassis, inventory=inventory)
+            await _off(inventory_apply, chassis=self.operation.chassis, inventory=inventory)
         except FalconWebError as error:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
+        except TimeoutError:
+            logger.info("operation %s: read-back after failure took longer than %s s", self.operation.pk, TRUTH_SECONDS)
+        except Exception:
+            # Whatever the chassis answers, the operation ends.
+            logger.exception("operation %s: read-back after failure", self.operation.pk)
 
-    async def _renew(self) -> None:
+    async def _renew(self, turn: asyncio.Task[None]) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            until = timezone.now() + timedelta(seconds=LEASE_SECONDS)
-            held = Operation.objects.filter(pk=self.operation.pk, worker=self.worker)
-            await sync_to_async(held.update)(lease_until=until)
+            try:
+                held = await _off(self._held().update, lease_until=timezone.now() + timedelta(seconds=LEASE_SECONDS))
+            except DatabaseError:
+                logger.exception("operation %s: the lease could not be renewed", self.operation.pk)
+                continue
+            if held != 1:
+                if self.operation.is_open:
+                    self._lost = True
+                    turn.cancel()
+                return
+
+    def _held(self) -> QuerySet[Operation]:
+        return Operation.objects.open().filter(pk=self.operation.pk, worker=self.worker)
 
     async def _save(self, **values: Any) -> None:
         for name, value in values.items():
             setattr(self.operation, name, value)
-        held = Operation.objects.filter(pk=self.operation.pk, worker=self.worker).exclude(state__in=["done", "failed"])
-        if await sync_to_async(held.update)(steps=self.operation.steps, **values) != 1:
-            raise asyncio.CancelledError  # another worker holds it now: this one must not write again
-        await sync_to_async(operation_changed.send)(Operation, operation=self.operation)
+        if await _off(self._held().update, steps=self.operation.steps, **values) != 1:
+            self._lost = True
+            raise asyncio.CancelledError
+        await _off(operation_changed.send, Operation, operation=self.operation)
 
 
 class _Step:
@@ -269,6 +303,19 @@ class _Step:
         self.entry.update(state="failed" if error else "done", finished_at=_now(), sentence=sentence)
         if not error:
             await self.run._save()  # noqa: SLF001 - one class in two parts
+
+
+async def _off(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Do database work in a thread of this run; asgiref's one sensitive thread is shared and keeps dead connections."""
+
+    def done_there() -> Any:
+        close_old_connections()
+        try:
+            return work(*arguments, **more)
+        finally:
+            close_old_connections()
+
+    return await sync_to_async(done_there, thread_sensitive=False)()
 
 
 def _now() -> str:

@@ -14,7 +14,7 @@ from fabric.bmc.types import DrawerMode
 from fabric.models import Chassis, Device, Drawer, HostPort, Operation
 from fabric.rules import Connection, DrawerState, why_not_attach, why_not_mode
 from fabric.signals import operation_changed
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound, RuleViolation
+from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound, RuleViolation
 
 
 class Expectation(Enum):
@@ -24,6 +24,7 @@ class Expectation(Enum):
 
 
 UNKNOWN: Final = Expectation.UNKNOWN
+LONGEST_KEY = 200
 STEPS: Final = {
     "attach": ("Check", "Attach", "Wait for the link", "Read back"),
     "detach": ("Check", "Detach", "Read back"),
@@ -44,14 +45,15 @@ def operation_request(
 
     Raises NotFound for what the person may not see, Forbidden, RuleViolation, and Conflict when somebody else has an
     operation on the device, or it is not attached where `expected` says. The same person and key answer the same
-    operation; the key with another request is Invalid.
+    operation; the key with another request is KeyReused, and one that is too long is Invalid.
     """
     seen = Device.objects.visible_to(person).filter(pk=device.pk).exists()
     if not seen or (target is not None and not HostPort.objects.visible_to(person).filter(pk=target.pk).exists()):
         raise NotFound("There is no such device or host port.")
     if not person.may_compose:
         raise Forbidden("You may look, but not attach or detach. Ask an administrator for the role 'user'.")
-    digest = _digest(device.pk, target.pk if target else None)
+    seen_at = "unknown" if isinstance(expected, Expectation) else expected.pk if expected else None
+    digest = _digest("device", device.pk, target.pk if target else None, seen_at)
     if replayed := _replayed(person, idempotency_key, digest):
         return replayed, False
     try:
@@ -71,32 +73,24 @@ def operation_request(
     return operation, True
 
 
-def mode_request(*, person: User, drawer: Drawer, mode: str) -> Operation:
-    """Ask for a drawer's mode to be changed; administrators only. Raises as `operation_request` does."""
+def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: str = "") -> Operation:
+    """Ask for a drawer's mode to be changed; administrators only. Raises and repeats as `operation_request` does."""
     if not Drawer.objects.visible_to(person).filter(pk=drawer.pk).exists():
         raise NotFound("There is no such drawer.")
     if not person.is_administrator:
         raise Forbidden("Only an administrator may change the mode of a drawer.")
     if mode not in {DrawerMode.STANDARD_ONE_HOST, DrawerMode.STANDARD_TWO_HOSTS, DrawerMode.ADVANCED}:
         raise Invalid(f"'{mode}' is no mode of a drawer.", errors={"mode": "Choose one of the three modes."})
-    with transaction.atomic():
-        Chassis.objects.select_for_update().get(pk=drawer.chassis_id)
-        if other := Operation.objects.open().filter(drawer=drawer).first():
-            raise Conflict(_held("The drawer", other))
-        if reason := why_not_mode(drawer_state(drawer), DrawerMode(mode)):
-            raise RuleViolation(reason)
-        operation = Operation.objects.create(
-            kind=Operation.Kind.MODE,
-            chassis=drawer.chassis,
-            drawer=drawer,
-            mode=mode,
-            summary=f"Change {drawer.chassis.name} {drawer.name} to {mode}",
-            requested_by=person,
-            requested_by_name=person.get_username(),
-            steps=_steps("mode"),
-        )
-        transaction.on_commit(lambda: _hand_over(operation), robust=True)
-    return operation
+    digest = _digest("drawer", drawer.pk, mode)
+    if replayed := _replayed(person, idempotency_key, digest):
+        return replayed
+    try:
+        with transaction.atomic():
+            return _create_mode(person=person, drawer=drawer, mode=mode, idempotency_key=idempotency_key, digest=digest)
+    except IntegrityError as error:
+        if replayed := _replayed(person, idempotency_key, digest):
+            return replayed
+        raise Conflict(f"{drawer.name} was changed at the same moment. Look again.") from error
 
 
 def drawer_state(drawer: Drawer) -> DrawerState:
@@ -111,6 +105,31 @@ def drawer_state(drawer: Drawer) -> DrawerState:
         ),
         attached=dict(attached.values_list("slot__number", "host_port__label")),
     )
+
+
+def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
+    Chassis.objects.select_for_update().defer("inventory").get(pk=drawer.chassis_id)
+    # Again, under the lock: the same request may have come twice at once.
+    if replayed := _replayed(person, idempotency_key, digest):
+        return replayed
+    if other := Operation.objects.open().filter(drawer=drawer).first():
+        raise Conflict(_held("The drawer", other), operation=str(other.pk))
+    if reason := why_not_mode(drawer_state(drawer), DrawerMode(mode)):
+        raise RuleViolation(reason)
+    operation = Operation.objects.create(
+        kind=Operation.Kind.MODE,
+        chassis=drawer.chassis,
+        drawer=drawer,
+        mode=mode,
+        summary=f"Change {drawer.chassis.name} {drawer.name} to {mode}",
+        requested_by=person,
+        requested_by_name=person.get_username(),
+        idempotency_key=idempotency_key,
+        request_digest=digest,
+        steps=_steps("mode"),
+    )
+    transaction.on_commit(lambda: _hand_over(operation), robust=True)
+    return operation
 
 
 def _create(
@@ -179,14 +198,17 @@ def _refuse(device: Device, target: HostPort | None, person: User) -> None:
 def _replayed(person: User, idempotency_key: str, digest: str) -> Operation | None:
     if not idempotency_key:
         return None
+    if len(idempotency_key) > LONGEST_KEY:
+        # Cut short, two keys could become one.
+        raise Invalid(f"The Idempotency-Key is too long. Give at most {LONGEST_KEY} characters.")
     known = Operation.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
     if known is not None and known.request_digest != digest:
-        raise Invalid("This Idempotency-Key was used for another request. Take a new key.")
+        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
     return known
 
 
-def _digest(device_id: int, target_id: int | None) -> str:
-    return hashlib.sha256(f"{device_id} {target_id}".encode()).hexdigest()
+def _digest(*wanted: object) -> str:
+    return hashlib.sha256(repr(wanted).encode()).hexdigest()
 
 
 def _taken(device: Device, person: User) -> Conflict:

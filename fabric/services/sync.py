@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
 import msgspec
-from django.db import transaction
-from django.db.models import Manager
+from django.db import models, transaction
 from django.utils import timezone
 
 from fabric.bmc import types as wire
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch
-from fabric.signals import inventory_changed
+from fabric.signals import access_changed, inventory_changed
+
+logger = logging.getLogger(__name__)
 
 # Found in a body only for the moment of the walk: readings change each second and are no change of the inventory.
 VOLATILE_KINDS = ("sensors", "fans", "port_metrics")
@@ -23,7 +25,8 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory) -> bool:
     with transaction.atomic():
         locked = Chassis.objects.select_for_update().get(pk=chassis.pk)
         before = _stable(locked.inventory)
-        plain: dict[str, Any] = msgspec.to_builtins(inventory)
+        # As the column gives it back: a tuple would differ from the list it is stored as.
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inventory))
         changed = _stable(plain) != before
         _Mirror(locked, inventory).write()
         _describe(locked, inventory)
@@ -52,19 +55,51 @@ def _stable(inventory: dict[str, Any]) -> dict[str, Any]:
 def _describe(chassis: Chassis, inventory: wire.Inventory) -> None:
     service = inventory.service
     outer = next((found for found in inventory.chassis if not found.contained_by), None)
-    chassis.product = service.product
-    chassis.redfish_version = service.redfish_version
-    chassis.firmware_version = service.firmware_version
-    chassis.uuid = service.uuid
-    chassis.dialect = inventory.dialect
+    values: dict[str, Any] = {
+        "product": service.product, "redfish_version": service.redfish_version,
+        "firmware_version": service.firmware_version, "uuid": service.uuid, "dialect": inventory.dialect,
+    }  # fmt: skip
     if outer is not None:
-        chassis.uri, chassis.health, chassis.power_state = outer.uri, outer.health, outer.power_state
-        chassis.manufacturer, chassis.model = outer.manufacturer, outer.model
-        chassis.serial_number, chassis.part_number = outer.serial_number, outer.part_number
+        values |= {
+            "uri": outer.uri, "health": outer.health, "power_state": outer.power_state,
+            "manufacturer": outer.manufacturer, "model": outer.model, "serial_number": outer.serial_number,
+            "part_number": outer.part_number,
+        }  # fmt: skip
+    for name, value in _fitting(Chassis, values).items():
+        setattr(chassis, name, value)
+
+
+def _fitting(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]:
+    """Return values that the model's columns can hold: one nonsensical value must not keep all others out."""
+    found = dict(values)
+    for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's documented name
+        value = found.get(field.name)
+        if isinstance(field, models.CharField) and isinstance(value, str):
+            found[field.name] = value.replace("\0", "")[: field.max_length]
+        elif isinstance(field, models.PositiveIntegerField) and isinstance(value, int):
+            found[field.name] = value if 0 <= value < 2**31 else None if field.null else 0
+        elif isinstance(field, models.BigIntegerField) and isinstance(value, int):
+            found[field.name] = value if abs(value) < 2**63 else None
+    return found
 
 
 # One-to-one links, which two rows may not hold even for a moment.
 EXCLUSIVE: dict[type[Part], tuple[str, ...]] = {Slot: ("port",), HostPort: ("port",), Device: ("slot",)}
+
+
+def _is_another(row: Device, found: dict[str, Any]) -> bool:
+    """Tell whether a slot holds another device than the row's; what is not told proves nothing."""
+    if row.serial_number and found["serial_number"]:
+        return bool(row.serial_number != found["serial_number"])
+    names = ("manufacturer", "model", "vendor_id", "device_id")
+    return any(getattr(row, name) and found[name] and getattr(row, name) != found[name] for name in names)
+
+
+# What is true of a device for as long as it lives, but may be told by a part of it that cannot be read for now.
+LASTING = (
+    "manufacturer", "model", "serial_number", "part_number", "vendor_id", "device_id", "subsystem_vendor_id",
+    "subsystem_id", "class_code", "memory_bytes", "capacity_bytes", "processor_uri",
+)  # fmt: skip
 
 
 class _Mirror:
@@ -73,8 +108,25 @@ class _Mirror:
     def __init__(self, chassis: Chassis, inventory: wire.Inventory) -> None:
         self.chassis = chassis
         self.inventory = inventory
-        # What could not be read for now is not missing.
-        self.unread = {problem.uri for problem in inventory.problems if problem.kind is not wire.ProblemKind.DEAD_LINK}
+        # What could not be read for now is not missing, nor is what is reached through it alone.
+        self.unread = {
+            problem.uri.split("?", 1)[0].rstrip("/")
+            for problem in inventory.problems
+            if problem.kind is not wire.ProblemKind.DEAD_LINK
+        }
+
+    def _is_unread(self, uri: str) -> bool:
+        while "/" in uri:
+            if uri in self.unread:
+                return True
+            uri = uri.rpartition("#" if "#" in uri else "/")[0]
+        return False
+
+    def _may_be(self, endpoint: str) -> bool:
+        """Tell whether an endpoint may still be a device's, although nothing that was read says so."""
+        return bool(self.unread) and (
+            self._is_unread(endpoint) or any(endpoint == found.uri for found in self.inventory.endpoints)
+        )
 
     def write(self) -> None:
         self.drawers = self._rows(Drawer, {drawer.uri: self._drawer(drawer) for drawer in self.inventory.drawers})
@@ -84,27 +136,60 @@ class _Mirror:
         self.slots = self._rows(Slot, self._distinct("port", {s.uri: self._slot(s) for s in self.inventory.slots}))
         hosts = self._hosts()
         self.host_ports = self._rows(HostPort, self._distinct("port", self._host_ports(hosts)))
-        self._rows(Device, self._distinct("slot", {d.uri: self._device(d) for d in self.inventory.devices}))
+        endpoints = dict(Device.objects.filter(chassis=self.chassis).values_list("uri", "endpoint_uri"))
+        devices = {d.uri: self._device(d, endpoints.get(d.uri, "")) for d in self.inventory.devices}
+        self._rows(Device, self._distinct("slot", devices))
 
     def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        rows: Manager[Any] = model._default_manager  # noqa: SLF001 - Django's documented name for generic code
+        rows: models.Manager[Any] = model._default_manager  # noqa: SLF001 - Django's documented name for generic code
+        longest = model._meta.get_field("uri").max_length  # noqa: SLF001
         existing = {row.uri: row for row in rows.filter(chassis=self.chassis)}
         self._let_go(model, existing, wanted)
-        for uri, values in wanted.items():
+        for uri, plain in wanted.items():
+            if longest is not None and len(uri) > longest:
+                continue
+            values = _fitting(model, plain)
             row = existing.get(uri)
             if row is None:
                 existing[uri] = rows.create(chassis=self.chassis, uri=uri, **values)
                 continue
-            found = {**values, "missing_since": None}
+            found = {name: self._or_known(row, name, value) for name, value in values.items()}
+            found["missing_since"] = None
+            if isinstance(row, Device):
+                found |= self._identified(row, found)
             changed = [name for name, value in found.items() if getattr(row, name) != value]
             for name in changed:
                 setattr(row, name, found[name])
             if changed:
                 row.save(update_fields=changed)
         for uri, row in existing.items():
-            if uri not in wanted and uri not in self.unread and row.missing_since is None:
+            if uri not in wanted and not self._is_unread(uri) and row.missing_since is None:
                 self._lose(row)
         return existing
+
+    def _or_known(self, row: Part, name: str, value: Any) -> Any:
+        """Return a value, or the related row of before where the walk could not read that one."""
+        if value is None and row._meta.get_field(name).is_relation:  # noqa: SLF001
+            known = getattr(row, name)
+            if isinstance(known, Part) and self._is_unread(known.uri):
+                return known
+        return value
+
+    def _identified(self, row: Device, found: dict[str, Any]) -> dict[str, Any]:
+        """Return what follows from which device this is: one that was swapped in is nobody's until it is granted."""
+        if not _is_another(row, found):
+            # A serial number that is not told for a moment is remembered, so that another one is told apart.
+            lasting = LASTING if self.unread else ("serial_number",)
+            kept = {name: found[name] or getattr(row, name) for name in lasting}
+            return kept | ({"kind": row.kind} if self.unread and found["kind"] == Device.Kind.CUSTOM else {})
+        if row.tenant_id is None:
+            return {}
+        logger.warning(
+            "device %s is another one now (%s %s, was %s %s): its grant to tenant %s has ended",
+            row.pk, found["model"], found["serial_number"], row.model, row.serial_number, row.tenant_id,
+        )  # fmt: skip
+        transaction.on_commit(lambda: access_changed.send(Device), robust=True)
+        return {"tenant": None, "tenant_since": timezone.now()}
 
     @staticmethod
     def _let_go(model: type[Part], existing: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
@@ -167,24 +252,29 @@ class _Mirror:
     def _hosts(self) -> dict[str, Host]:
         hosts = {}
         for system in self.inventory.systems:
-            identity = (
-                system.uuid
-                or f"{system.manufacturer} {system.serial_number}".strip()
-                or f"{self.chassis.pk}:{system.uri}"
-            )
+            values = {
+                "name": system.host_name or system.name, "manufacturer": system.manufacturer, "model": system.model,
+                "serial_number": system.serial_number, "uuid": system.uuid, "power_state": system.power_state,
+                "processor_summary": system.processor_summary, "memory_gib": system.memory_gib,
+                "local_gpu_count": system.local_gpu_count, "health": system.health,
+            }  # fmt: skip
             hosts[system.uri], _ = Host.objects.update_or_create(
-                identity=identity,
-                defaults={
-                    "name": system.host_name or system.name, "manufacturer": system.manufacturer, "model": system.model,
-                    "serial_number": system.serial_number, "uuid": system.uuid, "power_state": system.power_state,
-                    "processor_summary": system.processor_summary, "memory_gib": system.memory_gib,
-                    "local_gpu_count": system.local_gpu_count, "health": system.health,
-                },
-            )  # fmt: skip
+                identity=self._identity(system)[:200], defaults=_fitting(Host, values)
+            )
         return hosts
+
+    def _identity(self, system: wire.System) -> str:
+        """Return what tells a host from all others, in whichever chassis it is cabled."""
+        # A board whose UUID was never set shows one digit throughout.
+        if len(set(system.uuid.replace("-", ""))) > 1:
+            return system.uuid
+        if system.serial_number:
+            return f"{system.manufacturer} {system.serial_number}".strip()
+        return f"{self.chassis.pk}:{system.uri}"
 
     def _host_ports(self, hosts: dict[str, Host]) -> dict[str, dict[str, Any]]:
         endpoints = {endpoint.uri: endpoint for endpoint in self.inventory.endpoints}
+        known = {row.uri: row for row in HostPort.objects.filter(chassis=self.chassis).select_related("host")}
         found = {}
         for zone in self.inventory.zones:
             initiator = next(
@@ -196,9 +286,13 @@ class _Mirror:
                 None,
             )
             if initiator is None:
+                if any(self._is_unread(uri) for uri in zone.endpoint_uris):
+                    self.unread.add(zone.uri)  # the one that would tell whose zone it is
                 continue
             port = next((self.ports[uri] for uri in initiator.port_uris if uri in self.ports), None)
             host = next((hosts[uri] for uri in initiator.entity_uris if uri in hosts), None)
+            if host is None and zone.uri in known and any(self._is_unread(uri) for uri in initiator.entity_uris):
+                host = known[zone.uri].host
             label = port.port_id if port is not None and port.port_id else str(zone.id or zone.name)
             found[zone.uri] = {
                 "name": zone.name[:200], "health": zone.health, "endpoint_uri": initiator.uri, "port": port,
@@ -207,9 +301,11 @@ class _Mirror:
             }  # fmt: skip
         return found
 
-    def _device(self, device: wire.Device) -> dict[str, Any]:
+    def _device(self, device: wire.Device, known_endpoint: str) -> dict[str, Any]:
         zones = {uri: zone.uri for zone in self.inventory.zones for uri in zone.endpoint_uris}
         endpoint = next((uri for uri in device.endpoint_uris if uri in zones), next(iter(device.endpoint_uris), ""))
+        if not endpoint and self._may_be(known_endpoint):
+            endpoint = known_endpoint
         return {
             "name": (device.model or device.name)[:200], "health": device.health, "kind": device.kind.value,
             "slot": self.slots.get(device.slot_uri), "host_port": self.host_ports.get(zones.get(endpoint, "")),

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Tenant, User
 from fabric.models import Chassis, Device, HostPort, Operation
+from fabric.services import execution
 from fabric.services.execution import execute, waiting
 from fabric.services.operations import operation_request
 from falconweb.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound, RuleViolation
@@ -27,6 +32,13 @@ def port(label: str) -> HostPort:
 
 def zones_with(simulator: SimulatorProcess, member: str) -> list[str]:
     return [zone for zone, members in simulator.state()["zones"].items() if member in members]
+
+
+def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)
 
 
 def request_and_run(person: User, device: Device, target: HostPort | None) -> Operation:
@@ -167,3 +179,109 @@ def test_a_half_applied_bind_ends_with_the_truth_read_back(
     holders = zones_with(simulator, "drawer1slot7")
     assert operation.state in {"done", "failed"}
     assert holders == (["hostport1_H2"] if gpu.host_port == port("H2") else [])
+
+
+@pytest.mark.parametrize("renewed_each", [0.2, 3.0])
+def test_a_worker_that_lost_its_lease_writes_no_more(
+    chassis: Chassis,
+    simulator: SimulatorProcess,
+    administrator: User,
+    monkeypatch: pytest.MonkeyPatch,
+    renewed_each: float,
+) -> None:
+    monkeypatch.setattr(execution, "RENEW_SECONDS", renewed_each)
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
+    simulator.fault("slow", method="PATCH", delay=1.5)
+    ended: list[str] = []
+
+    def work() -> None:
+        execute(str(operation.pk), worker="first")
+        ended.append("first")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_until(lambda: Operation.objects.get(pk=operation.pk).steps[1]["state"] == "running")
+    until = timezone.now() + timedelta(seconds=60)
+    Operation.objects.filter(pk=operation.pk).update(worker="second", lease_until=until)
+    thread.join(20)
+    assert ended == ["first"]  # without an exception that would end the worker's loop
+    operation.refresh_from_db()
+    assert (operation.state, operation.worker, operation.lease_until) == ("running", "second", until)
+    assert zones_with(simulator, "drawer1slot1") in ([], ["hostport1_H1"])  # the attach was not begun
+    simulator.clear_faults()
+    Operation.objects.filter(pk=operation.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    execute(str(operation.pk), worker="third")
+    operation.refresh_from_db()
+    assert operation.state == "done"
+    assert zones_with(simulator, "drawer1slot1") == ["hostport1_H2"]
+
+
+def test_another_device_in_the_slot_is_not_attached(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    Device.objects.filter(pk=device_in("drawer1/PCIeDevices/slot7").pk).update(serial_number="WHAT-WAS-ASKED-FOR")
+    operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
+    assert operation.state == "failed"
+    assert "another device in the slot now" in operation.error
+    assert zones_with(simulator, "drawer1slot7") == []
+
+
+def test_an_operation_ends_even_if_the_chassis_cannot_be_read_back(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "OUTAGE_SECONDS", 1.0)
+    monkeypatch.setattr(execution, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(execution, "TRUTH_SECONDS", 1.0)
+    for fault in ("hang", "server_error", "reset_connections"):
+        simulator.fault(fault)
+        operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
+        assert operation.state == "failed"
+        assert operation.error
+        simulator.clear_faults()
+    assert Device.objects.filter(missing_since=None).count() == len(simulator.state()["present"])
+
+
+def test_two_people_ask_by_the_api_and_one_is_told_who_has_it(
+    chassis: Chassis, tenant: Tenant, member: User, administrator: User
+) -> None:
+    gpu, ports = device_in("drawer1/PCIeDevices/slot7"), [port("H1"), port("H2")]
+    Device.objects.filter(pk=gpu.pk).update(tenant=tenant)
+    HostPort.objects.update(tenant=tenant)
+    start = threading.Barrier(2)
+    answers: list[Any] = []
+
+    def ask(person: User, target: HostPort) -> None:
+        client = Client()
+        client.force_login(person)
+        body = {"device": gpu.pk, "target": target.pk, "expected": None}
+        start.wait()
+        try:
+            answers.append(client.post("/api/v1/operations/", body, content_type="application/json"))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=ask, args=pair) for pair in zip((member, administrator), ports, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken, refused = sorted(answers, key=lambda answer: int(answer.status_code))
+    assert (taken.status_code, refused.status_code) == (202, 409)
+    assert refused["Content-Type"] == "application/problem+json"
+    problem = refused.json()
+    operation = Operation.objects.get()
+    when = timezone.localtime(operation.requested_at).strftime("%H:%M:%S")
+    assert (problem["status"], problem["code"], problem["operation"]) == (409, "conflict", str(operation.pk))
+    assert f"{operation.requested_by_name} asked at {when}" in problem["detail"]
+    assert taken.json()["id"] == str(operation.pk)
+    execute(str(operation.pk), worker="test")
+    gpu.refresh_from_db()
+    assert gpu.host_port == operation.target
+    # Later, who saw it free is told who has changed it.
+    again = Client()
+    again.force_login(administrator)
+    body = {"device": gpu.pk, "target": port("H3").pk, "expected": None}
+    late = again.post("/api/v1/operations/", body, content_type="application/json")
+    assert late.status_code == 409
+    assert f"{operation.requested_by_name} changed it at" in late.json()["detail"]

@@ -1,0 +1,355 @@
+"""Any order of changes, faults, deaths of the worker and looks: the chassis' own truth and the site never part.
+
+Each example has a simulated chassis in a process of its own; a worker that is killed is a process, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from django.utils import timezone
+from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from accounts.models import User
+from fabric.bmc import composition
+from fabric.bmc.errors import BmcError
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation
+from fabric.services import execution
+from fabric.services.execution import execute, waiting
+from fabric.services.operations import mode_request, operation_request
+from fabric.tasks import recover_operations
+from falconweb.errors import Conflict, FalconWebError
+from falconweb.testing import SimulatorProcess, mirror
+from tests.processes import ROOT
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NIGHTLY = hypothesis.settings.default is not None and hypothesis.settings.default.max_examples > 100
+SETTINGS = hypothesis.settings(
+    max_examples=40 if NIGHTLY else 5,
+    stateful_step_count=20 if NIGHTLY else 9,
+    deadline=None,
+    # What takes real time is not worth shrinking, and a test that everybody runs must not differ from run to run.
+    phases=(Phase.generate,),
+    derandomize=not NIGHTLY,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+MODES = ("StandardOneHost", "StandardTwoHosts", "Advanced")
+SLOTS = tuple([(1, slot) for slot in range(1, 8)] + [(2, slot) for slot in range(1, 6)])
+# Those that keep a walk from reading everything, and end by themselves.
+OF_REQUESTS: tuple[dict[str, Any], ...] = (
+    {"kind": "slow", "delay": 0.3, "seconds": 2},
+    {"kind": "server_error", "seconds": 1.5},
+    {"kind": "server_error", "status": 503, "method": "PATCH", "count": 2},
+    {"kind": "server_error", "path": "Endpoints", "seconds": 2},
+    {"kind": "reset_connections", "seconds": 1.5},
+    {"kind": "reset_connections", "method": "PATCH", "count": 2},
+    {"kind": "hang", "path": "Zones", "seconds": 2},
+    {"kind": "hang", "method": "PATCH", "seconds": 2},
+    {"kind": "bmc_reboot", "seconds": 1},
+)
+OF_HARDWARE: tuple[dict[str, Any], ...] = (
+    {"kind": "half_applied_bind", "answer": "partial"},
+    {"kind": "half_applied_bind", "answer": "error"},
+    {"kind": "surprise_removal"},
+    {"kind": "link_downgrade"},
+    {"kind": "link_flap", "period": 0.3},
+    {"kind": "error_burst"},
+    {"kind": "overheat"},
+)
+WORKER = """
+import sys, django
+django.setup()
+from fabric.services.execution import execute
+print("ready", flush=True)
+for line in sys.stdin:
+    execute(line.strip(), worker="cut-off")
+"""
+
+
+def database_url() -> str:
+    """Return the address of the database of this run, for another process."""
+    name = str(connection.settings_dict["NAME"])
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{name}"
+    return f"{django_settings.CONFIG.database_url.rpartition('/')[0]}/{name}"
+
+
+class Worker:
+    """A worker in a process of its own, which is there to be killed."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "falconweb.settings"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WORKER],
+            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True,
+        )  # fmt: skip
+
+    def take(self, operation: Operation) -> None:
+        """Begin an operation; returns at once, but not before the worker has started."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the worker has no pipes")
+        assert self._process.stdout.readline() == "ready\n"
+        self._process.stdin.write(f"{operation.pk}\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class Composing(RuleBasedStateMachine):
+    """One chassis, one administrator, and everything that can happen to both."""
+
+    certificates: Path
+    examples = itertools.count()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = contextlib.ExitStack()
+        self.simulator = self.stack.enter_context(
+            SimulatorProcess(chassis="falcon-1", certificate_directory=self.certificates)
+        )
+        self.simulator.set_speed(50)
+        Chassis.objects.all().delete()
+        chassis = Chassis(
+            name="falcon-1",
+            url=self.simulator.address,
+            username="administrator",
+            fingerprint=self.simulator.fingerprint,
+        )
+        chassis.set_password(self.simulator.password)
+        chassis.save()
+        self.chassis = mirror(chassis)
+        self.person, _ = User.objects.get_or_create(username="ada", defaults={"role": "administrator"})
+        self.at_start: dict[str, str] = self.simulator.state()["devices"]
+        self.worker = Worker()
+        # Whether the mirror may be behind the truth, and which devices it may rightly miss.
+        self.behind = False
+        self.may_miss: set[str] = set()
+        self.down_until = 0.0
+
+    def teardown(self) -> None:
+        """Let every fault end: then the site shows the whole truth."""
+        try:
+            self.simulator.clear_faults()
+            self.look_until_true()
+        finally:
+            self.worker.kill()
+            self.stack.close()
+
+    # --- what people do ---------------------------------------------------------------------------------------------
+
+    @rule(place=st.sampled_from(SLOTS), port=st.sampled_from([None, "H1", "H2", "H3"]))
+    def change(self, place: tuple[int, int], port: str | None) -> None:
+        """Attach, detach or move."""
+        operation = self.ask(place, port)
+        if operation is not None:
+            obstructed = self.obstructed()
+            execute(str(operation.pk), worker="first")
+            self.judge(operation, obstructed=obstructed)
+
+    @rule(
+        place=st.sampled_from(SLOTS),
+        port=st.sampled_from([None, "H1", "H2", "H3"]),
+        seconds=st.sampled_from([0.1, 0.3, 0.6, 1.0, 1.5]),
+    )
+    def change_with_a_death(self, place: tuple[int, int], port: str | None, seconds: float) -> None:
+        """Attach, detach or move, and the worker dies in the middle; another one carries on."""
+        operation = self.ask(place, port)
+        if operation is None:
+            return
+        obstructed = self.obstructed()
+        slow = self.simulator.fault("slow", path="/Zones/", method="PATCH", delay=0.4)
+        self.worker.take(operation)
+        time.sleep(seconds)
+        self.worker.kill()
+        self.simulator.end_fault(slow)
+        self.worker = Worker()
+        # Its lease runs out; nobody need wait here for that.
+        past = timezone.now() - timedelta(seconds=5)
+        Operation.objects.open().filter(lease_until__isnull=False).update(lease_until=past)
+        Operation.objects.open().filter(lease_until=None).update(requested_at=past)
+        operation.refresh_from_db()
+        assert waiting() == ([str(operation.pk)] if operation.is_open else [])
+        recover_operations()
+        self.judge(operation, obstructed=obstructed)
+
+    @rule(number=st.sampled_from([1, 2]), mode=st.sampled_from(MODES))
+    def change_mode(self, number: int, mode: str) -> None:
+        """Change a drawer's mode."""
+        try:
+            operation = mode_request(
+                person=self.person, drawer=Drawer.objects.get(number=number, chassis=self.chassis), mode=mode
+            )
+        except Conflict:
+            return
+        obstructed = self.obstructed()
+        execute(str(operation.pk), worker="first")
+        self.judge(operation, obstructed=obstructed)
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    @rule(fault=st.sampled_from(OF_REQUESTS))
+    def trouble_with_the_bmc(self, fault: dict[str, Any]) -> None:
+        """The BMC answers late, wrongly or not at all for a while."""
+        self.simulator.ask_control("POST", "/faults", fault)
+        if fault["kind"] == "bmc_reboot":
+            # To end the fault makes no boot faster.
+            self.down_until = time.monotonic() + fault["seconds"] + 0.5
+
+    @rule(fault=st.sampled_from(OF_HARDWARE), place=st.sampled_from(SLOTS))
+    def trouble_with_the_hardware(self, fault: dict[str, Any], place: tuple[int, int]) -> None:
+        """Something happens to a device or its link, until the trouble ends."""
+        name = f"drawer{place[0]}slot{place[1]}"
+        if fault["kind"] == "surprise_removal":
+            if name not in self.simulator.state()["present"]:
+                return
+            self.may_miss.add(name)
+            self.behind = True
+        self.simulator.ask_control("POST", "/faults", {**fault, "target": name})
+
+    @precondition(lambda self: self.simulator.ask_control("GET", "/faults"))
+    @rule()
+    def trouble_ends(self) -> None:
+        """Every fault ends; devices that were taken out are put back."""
+        self.behind = self.behind or bool(self.may_miss)
+        self.simulator.clear_faults()
+
+    @rule()
+    def look(self) -> None:
+        """The mirror is refreshed, as it is every few seconds."""
+        obstructed = self.obstructed()
+        try:
+            mirror(self.chassis)
+        except BmcError:
+            assert obstructed
+        if not obstructed:
+            self.behind = False
+            self.may_miss &= set(self.at_start) - set(self.simulator.state()["present"])
+
+    # --- what must be true ------------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_device_is_in_two_zones_and_none_is_lost(self) -> None:
+        """By the chassis' truth, and by the site's rows."""
+        truth = self.simulator.state()
+        assert truth["devices"] == self.at_start
+        members = Counter(itertools.chain.from_iterable(truth["zones"].values()))
+        assert all(count == 1 for count in members.values()), members
+        rows = {endpoint_of(device): device for device in Device.objects.filter(chassis=self.chassis)}
+        assert {name: device.serial_number for name, device in rows.items()} == self.at_start
+        missed = {name for name, device in rows.items() if device.missing_since is not None}
+        assert missed <= self.may_miss
+        if not self.behind:
+            self.compare(truth)
+
+    @invariant()
+    def every_operation_has_ended(self) -> None:
+        """Done or failed, with a time, and a sentence where it failed."""
+        assert not Operation.objects.open().exists()
+        for operation in Operation.objects.all():
+            assert operation.finished_at is not None
+            assert (operation.state == "failed") == bool(operation.error)
+
+    def compare(self, truth: dict[str, Any]) -> None:
+        """Hold the mirror against the truth."""
+        zone_of = {member: zone for zone, members in truth["zones"].items() for member in members}
+        for device in Device.objects.filter(chassis=self.chassis).select_related("host_port"):
+            name = endpoint_of(device)
+            shown = device.host_port.uri.rpartition("/")[2] if device.host_port else None
+            assert (device.missing_since is None) == (name in truth["present"]), name
+            assert shown == zone_of.get(name), name
+        for drawer in Drawer.objects.filter(chassis=self.chassis):
+            assert drawer.mode == truth["modes"][f"drawer{drawer.number}"]
+
+    # --- helpers ----------------------------------------------------------------------------------------------------
+
+    def obstructed(self) -> bool:
+        """Tell whether something may keep a walk from reading everything."""
+        kinds = {fault["kind"] for fault in self.simulator.ask_control("GET", "/faults")}
+        return bool(kinds & {fault["kind"] for fault in OF_REQUESTS}) or time.monotonic() < self.down_until
+
+    def ask(self, place: tuple[int, int], port: str | None) -> Operation | None:
+        """Ask for a change; None where the site refuses, which changes nothing."""
+        device = Device.objects.get(uri__endswith=f"/drawer{place[0]}/PCIeDevices/slot{place[1]}", chassis=self.chassis)
+        label = "H4" if port and place[0] == 2 else port
+        target = HostPort.objects.get(chassis=self.chassis, label=label) if label else None
+        before = self.simulator.state()["zones"]
+        try:
+            operation, created = operation_request(person=self.person, device=device, target=target)
+        except FalconWebError:
+            assert self.simulator.state()["zones"] == before
+            return None
+        assert created
+        return operation
+
+    def judge(self, operation: Operation, *, obstructed: bool) -> None:
+        """Hold an operation that has ended against the truth."""
+        operation = Operation.objects.select_related("device__host_port", "target").get(pk=operation.pk)
+        truth = self.simulator.state()
+        assert operation.state in {"done", "failed"}
+        if operation.state == "done":
+            assert {step["state"] for step in operation.steps} == {"done"}
+            # What is done was read back, whatever was in force.
+            if operation.kind == Operation.Kind.MODE:
+                assert operation.drawer is not None
+                assert truth["modes"][f"drawer{operation.drawer.number}"] == operation.mode
+            elif operation.device is not None:
+                name, wanted = endpoint_of(operation.device), operation.target.uri if operation.target else ""
+                zones = [zone for zone, members in truth["zones"].items() if name in members]
+                assert zones == ([wanted.rpartition("/")[2]] if wanted else [])
+                assert operation.device.host_port == operation.target
+        self.behind = self.behind or obstructed
+        if not obstructed:
+            # Also one that failed left the truth behind.
+            self.behind = False
+            self.may_miss &= set(self.at_start) - set(truth["present"])
+
+    def look_until_true(self) -> None:
+        """Refresh until the BMC is back, then hold the mirror against the truth."""
+        end = time.monotonic() + 15
+        while self.obstructed() or self.behind:
+            self.look()
+            time.sleep(0.1)
+            assert time.monotonic() < end, "the chassis did not come back"
+        mirror(self.chassis)
+        self.compare(self.simulator.state())
+
+
+def endpoint_of(device: Device) -> str:
+    """Return a device's name on the control address."""
+    drawer, _, slot = device.uri.rpartition("/Chassis/")[2].partition("/PCIeDevices/")
+    return drawer + slot
+
+
+@pytest.mark.timeout(3600 if NIGHTLY else 120)
+def test_whatever_happens_the_site_shows_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Patience as it is, at a tenth of its length.
+    monkeypatch.setattr(execution, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(execution, "OUTAGE_SECONDS", 6.0)
+    monkeypatch.setattr(execution, "LINK_SECONDS", 3.0)
+    monkeypatch.setattr(execution, "TRUTH_SECONDS", 5.0)
+    monkeypatch.setattr(composition, "SETTLES_WITHIN", 0.5)
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(Composing, "certificates", Path(folder), raising=False)
+        run_state_machine_as_test(Composing, settings=SETTINGS)
