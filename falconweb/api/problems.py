@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from rest_framework import exceptions
+from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
@@ -18,6 +19,10 @@ CONTENT_TYPE = "application/problem+json"
 
 def problem_response(exception: Exception, context: dict[str, Any]) -> Response | None:
     """Return the problem document for an expected error; None (Django's 500) for a bug."""
+    request = context.get("request")
+    if request is not None:
+        # Problems are JSON, whatever the answer would have been: the schema's is YAML.
+        request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
     if isinstance(exception, FalconWebError):
         return _problem(exception.status, exception.sentence, exception.code, exception.details)
     answer = exception_handler(exception, context)

@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from fabric.models import Operation
+from falconweb.api.fields import IdField, LinkedId
 
 
 class SlotlessDevice(serializers.Serializer[Any]):
@@ -87,20 +88,40 @@ class ChassisSerializer(serializers.Serializer[Any]):
     host_ports = HostPortSerializer(many=True)
 
 
+class StepSerializer(serializers.Serializer[Any]):
+    """A step of an operation; `sentence` says how it went, or why it failed."""
+
+    name = serializers.CharField()
+    state = serializers.CharField(help_text="waiting, running, done, failed or skipped")
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    sentence = serializers.CharField()
+
+
 class OperationSerializer(serializers.ModelSerializer[Operation]):
-    """An operation with its steps."""
+    """An operation with its steps; it has ended when `state` is 'done' or 'failed', and `error` says why it failed.
+
+    What it was about is null where you may not see it.
+    """
+
+    chassis = LinkedId("chassis.pk")
+    drawer = LinkedId("drawer.pk")
+    device = LinkedId("device.pk")
+    source = LinkedId("source.pk")  # type: ignore[assignment]  # the field of that name, not where one reads from
+    target = LinkedId("target.pk")
+    steps = StepSerializer(many=True)
 
     class Meta:
         model = Operation
         fields = [
-            "id", "kind", "state", "summary", "chassis", "device", "source", "target", "requested_by_name",
-            "requested_at", "started_at", "finished_at", "steps", "error",
+            "id", "kind", "state", "summary", "chassis", "drawer", "device", "source", "target", "mode",
+            "requested_by_name", "requested_at", "started_at", "finished_at", "steps", "error",
         ]  # fmt: skip
 
 
 class OperationRequestSerializer(serializers.Serializer[Any]):
     """A wanted attachment: `target` is a host port, null to detach; `expected` is where the caller saw the device."""
 
-    device = serializers.IntegerField()
-    target = serializers.IntegerField(allow_null=True)
-    expected = serializers.IntegerField(allow_null=True, required=False)
+    device = IdField()
+    target = IdField(allow_null=True)
+    expected = IdField(allow_null=True, required=False)

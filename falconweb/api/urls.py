@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from falconweb.api import chassis, readings, views
+from falconweb.api import chassis, docs, me, parts, people, readings, views
 
 app_name = "api"
 urlpatterns = [
@@ -13,7 +13,38 @@ urlpatterns = [
     path("chassis/<int:pk>/", chassis.ChassisDetail.as_view(), name="chassis"),
     path("chassis/<int:pk>/series/", readings.SeriesList.as_view(), name="series"),
     path("chassis/<int:pk>/readings/", readings.RecentReadings.as_view(), name="readings"),
+    path("drawers/", parts.DrawerList.as_view(), name="drawers"),
+    path("drawers/<int:pk>/", parts.DrawerDetail.as_view(), name="drawer"),
+    path("drawers/<int:pk>/mode/", parts.DrawerMode.as_view(), name="drawer_mode"),
+    path("slots/", parts.SlotList.as_view(), name="slots"),
+    path("slots/<int:pk>/", parts.SlotDetail.as_view(), name="slot"),
+    path("devices/", parts.DeviceList.as_view(), name="devices"),
+    path("devices/<int:pk>/", parts.DeviceDetail.as_view(), name="device"),
+    path("devices/<int:pk>/tenant/", parts.DeviceTenant.as_view(), name="device_tenant"),
+    path("ports/", parts.PortList.as_view(), name="ports"),
+    path("ports/<int:pk>/", parts.PortDetail.as_view(), name="port"),
+    path("host-ports/", parts.HostPortList.as_view(), name="host_ports"),
+    path("host-ports/<int:pk>/", parts.HostPortDetail.as_view(), name="host_port"),
+    path("host-ports/<int:pk>/tenant/", parts.HostPortTenant.as_view(), name="host_port_tenant"),
+    path("hosts/", parts.HostList.as_view(), name="hosts"),
+    path("hosts/<int:pk>/", parts.HostDetail.as_view(), name="host"),
+    path("switches/", parts.SwitchList.as_view(), name="switches"),
+    path("switches/<int:pk>/", parts.SwitchDetail.as_view(), name="switch"),
     path("operations/", views.OperationList.as_view(), name="operations"),
     path("operations/<uuid:pk>/", views.OperationDetail.as_view(), name="operation"),
+    path("me/", me.Me.as_view(), name="me"),
+    path("me/tokens/", me.MyTokens.as_view(), name="my_tokens"),
+    path("me/tokens/<int:pk>/", me.MyToken.as_view(), name="my_token"),
+    path("people/", people.PersonList.as_view(), name="people"),
+    path("people/<int:pk>/", people.PersonDetail.as_view(), name="person"),
+    path("people/<int:pk>/password/", people.PersonPassword.as_view(), name="person_password"),
+    path("people/<int:pk>/tokens/", people.PersonTokens.as_view(), name="person_tokens"),
+    path("people/<int:pk>/tokens/<int:token_pk>/", people.PersonToken.as_view(), name="person_token"),
+    path("tenants/", people.TenantList.as_view(), name="tenants"),
+    path("tenants/<int:pk>/", people.TenantDetail.as_view(), name="tenant"),
+    path("tenants/<int:pk>/grants/", people.TenantGrants.as_view(), name="tenant_grants"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("docs/", docs.reference, name="docs"),
+    # The last: whatever is no address gets a problem document too. Those without the last slash are sent on by Django.
+    re_path(r"^(?:.*/)?$", docs.Nothing.as_view(), name="nothing"),
 ]

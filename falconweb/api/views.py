@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics
 from rest_framework.request import Request
@@ -14,11 +15,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.models import User
+from fabric.listing import operation_rows
 from fabric.models import Device, HostPort, Operation
 from fabric.selectors import fabric_view
 from fabric.services.operations import UNKNOWN, operation_request
 from falconweb.api import serializers
-from falconweb.errors import NotFound
+from falconweb.api.fields import CHASSIS, IDEMPOTENCY_KEY, number
+from falconweb.errors import Invalid, NotFound
 
 
 def person_of(request: Request) -> User:
@@ -54,6 +57,13 @@ class ChassisDetail(APIView):
         return Response(serializers.ChassisSerializer(asdict(views[0])).data)
 
 
+def operation_answer(request: Request, operation: Operation) -> Response:
+    """Return 202 with the operation and its address."""
+    row = operation_rows(person_of(request)).get(pk=operation.pk)
+    address = request.build_absolute_uri(reverse("api:operation", args=[row.pk]))
+    return Response(serializers.OperationSerializer(row).data, status=202, headers={"Location": address})
+
+
 class OperationList(generics.ListAPIView[Operation]):
     """Operations, newest first; POST asks for one."""
 
@@ -63,16 +73,33 @@ class OperationList(generics.ListAPIView[Operation]):
         """Return what the person may see."""
         if getattr(self, "swagger_fake_view", False):
             return Operation.objects.none()
-        return Operation.objects.visible_to(person_of(self.request)).order_by("-requested_at")
+        state = self.request.query_params.get("state")
+        if state is not None and state not in Operation.State.values:
+            raise Invalid(
+                f"'{state[:50]}' is no state.", errors={"state": f"One of {', '.join(Operation.State.values)}."}
+            )
+        return operation_rows(
+            person_of(self.request),
+            chassis=number(self.request, "chassis"),
+            device=number(self.request, "device"),
+            state=state,
+        )
+
+    @extend_schema(
+        parameters=[
+            CHASSIS,
+            OpenApiParameter("device", OpenApiTypes.INT64, description="Keeps those on the device of this id"),
+            OpenApiParameter("state", str, enum=Operation.State.values, description="Keeps those in this state"),
+        ]
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List operations, newest first."""
+        return super().get(request, *args, **kwargs)
 
     @extend_schema(
         request=serializers.OperationRequestSerializer,
         responses={202: serializers.OperationSerializer},
-        parameters=[
-            OpenApiParameter(
-                "Idempotency-Key", str, OpenApiParameter.HEADER, description="A repeat answers the same operation"
-            )
-        ],
+        parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
         """Attach, detach or move a device: 202 with the operation's address."""
@@ -89,11 +116,9 @@ class OperationList(generics.ListAPIView[Operation]):
             device=device,
             target=_host_port(person, values["target"]),
             expected=expected,
-            idempotency_key=request.headers.get("Idempotency-Key", "")[:200],
+            idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        address = request.build_absolute_uri(reverse("api:operation", args=[operation.pk]))
-        data = serializers.OperationSerializer(operation).data
-        return Response(data, status=202, headers={"Location": address})
+        return operation_answer(request, operation)
 
 
 class OperationDetail(APIView):
@@ -102,7 +127,7 @@ class OperationDetail(APIView):
     @extend_schema(responses=serializers.OperationSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
         """Show an operation with its steps."""
-        operation = Operation.objects.visible_to(person_of(request)).filter(pk=pk).first()
+        operation = operation_rows(person_of(request)).filter(pk=pk).first()
         if operation is None:
             raise NotFound("There is no such operation.")
         return Response(serializers.OperationSerializer(operation).data)

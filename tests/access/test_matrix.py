@@ -52,9 +52,39 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "api:chassis": (200, 200, 200, 404, 401),
     "api:series": (200, 200, 200, 404, 401),
     "api:readings": (200, 200, 200, 404, 401),
+    "api:drawers": (200, 200, 200, 200, 401),
+    "api:drawer": (200, 200, 200, 404, 401),
+    "api:slots": (200, 200, 200, 200, 401),
+    "api:slot": (200, 200, 200, 404, 401),
+    "api:devices": (200, 200, 200, 200, 401),
+    "api:device": (200, 200, 200, 404, 401),
+    "api:ports": (200, 200, 200, 200, 401),
+    "api:port": (200, 200, 200, 404, 401),
+    "api:host_ports": (200, 200, 200, 200, 401),
+    "api:host_port": (200, 200, 200, 404, 401),
+    "api:hosts": (200, 200, 200, 200, 401),
+    "api:host": (200, 200, 200, 404, 401),
+    "api:switches": (200, 200, 200, 200, 401),
+    "api:switch": (200, 200, 200, 404, 401),
+    "api:drawer_mode": (405, 405, 405, 405, 401),
+    "api:device_tenant": (405, 405, 405, 405, 401),
+    "api:host_port_tenant": (405, 405, 405, 405, 401),
     "api:operations": (200, 200, 200, 200, 401),
     "api:operation": (200, 200, 200, 404, 401),
+    "api:me": (200, 200, 200, 200, 401),
+    "api:my_tokens": (200, 200, 200, 200, 401),
+    "api:my_token": (404, 404, 404, 404, 401),
+    "api:people": (200, 403, 403, 403, 401),
+    "api:person": (200, 403, 403, 403, 401),
+    "api:person_password": (405, 403, 403, 403, 401),
+    "api:person_tokens": (200, 403, 403, 403, 401),
+    "api:person_token": (405, 403, 403, 403, 401),
+    "api:tenants": (200, 403, 403, 403, 401),
+    "api:tenant": (200, 403, 403, 403, 401),
+    "api:tenant_grants": (200, 403, 403, 403, 401),
     "api:schema": (200, 200, 200, 200, 401),
+    "api:docs": (200, 200, 200, 200, 302),
+    "api:nothing": (404, 404, 404, 404, 401),
 }
 SOCKETS = {"ws/live/"}
 SECRETS = ("SN-OWNED", "SN-OTHER", "GPU owned", "GPU other", "node-owned", "node-other")
@@ -138,7 +168,10 @@ def lab(db: None) -> Lab:
     arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove")}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password")}
     arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
-    arguments["token_revoke"] = [1]
+    arguments |= {name: [1] for name in ("token_revoke", "my_token")}
+    arguments |= {"switch": [switch.pk], "host_port": [host_port.pk], "drawer_mode": [drawer.pk]}
+    arguments |= {"device_tenant": [device.pk], "host_port_tenant": [host_port.pk]}
+    arguments |= {"person_tokens": [people["owner"].pk], "person_token": [people["owner"].pk, 1]}
     return Lab(clients, arguments, device, host_port)
 
 

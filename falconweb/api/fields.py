@@ -1,0 +1,110 @@
+"""Fields that read through relations, parameters of addresses, and the pages of lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ObjectDoesNotExist
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.pagination import LimitOffsetPagination
+from rest_framework.request import Request
+
+from falconweb.errors import Invalid
+
+# What a number of a row may be: a database refuses larger ones.
+LARGEST_ID = 2**63 - 1
+LONGEST_SEARCH = 200
+
+CHASSIS = OpenApiParameter("chassis", OpenApiTypes.INT64, description="Keeps what belongs to the chassis of this id")
+SEARCH = OpenApiParameter("search", str, description="Keeps what contains this text, in any case")
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description=(
+        "Any text of up to 200 characters, new for each thing you want. A repeat with the same key and body does "
+        "nothing and answers the same operation with 202; with another body it is refused with 422."
+    ),
+)
+
+
+class Page(LimitOffsetPagination):
+    """A part of a list: `limit` rows (100 unless told, at most 1000) from `offset`; others numbers are refused."""
+
+    default_limit = 100
+    max_limit = 1000
+
+    def get_limit(self, request: Request) -> int:
+        """Return how many rows to answer."""
+        limit = number(request, "limit")
+        if limit == 0:
+            raise Invalid("'limit' is 0.", errors={"limit": "Give a number from 1 to 1000."})
+        return self.default_limit if limit is None else min(limit, self.max_limit)
+
+    def get_offset(self, request: Request) -> int:
+        """Return how many rows to leave out before them."""
+        return number(request, "offset") or 0
+
+
+def number(request: Request, name: str) -> int | None:
+    """Return a number of the query, None without one; raises Invalid for what is none."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise Invalid(f"'{name}' is no number.", errors={name: "Give a whole number."})
+    return int(text)
+
+
+def search_of(request: Request) -> str:
+    """Return the text to search for; raises Invalid for one that no database takes."""
+    text = request.query_params.get("search", "").strip()
+    if "\x00" in text or len(text) > LONGEST_SEARCH:
+        raise Invalid(
+            "The text to search for cannot be used.", errors={"search": f"Give at most {LONGEST_SEARCH} characters."}
+        )
+    return text
+
+
+class IdField(serializers.IntegerField):
+    """The id of a row in a request."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(min_value=1, max_value=LARGEST_ID, **options)
+
+
+class LinkedId(serializers.IntegerField):
+    """The id of what a relation leads to; null where there is nothing, or nothing that the person may see."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source=source, read_only=True, allow_null=True)
+
+
+class LinkedText(serializers.CharField):
+    """A text of what a relation leads to; '' where there is nothing, or nothing that the person may see."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source=source, read_only=True)
+
+    def get_attribute(self, instance: Any) -> Any:
+        """Read it."""
+        try:
+            value = super().get_attribute(instance)
+        except (serializers.SkipField, ObjectDoesNotExist):
+            return ""
+        return "" if value is None else value
+
+
+class LinkedIds(serializers.ListField):
+    """The ids of those of a relation that the person may see."""
+
+    child = serializers.IntegerField()
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source=source, read_only=True)
+
+    def to_representation(self, data: Any) -> list[Any]:
+        """Return the ids of prefetched rows."""
+        return [row.pk for row in (data.all() if hasattr(data, "all") else data)]

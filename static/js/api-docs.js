@@ -1,0 +1,23 @@
+// Shows the OpenAPI document, in the theme that was chosen for the site.
+const chosen = localStorage.getItem("theme");
+const dark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+document.documentElement.classList.toggle("dark-mode", dark);
+
+const main = document.getElementById("reference");
+SwaggerUIBundle({
+  url: main.dataset.schema,
+  domNode: main,
+  presets: [SwaggerUIBundle.presets.apis],
+  layout: "BaseLayout",
+  deepLinking: true,
+  filter: true,
+  // Nothing leaves this site: no badge of a validator elsewhere.
+  validatorUrl: null,
+  // What is tried out without a token is asked for as the signed-in person, like a form of a page.
+  requestInterceptor: (request) => {
+    if (new URL(request.url, location.href).origin === location.origin) {
+      request.headers["X-CSRFToken"] = main.dataset.csrf;
+    }
+    return request;
+  },
+});

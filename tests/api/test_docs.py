@@ -1,0 +1,127 @@
+"""What docs/api.md says to type works, and the reference page runs under the site's policy."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from tests.chromium import ADVICE, ARGUMENTS, find_chromium
+from tests.processes import ROOT
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+
+EXAMPLE = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+
+
+class SignedIn:
+    """The administrator of a running site, as a browser would be."""
+
+    def __init__(self, site: RunningSite) -> None:
+        self.site = site
+        self.jar = http.cookiejar.CookieJar()
+        self.opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(self.jar)
+        )
+        self.opener.open(f"{site.address}/sign-in/", timeout=10).read()
+        form = {"username": "administrator", "password": ADMINISTRATOR_PASSWORD, "csrfmiddlewaretoken": self.forgery()}
+        self.opener.open(f"{site.address}/sign-in/", urllib.parse.urlencode(form).encode(), timeout=10).read()
+
+    def forgery(self) -> str:
+        """Return the token against forgery."""
+        return next(str(cookie.value) for cookie in self.jar if cookie.name == "csrftoken")
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """Return the JSON that is answered."""
+        headers = {"X-CSRFToken": self.forgery(), "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.site.address + path, data, headers, method=method)
+        with self.opener.open(request, timeout=10) as answer:
+            return json.loads(answer.read() or b"null")
+
+
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("curl", "jq", "openssl"))), reason="The example needs curl, jq and openssl."
+)
+def test_the_example_of_the_documentation_attaches_a_device(running_site: RunningSite, tmp_path: Path) -> None:
+    administrator = SignedIn(running_site)
+    for _ in range(60):
+        if administrator.ask("GET", "/api/v1/devices/")["count"] >= 24:
+            break
+        time.sleep(0.5)
+    made = administrator.ask("POST", "/api/v1/me/tokens/", {"name": str(tmp_path), "scope": "write", "days": 1})
+    environment = {**os.environ, "SITE": running_site.address, "TOKEN": made["secret"], "NO_PROXY": "*"}
+    ran = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", EXAMPLE[0]],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    shown = json.loads(ran.stdout)
+    assert shown["name"]
+    assert shown["host_name"]
+    assert shown["host_port_label"].startswith("H")
+    # The site is shared with other tests: everything goes back where it was.
+    free = json.loads((tmp_path / "free.json").read_text())[0]["id"]
+    asked = administrator.ask("POST", "/api/v1/operations/", {"device": free, "target": None})
+    for _ in range(60):
+        if administrator.ask("GET", f"/api/v1/operations/{asked['id']}/")["state"] == "done":
+            break
+        time.sleep(0.5)
+    assert administrator.ask("GET", f"/api/v1/devices/{free}/")["host_port_id"] is None
+    administrator.ask("DELETE", f"/api/v1/me/tokens/{made['id']}/")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_reference_page_breaks_no_policy_and_asks_nobody_else(running_site: RunningSite, scheme: str) -> None:
+    path = find_chromium()
+    if path is None:
+        pytest.skip(ADVICE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        context = browser.new_context(base_url=running_site.address, color_scheme=scheme)  # type: ignore[arg-type]
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+        page.on(
+            "request",
+            lambda asked: None if asked.url.startswith((running_site.address, "data:")) else wrong.append(asked.url),
+        )
+        page.goto("/api/v1/docs/")
+        page.fill("#id_username", "administrator")
+        page.fill("#id_password", ADMINISTRATOR_PASSWORD)
+        page.click("form.narrow button")
+        page.wait_for_url("**/api/v1/docs/")
+        page.locator("#operations-tag-me").wait_for()
+        # A reading and a writing address, tried out as the signed-in person.
+        for one, answer in (("me_retrieve", "administrator"), ("tenants_create", "Documentation tenant")):
+            block = page.locator(f"[id$=-{one}]")
+            block.locator(".opblock-summary-control").click()
+            block.get_by_role("button", name="Try it out").click()
+            if one == "tenants_create":
+                block.locator("textarea").fill(json.dumps({"name": f"{answer} {scheme}"}))
+            block.get_by_role("button", name="Execute").click()
+            block.locator(".live-responses-table").wait_for()
+            assert answer in block.locator(".live-responses-table").inner_text()
+        if target := os.environ.get("FALCONWEB_SCREENSHOTS"):
+            page.screenshot(path=str(Path(target) / f"api-docs-{scheme}.png"))
+        context.close()
+        browser.close()
+    assert wrong == []
