@@ -5,7 +5,7 @@ PYTHON := $(VENV)/bin/python
 ROOMS := falconweb accounts fabric telemetry simulator tests manage.py
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check nightly locks clean
+.PHONY: help up test check nightly perf locks clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-lin
 
 nightly: $(VENV)/dev.stamp ## Run the long tests too
 	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile -m "nightly or not nightly" --timeout 3600 $(ARGS)
+
+perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll or attach for one)
+	@$(PYTHON) manage.py perf $(ONLY)
 
 locks: $(VENV)/dev.stamp ## Make the lock files anew from requirements/*.in
 	@for name in site dev; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \

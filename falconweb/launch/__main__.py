@@ -17,6 +17,7 @@ from types import FrameType
 
 from falconweb.config import BASE_DIR, Config, ConfigurationError
 from falconweb.launch.broker import BrokerError, start_broker
+from falconweb.launch.commands import beat_command, web_command, worker_command
 from falconweb.launch.processes import Child, end_all
 from falconweb.launch.simulated import SimulatedChassis, start_simulated
 
@@ -68,19 +69,14 @@ def _start(config: Config, children: list[Child]) -> None:
     _manage("migrate", "--verbosity", "0", environment=environment)
     _manage("collectstatic", "--noinput", "--verbosity", "0", environment=environment)
     _manage("bootstrap", environment={**environment, "FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated)})
-    python = sys.executable
-    celery = [python, "-m", "celery", "--app", "falconweb.celery:application"]
+    celery = "falconweb.celery:application"
     commands = {
-        "web": [
-            python, "-m", "uvicorn", "falconweb.asgi:application", "--host", config.host, "--port", str(config.port),
-            # One frame deflated for each of a thousand sockets costs more than the network it saves.
-            "--ws", "websockets-sansio", "--ws-per-message-deflate", "false", "--lifespan", "off", "--no-server-header",
-            "--workers", str(config.web_processes), "--no-access-log", "--timeout-graceful-shutdown", "3",
-        ],
-        "worker": [*celery, "worker", "--pool", "threads", "--concurrency", "8", "--loglevel", "INFO",
-                   "--without-gossip", "--without-mingle", "--hostname", f"worker-{os.getpid()}@%h"],
-        "beat": [*celery, "beat", "--loglevel", "WARNING", "--pidfile", ""],
-    }  # fmt: skip
+        "web": web_command(
+            "falconweb.asgi:application", host=config.host, port=config.port, processes=config.web_processes
+        ),
+        "worker": worker_command(celery),
+        "beat": beat_command(celery),
+    }
     for name, command in commands.items():
         child = Child(name, command, environment=environment, log=logs / f"{name}.log")
         child.start()

@@ -60,6 +60,11 @@ class Child:
         """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Its process id; 0 where it was never started."""
+        return 0 if self._process is None else self._process.pid
+
     def look_after(self) -> str:
         """Start it again if it died, at growing intervals; return a sentence about that, or ''."""
         now = time.monotonic()

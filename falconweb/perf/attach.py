@@ -1,0 +1,163 @@
+"""FalconWeb's own time in an attach: from asking for it to its end, without what the BMC takes to answer.
+
+Most attaches meet a chassis whose links train within milliseconds. Some meet one that takes its 1 to 3 s: how long
+after that FalconWeb notices, since it looks now and then, is time of its own too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import time
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import redis
+from django.conf import settings
+
+from accounts.models import User
+from fabric.bmc.client import BmcClient
+from fabric.bmc.discovery import discover
+from fabric.bmc.types import Inventory
+from fabric.models import Chassis, Device, HostPort, Operation
+from fabric.services.operations import operation_request
+from fabric.services.sync import inventory_apply
+from falconweb.launch.commands import worker_command
+from falconweb.launch.processes import Child, end_all
+from falconweb.perf.figures import Figure
+from falconweb.perf.place import PASSWORD, CannotMeasureError, simulator
+
+RESULTS = "perf:tasks"
+SPEED = 1000  # simulated seconds a second: links train in 1 to 3 ms
+ATTACHES = 16
+TRAININGS = 10  # attaches that wait for a link
+LOOK_SECONDS = 0.01
+TASK_SECONDS = 60.0
+MOST_OWN_MS = 150.0
+
+
+def measure(say: Callable[[str], None]) -> list[Figure]:
+    """Return the figures of attaching."""
+    log = settings.CONFIG.data / "logs" / "worker.log"
+    worker = Child("worker", worker_command("falconweb.perf.worker:application"), environment=os.environ, log=log)
+    with simulator("--speed", str(SPEED), environment=os.environ) as said:
+        try:
+            worker.start()
+            chassis = _mirrored(said["address"][0], said["fingerprint"][0])
+            person = User.objects.create_superuser("perf")
+            device, port = _attached(chassis)
+            say(f"{ATTACHES} attaches, then {TRAININGS} that wait for the link")
+            found = []
+            for _ in range(ATTACHES + 1):
+                _carried_out(person, device, None)
+                found.append(_carried_out(person, device, port))
+            control = Control(said["control"][0])
+            control.ask("/time", {"speed": 1})
+            late = []
+            for _ in range(TRAININGS):
+                _carried_out(person, device, None)
+                late.append(_noticed_late(person, device, port, control))
+            # The first opens connections and fills caches.
+            return _figures(found[1:], late)
+        finally:
+            end_all([worker])
+
+
+def _mirrored(address: str, fingerprint: str) -> Chassis:
+    # Not polled meanwhile: a walk takes processor time of the worker that is not the attach's.
+    chassis = Chassis(name="perf", url=address, username="administrator", fingerprint=fingerprint, enabled=False)
+    chassis.set_password(PASSWORD)
+    chassis.save()
+    reached = chassis.address()
+
+    async def walk() -> Inventory:
+        async with BmcClient(reached) as bmc:
+            return await discover(bmc)
+
+    inventory_apply(chassis=chassis, inventory=asyncio.run(walk()))
+    return Chassis.objects.get(pk=chassis.pk)
+
+
+class Control:
+    """The simulator's control address."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        # A proxy of the environment has no business with a process on this machine.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the answer to a GET, or to a POST where there is a body."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._address + path, data=data)  # noqa: S310 - our own process
+        with self._opener.open(request, timeout=10) as reply:
+            return json.loads(reply.read())
+
+    def wait_until_up(self, slot: str) -> float:
+        """Return the Unix time at which the link of a slot came up, right to LOOK_SECONDS and an answer."""
+        deadline = time.time() + TASK_SECONDS
+        while self.ask("/state")["links"][slot]["status"] != "LinkUp":
+            if time.time() > deadline:
+                raise CannotMeasureError(f"the link of {slot} did not come up.")
+            time.sleep(LOOK_SECONDS)
+        return time.time()
+
+
+def _attached(chassis: Chassis) -> tuple[Device, HostPort]:
+    """Return a device and the host port that it is attached to."""
+    device = Device.objects.filter(chassis=chassis, host_port__isnull=False).order_by("pk").first()
+    if device is None or device.host_port is None:
+        raise CannotMeasureError("the simulated chassis has no attached device.")
+    return device, device.host_port
+
+
+def _noticed_late(person: User, device: Device, port: HostPort, control: Control) -> float:
+    """Attach and return the s from the link's coming up to FalconWeb's knowing it."""
+    slot = device.endpoint_uri.rpartition("/")[2]
+    with ThreadPoolExecutor(1) as pool:
+        up = pool.submit(control.wait_until_up, slot)
+        operation = _carried_out(person, device, port)["operation"]
+    step = next(step for step in operation.steps if step["name"] == "Wait for the link")
+    known = datetime.fromisoformat(step["finished_at"]).timestamp()
+    return max(0.0, known - up.result())
+
+
+def _carried_out(person: User, device: Device, target: HostPort | None) -> dict[str, Any]:
+    """Ask as a person does, wait for the end, and return what the worker told of it."""
+    device = Device.objects.get(pk=device.pk)
+    asked_at = time.time()
+    operation, _ = operation_request(person=person, device=device, target=target)
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        raw: Any = client.blpop([RESULTS], timeout=TASK_SECONDS)
+    operation = Operation.objects.get(pk=operation.pk)
+    if raw is None or operation.state != Operation.State.DONE:
+        raise CannotMeasureError(f"'{operation.summary}' did not succeed: {operation.state} {operation.error}")
+    told: dict[str, Any] = json.loads(raw[1])
+    if not told["waits"]:
+        raise CannotMeasureError("the worker's loop does not tell how long it waits.")
+    return {**told, "asked": asked_at, "operation": operation}
+
+
+def _figures(attaches: list[dict[str, Any]], late: list[float]) -> list[Figure]:
+    def middle(take: Callable[[dict[str, Any]], float]) -> float:
+        return statistics.median(take(one) for one in attaches)
+
+    requests = round(middle(lambda one: float(one["requests"])))
+    own = middle(lambda one: one["ended"] - one["asked"] - one["for_bmc"])
+    noticed = statistics.median(late)
+    parts = [
+        ("own time, from asking to done", own + noticed, MOST_OWN_MS),
+        ("of it until the worker begins", middle(lambda one: one["began"] - one["asked"]), None),
+        ("of it in the worker", middle(lambda one: one["ended"] - one["began"] - one["for_bmc"]), None),
+        ("of it until a link that is up is noticed", noticed, None),
+        ("CPU of the worker", middle(lambda one: one["cpu"]), None),
+        (f"waiting for the BMC, {requests} requests", middle(lambda one: one["for_bmc"]), None),
+    ]
+    return [
+        Figure(name="attach", figure=figure, value=value * 1000, unit="ms", most=most) for figure, value, most in parts
+    ]

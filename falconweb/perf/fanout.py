@@ -1,0 +1,247 @@
+"""One frame a second to a thousand browsers: how late, at what CPU time, beside Channels' own way and a bare server.
+
+All three servers run side by side and take turns at the same bytes, those that the site sends. Publisher and browsers
+are on one machine, so that one clock tells how late a frame is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import redis.asyncio
+from channels_redis.core import RedisChannelLayer
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
+
+from accounts.models import User
+from fabric.models import Chassis
+from falconweb.launch.processes import Child, end_all
+from falconweb.perf.figures import Figure
+from falconweb.perf.place import CannotMeasureError, cpu_seconds
+from falconweb.perf.servers import Crowd, Feed, start_bare, start_web
+from falconweb.perf.stalled import measure_stalled
+from telemetry.frames import Frame
+from telemetry.store import publish
+
+SITE, STOCK, BARE = "site", "channel layer", "bare picows"
+ROUNDS = 3
+FRAMES = 8  # a round, one a second
+# A frame's work is done within this part of its second; what a server spends in the rest, it spends without frames.
+BUSY_SECONDS = 0.5
+SETTLE_SECONDS = 3.0
+MOST_RATIO = {STOCK: 1 / 6, BARE: 2.5}
+MOST_P99_MS = 60.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """So many sockets, and frames of so many series of which the share `moving` changes from frame to frame."""
+
+    sockets: int
+    series: int
+    moving: float
+
+
+# The last is 8 KB a frame.
+LOADS = (Load(500, 400, 0.6), Load(1000, 400, 0.6), Load(1000, 1000, 1.0))
+
+
+@dataclass
+class Server:
+    """One of the servers: its process, its crowd, and how it gets a frame."""
+
+    pid: int
+    crowd: Crowd
+    give: Callable[[Frame, bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a server did in one round.
+
+    `cost` is CPU in s a delivery, `rest` CPU in s a second without frames, `p50` and `p99` are s late, `size` is bytes
+    a frame, `received` the share of the frames that arrived.
+    """
+
+    cost: float
+    rest: float
+    p50: float
+    p99: float
+    size: float
+    received: float
+
+
+def measure(say: Callable[[str], None]) -> list[Figure]:
+    """Return the figures of fan-out; tells `say` what is under way. Takes some minutes."""
+    person = User.objects.create_superuser("perf")
+    session = SessionStore()
+    session[SESSION_KEY] = str(person.pk)
+    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
+    session[HASH_SESSION_KEY] = person.get_session_auth_hash()
+    session.save()
+    cookie = f"{settings.SESSION_COOKIE_NAME}={session.session_key}"
+    rows = [Chassis.objects.create(name=f"perf-{n}", url=f"https://127.0.0.1:{n}", enabled=False) for n in (1, 2)]
+    return asyncio.run(_measure(say, cookie, rows[0].pk, rows[1].pk))
+
+
+async def _measure(say: Callable[[str], None], cookie: str, chassis: int, other_chassis: int) -> list[Figure]:
+    bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
+    children: list[Child] = []
+    crowds: list[Crowd] = []
+    try:
+        servers = await _start_all(bus, cookie, chassis, children, crowds)
+        figures = await _loads(say, Feed(bus, chassis), servers)
+        for crowd in crowds:
+            await crowd.end()
+        say("one that stops reading")
+        crowd = await Crowd.start(_live(children[0]), cookie, _greeting(other_chassis))
+        crowds.append(crowd)
+        return figures + await measure_stalled(crowd, Feed(bus, other_chassis), bus)
+    finally:
+        for crowd in crowds:
+            await crowd.end()
+        end_all(children)
+        await bus.aclose()
+
+
+def _live(child: Child) -> str:
+    port = child.command[child.command.index("--port") + 1]
+    return f"ws://127.0.0.1:{port}/ws/live/"
+
+
+def _greeting(chassis: int) -> str:
+    return json.dumps({"subscribe": [chassis]})
+
+
+async def _start_all(
+    bus: redis.asyncio.Redis, cookie: str, chassis: int, children: list[Child], crowds: list[Crowd]
+) -> dict[str, Server]:
+    from falconweb.perf import bare, stock
+
+    layer = RedisChannelLayer(**stock.layers()["default"]["CONFIG"])
+
+    async def by_hub(frame: Frame, _: bytes) -> None:
+        await publish(bus, frame)
+
+    async def by_group(_: Frame, raw: bytes) -> None:
+        await layer.group_send(stock.GROUP, {"type": "frame.now", "raw": raw})
+
+    async def by_channel(_: Frame, raw: bytes) -> None:
+        await bus.publish(bare.CHANNEL, raw)
+
+    site, _ = await start_web("site", "falconweb.asgi:application")
+    children.append(site)
+    children.append((started := await start_web("stock", "falconweb.perf.stock:application", "--factory"))[0])
+    stock_url = f"ws://127.0.0.1:{started[1]}/"
+    children.append((started := await start_bare("bare"))[0])
+    bare_url = f"ws://127.0.0.1:{started[1]}/"
+    crowds.append(await Crowd.start(_live(site), cookie, _greeting(chassis)))
+    crowds.append(await Crowd.start(stock_url))
+    crowds.append(await Crowd.start(bare_url))
+    return {
+        name: Server(child.pid, crowd, give)
+        for name, child, crowd, give in zip(
+            (SITE, STOCK, BARE), children, crowds, (by_hub, by_group, by_channel), strict=True
+        )
+    }
+
+
+async def _loads(say: Callable[[str], None], feed: Feed, servers: dict[str, Server]) -> list[Figure]:
+    figures: list[Figure] = []
+    opened = 0
+    for load in LOADS:
+        say(f"{load.sockets:,} sockets, {load.series:,} series")
+        await feed.shape(load.series, load.moving)
+        for server in servers.values() if load.sockets > opened else ():
+            await server.crowd.ask("open", count=load.sockets - opened)
+        opened = load.sockets
+        await asyncio.sleep(SETTLE_SECONDS)
+        rounds: dict[str, list[Round]] = {name: [] for name in servers}
+        for _ in range(ROUNDS):
+            for name, server in servers.items():
+                rounds[name].append(await _round(name, server, feed, load))
+        figures += _figures(load, {name: _middle(those) for name, those in rounds.items()})
+    return figures
+
+
+async def _round(name: str, server: Server, feed: Feed, load: Load) -> Round:
+    loop = asyncio.get_running_loop()
+    # The first is a key frame, and stands for nothing that happens each second.
+    await server.give(*feed.next())
+    await asyncio.sleep(1.0)
+    await server.crowd.ask("begin")
+    busy = rest = 0.0
+    for _ in range(FRAMES):
+        begin = loop.time()
+        before = cpu_seconds(server.pid)
+        await server.give(*feed.next())
+        await asyncio.sleep(begin + BUSY_SECONDS - loop.time())
+        between = cpu_seconds(server.pid)
+        await asyncio.sleep(begin + 1.0 - loop.time())
+        busy += between - before
+        rest += cpu_seconds(server.pid) - between
+    noted = await server.crowd.ask("report")
+    if not noted["frames"]:
+        raise CannotMeasureError(f"{name}: no frame came through.")
+    rest_a_second = rest / FRAMES / (1.0 - BUSY_SECONDS)
+    return Round(
+        cost=(busy - rest_a_second * BUSY_SECONDS * FRAMES) / noted["frames"],
+        rest=rest_a_second,
+        p50=noted["p50"],
+        p99=noted["p99"],
+        size=noted["bytes"],
+        received=noted["frames"] / load.sockets / FRAMES,
+    )
+
+
+def _middle(rounds: list[Round]) -> Round:
+    names = Round.__dataclass_fields__
+    return Round(**{name: statistics.median(getattr(one, name) for one in rounds) for name in names})
+
+
+def _figures(load: Load, found: dict[str, Round]) -> list[Figure]:
+    site = found[SITE]
+    what = f"{load.sockets:,} sockets, {site.size:,.0f} B a frame"
+    figures = []
+    for beside in (STOCK, BARE):
+        other = found[beside]
+        # Without the same bytes the ratios would say nothing.
+        if abs(other.size - site.size) > 0.05 * site.size:
+            raise CannotMeasureError(f"the site sends {site.size:.0f} B a frame, {beside} {other.size:.0f} B.")
+        cost = (site.cost * 1e6, other.cost * 1e6)
+        figures.append(_beside(beside, f"CPU a delivery, {what}", "us", *cost, most_ratio=MOST_RATIO[beside]))
+    for beside in (STOCK, BARE):
+        other = found[beside]
+        figures.append(_beside(beside, f"p50 late, {what}", "ms", site.p50 * 1e3, other.p50 * 1e3))
+        figures.append(_beside(beside, f"p99 late, {what}", "ms", site.p99 * 1e3, other.p99 * 1e3, most=MOST_P99_MS))
+    stock = found[STOCK]
+    figures.append(_beside(STOCK, f"received, {what}", "%", site.received * 100, stock.received * 100))
+    figures.append(_beside(STOCK, f"CPU without frames, {what}", "ms/s", site.rest * 1e3, stock.rest * 1e3))
+    return figures
+
+
+def _beside(
+    beside: str,
+    figure: str,
+    unit: str,
+    value: float,
+    beside_value: float,
+    *,
+    most: float | None = None,
+    most_ratio: float | None = None,
+) -> Figure:
+    return Figure(
+        name="fanout",
+        figure=figure,
+        value=value,
+        unit=unit,
+        beside=beside,
+        beside_value=beside_value,
+        most=most,
+        most_ratio=most_ratio,
+    )

@@ -1,0 +1,123 @@
+"""A Celery worker that also tells how long each task waited for the BMC.
+
+The loop's selector tells when the task did nothing but wait, and requests in flight tell what for. What the worker
+computes while an answer is under way is so counted as its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import selectors
+import threading
+import time
+from typing import Any
+
+import redis
+from celery.signals import task_postrun, task_prerun
+from django.conf import settings
+
+from fabric.bmc.transport import RawAnswer, Transport
+from falconweb.celery import application
+
+__all__ = ["application"]
+
+RESULTS = "perf:tasks"  # a list in Redis, one entry a task: see `Task.tell`
+
+
+class Task:
+    """What one task did; times in s."""
+
+    def __init__(self) -> None:
+        self.began = time.time()
+        self.cpu = time.process_time()
+        self.in_flight = 0
+        self.requests = 0
+        self.waits = 0
+        self.for_bmc = 0.0
+        self.paused = 0.0
+
+    def waited(self, seconds: float, *, in_vain: bool) -> None:
+        """Take in that the loop had nothing to do; `in_vain` where a timer ended that."""
+        self.waits += 1
+        if self.in_flight:
+            self.for_bmc += seconds
+        elif in_vain:
+            self.paused += seconds
+
+    def tell(self) -> str:
+        """Return it as JSON."""
+        plain: dict[str, Any] = {
+            "began": self.began,
+            "ended": time.time(),
+            "cpu": time.process_time() - self.cpu,
+            "requests": self.requests,
+            "waits": self.waits,
+            "for_bmc": self.for_bmc,
+            "paused": self.paused,
+        }
+        return json.dumps(plain)
+
+
+class Current(threading.local):
+    """The task of this thread."""
+
+    task: Task | None = None
+
+
+current = Current()
+
+
+class Selector(selectors.DefaultSelector):
+    """Tells the task of its thread how long it waited."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait as the selector does."""
+        begin = time.perf_counter()
+        found = super().select(timeout)
+        if current.task is not None:
+            current.task.waited(time.perf_counter() - begin, in_vain=not found)
+        return found
+
+
+class Policy(asyncio.DefaultEventLoopPolicy):
+    """Loops with that selector."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return a new one."""
+        return asyncio.SelectorEventLoop(Selector())
+
+
+send = Transport.send
+
+
+async def counted_send(self: Transport, *arguments: Any, **more: Any) -> RawAnswer:
+    """Send a request, known to be in flight meanwhile."""
+    task = current.task
+    if task is None:
+        return await send(self, *arguments, **more)
+    task.requests += 1
+    task.in_flight += 1
+    try:
+        return await send(self, *arguments, **more)
+    finally:
+        task.in_flight -= 1
+
+
+def begin(**_: Any) -> None:
+    """Begin a task."""
+    current.task = Task()
+
+
+def end(**_: Any) -> None:
+    """End a task and tell of it."""
+    if current.task is not None:
+        told, current.task = current.task.tell(), None
+        with redis.Redis.from_url(settings.REDIS_URL) as client:
+            client.rpush(RESULTS, told)
+
+
+asyncio.set_event_loop_policy(Policy())
+Transport.send = counted_send  # type: ignore[method-assign]
+task_prerun.connect(begin, weak=False)
+task_postrun.connect(end, weak=False)
