@@ -1,0 +1,198 @@
+"""The whole site while its parts fail: a worker that is killed in the middle, a BMC that is slow, silent or mad.
+
+Everything is done and seen as an operator does: over HTTP, and by the simulated chassis' own truth.
+"""
+
+from __future__ import annotations
+
+import http.cookiejar
+import itertools
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+
+LONGEST_GAP = 3.0  # s between two readings of a healthy chassis, on a busy machine
+
+
+class Operator:
+    """The administrator of a running site, signed in."""
+
+    def __init__(self, site: RunningSite) -> None:
+        self.site = site
+        self._cookies = http.cookiejar.CookieJar()
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(self._cookies)
+        )
+        self._send("GET", "/sign-in/")
+        form = {"username": "administrator", "password": ADMINISTRATOR_PASSWORD, "csrfmiddlewaretoken": self._csrf()}
+        self._send("POST", "/sign-in/", urllib.parse.urlencode(form).encode(), "application/x-www-form-urlencoded")
+
+    def _csrf(self) -> str:
+        return next((cookie.value or "" for cookie in self._cookies if "csrf" in cookie.name), "")
+
+    def _send(self, method: str, path: str, content: bytes | None = None, kind: str = "application/json") -> bytes:
+        headers = {"Content-Type": kind, "X-CSRFToken": self._csrf()}
+        request = urllib.request.Request(self.site.address + path, method=method, data=content, headers=headers)
+        with self._opener.open(request, timeout=15) as reply:
+            answer: bytes = reply.read()
+        return answer
+
+    def get(self, path: str) -> Any:
+        """Return what the API answers."""
+        return json.loads(self._send("GET", f"/api/v1/{path}"))
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Send a request to the API and return its answer."""
+        return json.loads(self._send("POST", f"/api/v1/{path}", json.dumps(body).encode()))
+
+    def chassis(self, name: str) -> dict[str, Any]:
+        """Return a chassis as the administrator sees it."""
+        return next(one for one in self.get("chassis/") if one["name"] == name)
+
+    def devices(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return the devices of a chassis, by drawer and slot as its truth names them."""
+        return {
+            f"drawer{drawer['number']}slot{slot['number']}": slot["device"]
+            for drawer in self.chassis(name)["drawers"]
+            for slot in drawer["slots"]
+            if slot["device"]
+        }
+
+    def seconds_read(self, name: str, seconds: float) -> list[float]:
+        """Return the times of a chassis' readings in the last seconds."""
+        pk = self.chassis(name)["id"]
+        key = urllib.parse.quote(self.get(f"chassis/{pk}/series/")[0]["key"])
+        times: list[float] = self.get(f"chassis/{pk}/readings/?keys={key}&seconds={seconds:.0f}")["at"]
+        return times
+
+
+def wait_for(true: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, what
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    """The administrator of a site of this module's own, which has seen both chassis."""
+    with RunningSite(tmp_path_factory.mktemp("faults")) as site:
+        operator = Operator(site)
+        for name in ("falcon-1", "falcon-2"):
+            site.control(name, "POST", "/time", {"speed": 20})
+            wait_for(lambda name=name: len(operator.devices(name)) >= 11, f"{name} was not seen")  # type: ignore[misc]
+            wait_for(lambda name=name: operator.seconds_read(name, 10), f"{name} was not read")  # type: ignore[misc]
+        yield operator
+
+
+@pytest.fixture(autouse=True)
+def no_fault_stays(operator: Operator) -> Iterator[None]:
+    yield
+    for name in ("falcon-1", "falcon-2"):
+        operator.site.control(name, "DELETE", "/faults")
+
+
+def worker_processes(site: RunningSite) -> set[int]:
+    answer = subprocess.run(["pgrep", "-f", f"worker-{site.process.pid}@"], capture_output=True, text=True, check=False)
+    return {int(line) for line in answer.stdout.split()}
+
+
+@pytest.mark.parametrize("step", ["Detach", "Attach"])
+def test_an_operation_whose_worker_is_killed_ends_without_help(operator: Operator, step: str) -> None:
+    site = operator.site
+    chassis = operator.chassis("falcon-1")
+    gpu = operator.devices("falcon-1")["drawer1slot1"]
+    now = next(port for port in chassis["host_ports"] if port["id"] == gpu["host_port_id"])
+    to = next(port for port in chassis["host_ports"] if port["label"] == ("H2" if now["label"] != "H2" else "H3"))
+    site.control("falcon-1", "POST", "/faults", {"kind": "slow", "path": "/Zones/", "method": "PATCH", "delay": 2.5})
+    asked = operator.post("operations/", {"device": gpu["id"], "target": to["id"], "expected": now["id"]})
+
+    def operation() -> dict[str, Any]:
+        found: dict[str, Any] = operator.get(f"operations/{asked['id']}/")
+        return found
+
+    def state_of_step() -> str:
+        return next(str(one["state"]) for one in operation()["steps"] if one["name"] == step)
+
+    wait_for(lambda: state_of_step() == "running", f"{step} did not begin")
+    before = worker_processes(site)
+    assert before
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: operation()["state"] in {"done", "failed"}, "it did not end", seconds=35)
+    ended = operation()
+    zones = site.control("falcon-1", "GET", "/state")["zones"]
+    truth = [zone for zone, members in zones.items() if "drawer1slot1" in members]
+    assert worker_processes(site) - before
+    assert ended["state"] == "done", ended
+    assert truth == [f"hostport1_{to['label']}"]
+    assert operator.devices("falcon-1")["drawer1slot1"]["host_port_label"] == to["label"]
+
+
+def known(devices: dict[str, dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
+    """What must not be lost of devices."""
+    columns = ("id", "kind", "model", "serial_number", "host_port_label", "missing_since")
+    return {place: tuple(device[column] for column in columns) for place, device in devices.items()}
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"kind": "hang"},
+        {"kind": "server_error", "status": 503},
+        {"kind": "server_error", "status": 200},  # answers of no use, politely given
+        {"kind": "reset_connections"},
+        {"kind": "bmc_reboot", "seconds": 6},
+    ],
+    ids=["silent", "failing", "nonsense", "broken", "rebooting"],
+)
+def test_a_sick_bmc_is_said_and_comes_back_while_the_other_is_read_each_second(
+    operator: Operator, trouble: dict[str, Any]
+) -> None:
+    before = known(operator.devices("falcon-1"))
+    began = time.time()
+    operator.site.control("falcon-1", "POST", "/faults", trouble)
+    said = wait_for(lambda: operator.chassis("falcon-1")["last_error"], "nobody said so")
+    assert len(said) < 300
+    assert "Traceback" not in said
+    assert known(operator.devices("falcon-1")) == before
+    if time.time() - began < 5:
+        time.sleep(3)
+    operator.site.control("falcon-1", "DELETE", "/faults")
+    wait_for(lambda: operator.chassis("falcon-1")["last_error"] == "", "it did not come back")
+    wait_for(lambda: operator.seconds_read("falcon-1", 2), "its readings did not come back")
+    assert known(operator.devices("falcon-1")) == before
+    healthy(operator, "falcon-2", began)
+    assert operator.chassis("falcon-2")["last_error"] == ""
+
+
+def test_a_slow_bmc_is_read_as_often_as_it_answers(operator: Operator) -> None:
+    before = known(operator.devices("falcon-1"))
+    began = time.time()
+    operator.site.control("falcon-1", "POST", "/faults", {"kind": "slow", "delay": 1.5})
+    time.sleep(10)
+    assert len(operator.seconds_read("falcon-1", 8)) >= 2
+    healthy(operator, "falcon-2", began)
+    assert operator.chassis("falcon-1")["last_error"] == ""
+    assert known(operator.devices("falcon-1")) == before
+
+
+def healthy(operator: Operator, name: str, since: float) -> None:
+    """Hold that a chassis was read each second since a moment."""
+    elapsed = time.time() - since
+    times = [at for at in operator.seconds_read(name, elapsed + 1) if at >= since - 1]
+    assert len(times) >= 0.8 * elapsed - 1, (len(times), elapsed)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert max(gaps) < LONGEST_GAP, gaps
