@@ -112,7 +112,7 @@ def system(request: HttpRequest) -> HttpResponse:
         "database": f"{connection.display_name} {'.'.join(str(part) for part in connection.get_database_version())}",
         "counts": [("Hosts", Host.objects.count()), *counts],
         "kinds": [(Device.Kind(kind).label, number) for kind, number in kinds],
-        "chassis": Chassis.objects.order_by("name").defer("inventory"),
+        "chassis": Chassis.objects.order_by("name"),
         "people": User.objects.filter(is_active=True).select_related("tenant").order_by("username"),
     }
     return render(request, "fabric/system.html", context)

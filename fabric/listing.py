@@ -73,7 +73,7 @@ def host_rows(person: User, *, search: str = "", chassis: int | None = None) -> 
     rows = Host.objects.visible_to(person)
     if chassis is not None:
         rows = rows.filter(pk__in=ports.filter(chassis=chassis).values("host"))
-    shown = ports.select_related("chassis", "drawer").defer("chassis__inventory")
+    shown = ports.select_related("chassis", "drawer")
     rows = rows.prefetch_related(
         Prefetch("host_ports", shown.prefetch_related(_seen("devices", Device, person)), to_attr="seen_ports")
     )
@@ -102,7 +102,7 @@ def operation_rows(
     if state is not None:
         rows = rows.filter(state=state)
     return rows.prefetch_related(
-        Prefetch("chassis", Chassis.objects.visible_to(person).defer("inventory")),
+        _seen("chassis", Chassis, person),
         _seen("drawer", Drawer, person),
         _seen("device", Device, person),
         _seen("source", HostPort, person),
@@ -111,8 +111,6 @@ def operation_rows(
 
 
 def _of_chassis(rows: Rows, chassis: int | None) -> Rows:
-    # The walk is large, and no list shows it.
-    rows = rows.defer("chassis__inventory")
     return rows if chassis is None else rows.filter(chassis=chassis)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from accounts.models import Tenant, User
 from fabric import credentials
@@ -67,9 +67,6 @@ class Chassis(models.Model):
     health = models.CharField(max_length=20, blank=True)
     power_state = models.CharField(max_length=20, blank=True)
     dialect = models.CharField(max_length=20, default="none")
-    inventory = models.JSONField(
-        default=dict, editable=False
-    )  # the newest walk, all kinds (fabric.bmc.types.Inventory)
     inventory_revision = models.PositiveIntegerField(default=0)  # +1 whenever something of the walk changed
     inventory_at = models.DateTimeField(null=True, editable=False)
     last_error = models.TextField(blank=True, editable=False)  # one sentence, '' while it answers
@@ -97,6 +94,16 @@ class Chassis(models.Model):
             password=password,
             trust=Trust(ca_pem=self.ca_pem, fingerprint=self.fingerprint),
         )
+
+
+class Walk(models.Model):
+    """The newest walk of a chassis with all it found, apart from its row: it is large, and few ask for it."""
+
+    chassis = models.OneToOneField(Chassis, primary_key=True, on_delete=models.CASCADE)
+    found = models.JSONField(default=dict)  # fabric.bmc.types.Inventory as JSON
+
+    def __str__(self) -> str:
+        return f"Walk of {self.chassis}"
 
 
 class Host(models.Model):
@@ -337,10 +344,11 @@ class Operation(models.Model):
         FAILED = "failed", "Failed"
 
     class OperationQuerySet(Restricted):
-        """A tenant sees the operations on its devices, and those its people asked for."""
+        """A tenant sees the operations on its devices since they are its own, and those its people asked for."""
 
         def granted_to(self, tenant_id: int) -> Q:
-            return Q(device__tenant=tenant_id) | Q(requested_by__tenant=tenant_id)
+            since = Q(device__tenant_since=None) | Q(requested_at__gte=F("device__tenant_since"))
+            return Q(Q(device__tenant=tenant_id) & since) | Q(tenant=tenant_id)
 
         def open(self) -> Self:
             """Return those that have not ended."""
@@ -359,6 +367,8 @@ class Operation(models.Model):
     summary = models.CharField(max_length=300)
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     requested_by_name = models.CharField(max_length=150)
+    # The person's then: whoever moves to another tenant takes nothing along.
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="operations")
     requested_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)

@@ -56,12 +56,8 @@ class Overview:
 
 def overview_of(person: User) -> Overview:
     """Return what is wrong now, worst first, what is free, and what is going on."""
-    chassis = list(Chassis.objects.visible_to(person).defer("inventory"))
-    devices = list(
-        Device.objects.visible_to(person)
-        .select_related("chassis", "slot__port", "slot__drawer")
-        .defer("chassis__inventory")  # large, and the same for each device of a chassis
-    )
+    chassis = list(Chassis.objects.visible_to(person))
+    devices = list(Device.objects.visible_to(person).select_related("chassis", "slot__port", "slot__drawer"))
     operations = Operation.objects.visible_to(person)
     counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for device in devices:

@@ -173,7 +173,7 @@ def fabric_view(
 
     `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
     """
-    visible = Chassis.objects.visible_to(person).defer("inventory")
+    visible = Chassis.objects.visible_to(person)
     if chassis_id is not None:
         visible = visible.filter(pk=chassis_id)
     if chassis_ids is not None:

@@ -8,7 +8,10 @@ import threading
 
 from celery import shared_task
 
-from fabric.services.execution import execute, waiting
+from fabric.services.execution import execute, next_after, waiting
+
+# How often beat asks: whatever was not taken until then is asked for again.
+RECOVER_SECONDS = 5.0
 
 
 def _worker() -> str:
@@ -17,12 +20,15 @@ def _worker() -> str:
 
 @shared_task(name="fabric.run_operation")
 def run_operation(operation_id: str) -> None:
-    """Carry one operation out, unless somebody else does."""
-    execute(operation_id, worker=_worker())
+    """Carry one operation out, unless somebody else does, and those that waited for its drawer meanwhile."""
+    following: str | None = operation_id
+    while following is not None:
+        execute(following, worker=_worker())
+        following = next_after(following)
 
 
 @shared_task(name="fabric.recover_operations")
 def recover_operations() -> None:
-    """Carry on with operations whose worker died, or that no worker was told of."""
+    """Have operations carried on whose worker died, or that no worker was told of."""
     for operation_id in waiting():
-        execute(operation_id, worker=_worker())
+        run_operation.apply_async(args=(operation_id,), ignore_result=True, expires=RECOVER_SECONDS)

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from accounts.models import User
 from fabric import sheets
 from fabric.bmc.series import counter_words
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot
+from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot, Walk
 from fabric.overview import overview_of
 from fabric.rules import ABOUT_MODES, why_not_mode
 from fabric.selectors import downgraded, fabric_page, fabric_view, operations_visible_to
@@ -69,13 +69,15 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     context: dict[str, Any] = {"chassis": views[0], "picture": lay_out(views[0])}
     if person.is_administrator:
         row = Chassis.objects.get(pk=pk)
+        walk = Walk.objects.filter(chassis=row).first()
+        found = walk.found if walk else {}
         context["row"] = row
         context["kinds"] = [
-            (kind.replace("_", " "), found)
-            for kind, found in row.inventory.items()
-            if isinstance(found, list) and found and kind != "problems"
+            (kind.replace("_", " "), resources)
+            for kind, resources in found.items()
+            if isinstance(resources, list) and resources and kind != "problems"
         ]
-        context["problems"] = row.inventory.get("problems", [])
+        context["problems"] = found.get("problems", [])
     return render(request, "fabric/chassis.html", context)
 
 

@@ -125,7 +125,7 @@ def chassis_edit(
     for. Raises Forbidden, NotFound, and Invalid as `chassis_probe` does.
     """
     _only_administrators(person)
-    row: Chassis | None = Chassis.objects.filter(pk=chassis.pk).defer("inventory").first()
+    row: Chassis | None = Chassis.objects.filter(pk=chassis.pk).first()
     if row is None:
         raise NotFound("There is no such chassis.")
     before = (row.url, row.username, row.ca_pem, row.fingerprint)
@@ -171,7 +171,7 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
     _only_administrators(person)
     with transaction.atomic():
         # The lock keeps operations of other people from being created meanwhile.
-        row = Chassis.objects.select_for_update().defer("inventory").filter(pk=chassis.pk).first()
+        row = Chassis.objects.select_for_update().filter(pk=chassis.pk).first()
         if row is None:
             raise NotFound("There is no such chassis.")
         if operation := Operation.objects.open().filter(chassis=row).first():

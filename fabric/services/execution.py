@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError, close_old_connections, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
@@ -24,7 +26,7 @@ from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, ZoneChanged
 from fabric.bmc.types import Dialect, DrawerMode, Link
 from fabric.bmc.values import text
-from fabric.models import Device, Operation
+from fabric.models import Chassis, Device, Operation
 from fabric.services.sync import inventory_apply
 from fabric.signals import operation_changed
 from falconweb.errors import FalconWebError
@@ -40,6 +42,7 @@ OUTAGE_SECONDS = 60.0  # how long a BMC may be away before the operation gives u
 TRUTH_SECONDS = 45.0  # the read-back after a failure
 OPERATION_SECONDS = 180.0  # no operation lasts longer
 MOST_ATTEMPTS = 5
+PLACES = 1  # of the BMC's four: the poller keeps some, and the other drawer may have an operation of its own
 HANDED_OVER_SECONDS = 3  # a new operation gets this long to be taken from the queue
 
 
@@ -61,28 +64,53 @@ def waiting() -> list[str]:
     ]
 
 
+def next_after(operation_id: str) -> str | None:
+    """Return the id of the operation that waited for the end of this one; None where none does, or it goes on."""
+    ended = Operation.objects.filter(pk=operation_id).first()
+    if ended is None or ended.is_open:
+        return None
+    following = Operation.objects.open().filter(chassis=ended.chassis_id, drawer=ended.drawer_id, lease_until=None)
+    pk = following.order_by("requested_at").values_list("pk", flat=True).first()
+    return None if pk is None else str(pk)
+
+
 def execute(operation_id: str, *, worker: str) -> None:
-    """Claim an operation and carry it to its end; does nothing where another worker holds it or it has ended."""
-    now = timezone.now()
-    claimed = (
-        Operation.objects.open()
-        .filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
-        .update(
-            worker=worker,
-            lease_until=now + timedelta(seconds=LEASE_SECONDS),
-            state="running",
-            attempts=F("attempts") + 1,
-        )
-    )
-    if claimed != 1:
+    """Claim an operation and carry it to its end.
+
+    Does nothing where it has ended, another worker holds it, or an older operation of the same drawer has not ended: it
+    is then taken up after that one (`next_after`).
+    """
+    operation = _claimed(operation_id, worker)
+    if operation is None:
         return
-    operation = Operation.objects.select_related("chassis", "device__slot__port", "source", "target", "drawer").get(
-        pk=operation_id
-    )
     try:
         asyncio.run(_Run(operation, worker).run())
     finally:
         close_old_connections()
+
+
+def _claimed(operation_id: str, worker: str) -> Operation | None:
+    """Return the operation, held by this worker from now on; None where it cannot be had now."""
+    now = timezone.now()
+    with transaction.atomic():
+        operation: Operation | None = (
+            Operation.objects.open()
+            .filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
+            .select_related("chassis", "device__slot__port", "source", "target", "drawer")
+            .first()
+        )
+        if operation is None:
+            return None
+        # The lock lets one worker at a time choose for this chassis. In order, since each was judged by the rules as
+        # what follows those before it.
+        Chassis.objects.select_for_update().get(pk=operation.chassis_id)
+        same = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
+        if same.filter(requested_at__lt=operation.requested_at).exists():
+            return None
+        values = {"worker": worker, "lease_until": now + timedelta(seconds=LEASE_SECONDS), "state": "running"}
+        Operation.objects.filter(pk=operation.pk).update(attempts=F("attempts") + 1, **values)
+    operation.refresh_from_db(fields=["attempts", *values])
+    return operation
 
 
 class _Run:
@@ -124,7 +152,7 @@ class _Run:
 
     async def _carry_out(self) -> None:
         address = await _off(self.operation.chassis.address)
-        async with BmcClient(address, timeout=REQUEST_SECONDS) as bmc:
+        async with BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=PLACES) as bmc:
             if self.operation.kind == Operation.Kind.MODE:
                 await self._change_mode(bmc)
             else:
@@ -239,6 +267,7 @@ class _Run:
 
     async def _finish(self, error: str) -> None:
         if error:
+            error = _without_address(error, self.operation.chassis)
             await self._tell_truth()
         state = Operation.State.FAILED if error else Operation.State.DONE
         await self._save(state=state, error=error, finished_at=timezone.now(), lease_until=None)
@@ -247,7 +276,8 @@ class _Run:
         """Read the hardware back into the mirror after a failure; a BMC that is away is read by the next poll."""
         try:
             address = await _off(self.operation.chassis.address)
-            async with asyncio.timeout(TRUTH_SECONDS), BmcClient(address, timeout=REQUEST_SECONDS / 2) as bmc:
+            client = BmcClient(address, timeout=REQUEST_SECONDS / 2, at_a_time=PLACES)
+            async with asyncio.timeout(TRUTH_SECONDS), client as bmc:
                 inventory = await discover(bmc)
             await _off(inventory_apply, chassis=self.operation.chassis, inventory=inventory)
         except FalconWebError as error:
@@ -303,6 +333,15 @@ class _Step:
         self.entry.update(state="failed" if error else "done", finished_at=_now(), sentence=sentence)
         if not error:
             await self.run._save()  # noqa: SLF001 - one class in two parts
+
+
+def _without_address(sentence: str, chassis: Chassis) -> str:
+    """Return the sentence with the chassis' name in place of its BMC's address, which is not everybody's to know."""
+    origin = urlsplit(chassis.url)
+    for address in (chassis.url, origin.netloc, origin.hostname or ""):
+        if address:
+            sentence = re.sub(rf"(?<![\w.-]){re.escape(address)}(?![\w-])", lambda _: chassis.name, sentence)
+    return sentence
 
 
 async def _off(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:

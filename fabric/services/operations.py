@@ -94,21 +94,32 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
 
 
 def drawer_state(drawer: Drawer) -> DrawerState:
-    """Return a drawer as the rules see it, from the mirrored hardware."""
+    """Return a drawer as the rules see it: the mirrored hardware, as it will be after what was asked for already."""
     ports = list(HostPort.objects.filter(drawer=drawer, missing_since=None).select_related("host"))
     attached = Device.objects.filter(slot__drawer=drawer, host_port__isnull=False, missing_since=None)
+    slots = dict(attached.values_list("slot__number", "host_port__label"))
+    for operation in (
+        Operation.objects.open()
+        .filter(drawer=drawer, device__slot__isnull=False)
+        .select_related("device__slot", "target")
+        .order_by("requested_at")
+    ):
+        slot = operation.device.slot.number
+        slots.pop(slot, None)
+        if operation.target is not None:
+            slots[slot] = operation.target.label
     return DrawerState(
         mode=DrawerMode(drawer.mode),
         connections=tuple(
             Connection(label=port.label, number=port.number, host=port.host.identity if port.host else "")
             for port in ports
         ),
-        attached=dict(attached.values_list("slot__number", "host_port__label")),
+        attached=slots,
     )
 
 
 def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
-    Chassis.objects.select_for_update().defer("inventory").get(pk=drawer.chassis_id)
+    Chassis.objects.select_for_update().get(pk=drawer.chassis_id)
     # Again, under the lock: the same request may have come twice at once.
     if replayed := _replayed(person, idempotency_key, digest):
         return replayed
@@ -124,6 +135,7 @@ def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
         summary=f"Change {drawer.chassis.name} {drawer.name} to {mode}",
         requested_by=person,
         requested_by_name=person.get_username(),
+        tenant=person.tenant,
         idempotency_key=idempotency_key,
         request_digest=digest,
         steps=_steps("mode"),
@@ -141,28 +153,35 @@ def _create(
     idempotency_key: str,
     digest: str,
 ) -> Operation:
-    device = (
-        Device.objects.select_for_update(of=("self",))
-        .select_related("host_port__host", "slot__drawer", "chassis")
-        .get(pk=device_id)
-    )
+    # What the rules allow depends on all of a drawer: whoever asks for a change of a chassis waits for the one before.
+    if Chassis.objects.select_for_update().filter(devices=device_id).first() is None:
+        raise NotFound("There is no such device or host port.")
+    device = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").get(pk=device_id)
     if open_operation := Operation.objects.open().filter(device=device).first():
         raise Conflict(_held(device.name, open_operation), operation=str(open_operation.pk))
+    held_by_others = HostPort.objects.filter(pk=device.host_port_id).exclude(pk__in=HostPort.objects.visible_to(person))
+    if held_by_others.exists():
+        raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
     if expected is not UNKNOWN and device.host_port != expected:
-        raise Conflict(_moved(device))
-    _refuse(device, target, person)
+        raise Conflict(_moved(device, person))
+    _refuse(device, target)
+    drawer = device.slot.drawer if device.slot else None
+    changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()
+    if drawer is not None and changing is not None:
+        raise Conflict(_held(drawer.name, changing), operation=str(changing.pk))
     source = device.host_port
     kind = Operation.Kind.DETACH if target is None else Operation.Kind.MOVE if source else Operation.Kind.ATTACH
     operation = Operation.objects.create(
         kind=kind,
         chassis=device.chassis,
         device=device,
-        drawer=device.slot.drawer if device.slot else None,
+        drawer=drawer,
         source=source,
         target=target,
         summary=_summary(device, source, target),
         requested_by=person,
         requested_by_name=person.get_username(),
+        tenant=person.tenant,
         idempotency_key=idempotency_key,
         request_digest=digest,
         steps=_steps(kind),
@@ -171,7 +190,7 @@ def _create(
     return operation
 
 
-def _refuse(device: Device, target: HostPort | None, person: User) -> None:
+def _refuse(device: Device, target: HostPort | None) -> None:
     if device.chassis.dialect == "none":
         raise Conflict("This chassis offers no way to attach or detach: it is monitored only.")
     if device.missing_since is not None:
@@ -181,8 +200,6 @@ def _refuse(device: Device, target: HostPort | None, person: User) -> None:
     if target == device.host_port:
         place = f"attached to {_place(target)}" if target else "attached to no host"
         raise Conflict(f"{device.name} is already {place}.")
-    if device.host_port is not None and not HostPort.objects.visible_to(person).filter(pk=device.host_port_id).exists():
-        raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
     if target is None:
         return
     if target.chassis_id != device.chassis_id:
@@ -225,8 +242,9 @@ def _held(what: str, operation: Operation) -> str:
     )
 
 
-def _moved(device: Device) -> str:
-    last = Operation.objects.filter(device=device, state=Operation.State.DONE).order_by("-finished_at").first()
+def _moved(device: Device, person: User) -> str:
+    done = Operation.objects.visible_to(person).filter(device=device, state=Operation.State.DONE)
+    last = done.order_by("-finished_at").first()
     place = f"attached to {_place(device.host_port)}" if device.host_port else "attached to no host"
     if last is None or last.finished_at is None:
         return f"{device.name} is not where you saw it: it is {place} now."
@@ -235,12 +253,18 @@ def _moved(device: Device) -> str:
 
 
 def _summary(device: Device, source: HostPort | None, target: HostPort | None) -> str:
+    """Return what is to happen, for everybody who may see the device: another tenant's host is not named."""
+
+    def place(port: HostPort | None) -> str:
+        named = port is None or device.tenant_id in {None, port.tenant_id}
+        return _place(port) if named or port is None else port.label
+
     slot = f" ({device.slot.name})" if device.slot else ""
     if target is None:
-        return f"Detach {device.name}{slot} from {_place(source)}"
+        return f"Detach {device.name}{slot} from {place(source)}"
     if source is None:
-        return f"Attach {device.name}{slot} to {_place(target)}"
-    return f"Move {device.name}{slot} from {_place(source)} to {_place(target)}"
+        return f"Attach {device.name}{slot} to {place(target)}"
+    return f"Move {device.name}{slot} from {place(source)} to {place(target)}"
 
 
 def _place(port: HostPort | None) -> str:

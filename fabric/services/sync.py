@@ -11,7 +11,7 @@ from django.db import models, transaction
 from django.utils import timezone
 
 from fabric.bmc import types as wire
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch
+from fabric.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch, Walk
 from fabric.signals import access_changed, inventory_changed
 
 logger = logging.getLogger(__name__)
@@ -24,17 +24,17 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory) -> bool:
     """Mirror one walk into the database, in one transaction; returns whether anything but readings changed."""
     with transaction.atomic():
         locked = Chassis.objects.select_for_update().get(pk=chassis.pk)
-        before = _stable(locked.inventory)
+        walk, _ = Walk.objects.get_or_create(chassis=locked)
         # As the column gives it back: a tuple would differ from the list it is stored as.
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inventory))
-        changed = _stable(plain) != before
+        changed = _stable(plain) != _stable(walk.found)
         _Mirror(locked, inventory).write()
         _describe(locked, inventory)
-        locked.inventory = plain
         locked.inventory_at = timezone.now()
         locked.last_error, locked.last_error_at = "", None
         if changed:
             locked.inventory_revision += 1
+            Walk.objects.filter(chassis=locked).update(found=plain)
         locked.save()
         if changed:
             transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=locked.pk))

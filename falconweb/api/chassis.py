@@ -91,7 +91,7 @@ class ChassisDetail(views.ChassisDetail):
 
 
 def _row(pk: int) -> Chassis:
-    row: Chassis | None = Chassis.objects.filter(pk=pk).defer("inventory").first()
+    row: Chassis | None = Chassis.objects.filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such chassis.")
     return row

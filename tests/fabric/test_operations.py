@@ -14,10 +14,11 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, HostPort, Operation
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation
 from fabric.services import execution
 from fabric.services.execution import execute, waiting
-from fabric.services.operations import operation_request
+from fabric.services.operations import mode_request, operation_request
+from fabric.tasks import run_operation
 from falconweb.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound, RuleViolation
 from tests.processes import SimulatorProcess
 
@@ -285,3 +286,81 @@ def test_two_people_ask_by_the_api_and_one_is_told_who_has_it(
     late = again.post("/api/v1/operations/", body, content_type="application/json")
     assert late.status_code == 409
     assert f"{operation.requested_by_name} changed it at" in late.json()["detail"]
+
+
+def test_one_operation_at_a_time_in_a_drawer_and_in_the_order_of_asking(chassis: Chassis, administrator: User) -> None:
+    first, _ = operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H2"))
+    second, _ = operation_request(
+        person=administrator, device=device_in("drawer1/PCIeDevices/slot7"), target=port("H2")
+    )
+    other, _ = operation_request(person=administrator, device=device_in("drawer2/PCIeDevices/slot1"), target=None)
+    for waits in (second, other):
+        execute(str(waits.pk), worker="early")
+    assert [Operation.objects.get(pk=one.pk).state for one in (first, second, other)] == [
+        "requested", "requested", "done",
+    ]  # fmt: skip
+    run_operation(str(first.pk))
+    for one in (first, second):
+        one.refresh_from_db()
+        assert (one.state, one.error) == ("done", "")
+    assert first.finished_at is not None
+    assert second.started_at is not None
+    assert second.started_at >= first.finished_at
+
+
+def test_the_rules_count_what_was_asked_for_already(chassis: Chassis, administrator: User) -> None:
+    Device.objects.update(host_port=None)
+    Drawer.objects.update(mode="StandardOneHost")
+    operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H1"))
+    with pytest.raises(RuleViolation):
+        operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot2"), target=port("H2"))
+
+
+def test_nothing_is_attached_while_the_mode_of_its_drawer_changes(chassis: Chassis, administrator: User) -> None:
+    Device.objects.update(host_port=None)
+    mode_request(person=administrator, drawer=Drawer.objects.get(number=1), mode="StandardOneHost")
+    with pytest.raises(Conflict, match="Drawer 1 is taken: ada asked at"):
+        operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H1"))
+
+
+def test_what_an_operation_says_names_no_host_of_others(
+    chassis: Chassis, tenant: Tenant, member: User, administrator: User
+) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    Device.objects.filter(pk=gpu.pk).update(tenant=tenant)
+    HostPort.objects.filter(label="H2").update(tenant=tenant)
+    # Where their device is now is another's host: neither a conflict nor an operation tells them which.
+    with pytest.raises(Forbidden) as refused:
+        operation_request(person=member, device=gpu, target=port("H2"), expected=None)
+    moved = request_and_run(administrator, gpu, port("H2"))
+    assert Operation.objects.visible_to(member).get() == moved
+    for sentence in (refused.value.sentence, moved.summary):
+        assert "node-a" not in sentence
+    assert "from H1 to node-b (H2)" in moved.summary
+
+
+def test_operations_stay_with_the_tenant_they_were_asked_in(
+    chassis: Chassis, tenant: Tenant, member: User, administrator: User
+) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    before = request_and_run(administrator, gpu, None)
+    Device.objects.filter(pk=gpu.pk).update(tenant=tenant, tenant_since=timezone.now())
+    HostPort.objects.update(tenant=tenant)
+    own = request_and_run(member, Device.objects.get(pk=gpu.pk), port("H2"))
+    assert list(Operation.objects.visible_to(member)) == [own]
+    Device.objects.update(tenant=None)
+    assert before not in Operation.objects.visible_to(member)
+    member.tenant = Tenant.objects.create(name="Another")
+    member.save()
+    assert not Operation.objects.visible_to(member).exists()
+
+
+def test_an_operation_that_fails_does_not_tell_the_address_of_the_bmc(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "OUTAGE_SECONDS", 0.5)
+    simulator.fault("reset_connections")
+    failed = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
+    assert failed.state == "failed"
+    assert failed.error.startswith("falcon-1 ")
+    assert "127.0.0.1" not in failed.error

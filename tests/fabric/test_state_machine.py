@@ -33,7 +33,6 @@ from fabric.models import Chassis, Device, Drawer, HostPort, Operation
 from fabric.services import execution
 from fabric.services.execution import execute, waiting
 from fabric.services.operations import mode_request, operation_request
-from fabric.tasks import recover_operations
 from falconweb.errors import Conflict, FalconWebError
 from falconweb.testing import SimulatorProcess, mirror
 from tests.processes import ROOT
@@ -191,7 +190,8 @@ class Composing(RuleBasedStateMachine):
         Operation.objects.open().filter(lease_until=None).update(requested_at=past)
         operation.refresh_from_db()
         assert waiting() == ([str(operation.pk)] if operation.is_open else [])
-        recover_operations()
+        for pk in waiting():
+            execute(pk, worker="second")
         self.judge(operation, obstructed=obstructed)
 
     @rule(number=st.sampled_from([1, 2]), mode=st.sampled_from(MODES))
