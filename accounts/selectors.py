@@ -10,6 +10,8 @@ from django.db.models import Count, Q, QuerySet
 from accounts.models import Tenant, User
 from accounts.signals import tenant_holdings
 
+MOST_WORDS = 20
+
 
 @dataclass(frozen=True)
 class TenantRow:
@@ -23,7 +25,7 @@ class TenantRow:
 def people_found(search: str) -> QuerySet[User]:
     """Return people whose name, e-mail, role or tenant contains every word of `search`."""
     people = User.objects.select_related("tenant").order_by("username")
-    for word in search.split():
+    for word in _words(search):
         people = people.filter(
             Q(username__icontains=word)
             | Q(first_name__icontains=word)
@@ -38,11 +40,16 @@ def people_found(search: str) -> QuerySet[User]:
 def tenants_found(search: str) -> list[TenantRow]:
     """Return tenants whose name contains every word of `search`."""
     tenants = Tenant.objects.annotate(people_count=Count("people")).order_by("name")
-    for word in search.split():
+    for word in _words(search):
         tenants = tenants.filter(name__icontains=word)
     rows = list(tenants)
     holds = holdings_of([row.pk for row in rows])
     return [TenantRow(tenant=row, people=row.people_count, holds=tuple(holds.get(row.pk, ()))) for row in rows]
+
+
+def _words(search: str) -> list[str]:
+    """Return the words to look for: as many as a database can look for at once, none that it cannot take."""
+    return search.replace("\0", " ").split()[:MOST_WORDS]
 
 
 def holdings_of(tenant_ids: list[int]) -> dict[int, list[str]]:

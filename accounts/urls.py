@@ -12,9 +12,7 @@ app_name = "accounts"
 urlpatterns = [
     path(
         "sign-in/",
-        login_not_required(
-            auth.LoginView.as_view(template_name="accounts/sign_in.html", redirect_authenticated_user=True)
-        ),
+        login_not_required(views.SignIn.as_view()),
         name="sign_in",
     ),
     path("sign-out/", auth.LogoutView.as_view(), name="sign_out"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.views import LoginView
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -23,6 +24,18 @@ from accounts.selectors import people_found, tenants_found
 from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
 
 PEOPLE_A_PAGE = 50
+
+
+class SignIn(LoginView):
+    """Sign in; whoever is, goes on at once."""
+
+    template_name = "accounts/sign_in.html"
+    redirect_authenticated_user = True
+
+    def get_redirect_url(self) -> str:  # type: ignore[override]  # the stub has an argument of a later Django
+        """Return where to go on to, '' for this page itself: that would lead in a circle."""
+        where = super().get_redirect_url()
+        return "" if where.partition("?")[0] == self.request.path else where
 
 
 @require_GET

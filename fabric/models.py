@@ -15,7 +15,7 @@ from django.db.models import F, Q
 
 from accounts.models import Tenant, User
 from fabric import credentials
-from fabric.bmc.types import Address, Trust
+from fabric.bmc.types import Address, Dialect, Trust
 
 
 class Restricted(models.QuerySet[Any]):
@@ -80,6 +80,11 @@ class Chassis(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_composable(self) -> bool:
+        """Whether devices are attached by its zones; resource blocks are read, and composed by nobody yet."""
+        return self.dialect not in {Dialect.NONE, Dialect.RESOURCE_BLOCKS}
 
     def set_password(self, password: str) -> None:
         """Keep the BMC password, encrypted."""

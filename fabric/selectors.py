@@ -6,11 +6,13 @@ Others' slots are masked here, before any face sees them: a masked slot carries 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
+
+from django.db.models import QuerySet
 
 from accounts.models import User
 from fabric.bmc.types import Inventory
@@ -63,10 +65,13 @@ class DeviceView:
 
 @dataclass(frozen=True, kw_only=True)
 class SlotView:
-    """A slot; without id, device and port where it holds somebody else's device."""
+    """A slot; without id, device and port where it holds somebody else's device.
+
+    A device that is in no slot, as other services have them, is shown as one without number.
+    """
 
     id: int | None
-    number: int
+    number: int | None
     state: SlotState
     device: DeviceView | None = None
     port_id: int | None = None
@@ -126,6 +131,7 @@ class ChassisView:
     firmware_version: str
     health: str
     dialect: str
+    monitored_only: bool
     enabled: bool
     last_error: str
     inventory_at: datetime | None
@@ -198,6 +204,7 @@ def fabric_view(
             firmware_version=row.firmware_version,
             health=row.health,
             dialect=row.dialect,
+            monitored_only=not row.is_composable,
             enabled=row.enabled,
             # The sentence names the BMC's address, which is no tenant's business.
             last_error=row.last_error
@@ -206,7 +213,7 @@ def fabric_view(
             inventory_at=row.inventory_at,
             drawers=_drawers(row, drawers[row.pk], switches, slots),
             host_ports=tuple(host_ports[row.pk]),
-            may_compose=person.may_compose and row.dialect != "none",
+            may_compose=person.may_compose and row.is_composable,
         )
         for row in rows
     )
@@ -229,8 +236,13 @@ def _drawers(
         )
         for drawer in drawers
     ]
-    if loose := slots.get((row.pk, None)):
-        views.append(DrawerView(id=None, name="Slots", number=0, mode="Unknown", switches=(), slots=tuple(loose)))
+    loose = slots.get((row.pk, None), [])
+    for name, apart in (
+        ("Slots", [slot for slot in loose if slot.number is not None]),
+        ("Outside slots", [slot for slot in loose if slot.number is None]),
+    ):
+        if apart:
+            views.append(DrawerView(id=None, name=name, number=0, mode="Unknown", switches=(), slots=tuple(apart)))
     return tuple(views)
 
 
@@ -258,6 +270,12 @@ def _slots(
             view = SlotView(id=row.pk, number=row.number, state=state, device=shown, port_id=row.port_id)
         if not search or view.device is not None:
             slots[row.chassis_id, row.drawer_id].append(view)
+    outside = Device.objects.filter(pk__in=devices, slot=None).order_by("chassis", "name", "uri")
+    for pk, chassis in outside.values_list("pk", "chassis"):
+        shown = devices[pk]
+        if not search or _matches(shown, search):
+            state = "missing" if shown.missing_since else "occupied"
+            slots[chassis, None].append(SlotView(id=None, number=None, state=state, device=shown))
     return slots
 
 
@@ -371,7 +389,7 @@ def operation_view(row: Operation) -> OperationView:
     )
 
 
-def operations_visible_to(person: User) -> Iterable[Operation]:
+def operations_visible_to(person: User) -> QuerySet[Operation]:
     """Return the operations a person may see, newest first."""
     return Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from fabric.selectors import ChassisView
 
-# A cell that begins so is a formula to a spreadsheet (OWASP, CSV injection).
-FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
+# A cell that begins so is a formula to a spreadsheet (OWASP, CSV injection), to some with the wide signs of East Asia.
+FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 SLOT_COLUMNS = (
     "chassis", "drawer", "slot", "state", "device", "kind", "manufacturer", "serial_number", "vendor_id", "device_id",
     "firmware", "host", "host_port", "link", "lanes", "generation", "below_capability", "errors", "tenant",
@@ -34,7 +34,8 @@ def lines(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Iterator[
 def safe(cell: object) -> str:
     """Return a cell that no spreadsheet takes for a formula."""
     text = "" if cell is None else str(cell)
-    return f"'{text}" if text.startswith(FORMULA_BEGINS) and not isinstance(cell, int | float) else text
+    begins = text.lstrip(" ").startswith(FORMULA_BEGINS)
+    return f"'{text}" if begins and not isinstance(cell, int | float) else text
 
 
 def slot_rows(views: Iterable[ChassisView]) -> Iterator[tuple[object, ...]]:

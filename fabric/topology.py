@@ -12,6 +12,7 @@ SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 84, 12, 18
 HEAD_WIDTH, HEAD_HEIGHT = 160, 64
 SWITCH_WIDTH, SWITCH_HEIGHT = 250, 34
 HEAD_Y, SWITCH_Y, SLOT_Y = 14, 140, 240
+BARE_SLOT_Y = 66  # where there is neither host port nor switch above
 DRAWER_HEIGHT = SLOT_Y + SLOT_HEIGHT + 36
 NAME_WIDTH = 180  # kept for the drawer's name and mode
 COLUMNS = 8
@@ -117,9 +118,11 @@ def lay_out(chassis: ChassisView) -> Picture:
     drawers = []
     y = 0
     for drawer in chassis.drawers:
-        drawers.append(_drawer(chassis, drawer, y))
+        picture = _drawer(chassis, drawer, y)
+        drawers.append(picture)
         rows = max(1, -(-len(drawer.slots) // COLUMNS))
-        y += DRAWER_HEIGHT + (rows - 1) * (SLOT_HEIGHT + GAP)
+        bare = 0 if picture.heads or picture.chips else SLOT_Y - BARE_SLOT_Y
+        y += DRAWER_HEIGHT - bare + (rows - 1) * (SLOT_HEIGHT + GAP)
     return Picture(WIDTH, max(y, 40), tuple(drawers))
 
 
@@ -136,11 +139,13 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int) -> DrawerPicture:
             head.port.port_id, f"host-port-{head.port.id}",
         )  # fmt: skip
     boxes = []
+    # Boxes that hang on nothing stand right below the name.
+    slot_y = SLOT_Y if heads or chips else BARE_SLOT_Y
     for index, slot in enumerate(drawer.slots):
         x = (index % COLUMNS) * (SLOT_WIDTH + GAP) + MARGIN
-        top_y = y + SLOT_Y + (index // COLUMNS) * (SLOT_HEIGHT + GAP)
+        top_y = y + slot_y + (index // COLUMNS) * (SLOT_HEIGHT + GAP)
         boxes.append(_box(drawer, slot, x, top_y))
-        if slot.device is not None:
+        if slot.device is not None and (heads or chips):
             start = (_chip_x(chips, index % COLUMNS, min(COLUMNS, len(drawer.slots))), y + SWITCH_Y + SWITCH_HEIGHT)
             state = _state(slot.device.link_status) if slot.device.host_port_id is not None else "idle"
             links += _link(
@@ -213,7 +218,7 @@ def _state(link_status: str) -> str:
 
 
 def _box(drawer: DrawerView, slot: SlotView, x: int, y: int) -> Box:
-    place = f"{drawer.name} slot {slot.number}"
+    place = drawer.name if slot.number is None else f"{drawer.name} slot {slot.number}"
     if slot.state == "empty":
         return Box(slot, x, y, f"{slot.number}", "empty", "", f"{place}, empty")
     if slot.device is None:
@@ -226,4 +231,5 @@ def _box(drawer: DrawerView, slot: SlotView, x: int, y: int) -> Box:
     generation = device.pcie_type.replace("Gen", "Gen ")
     width = f"x{device.lanes_in_use} {generation}" if device.lanes_in_use else "no link"
     label = f"{kind} {device.name}, {place}, {where}, {device.downgraded or width}"
-    return Box(slot, x, y, f"{slot.number} · {kind}", where, device.downgraded or width, label)
+    title = kind if slot.number is None else f"{slot.number} · {kind}"
+    return Box(slot, x, y, title, where, device.downgraded or width, label)

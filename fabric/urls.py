@@ -19,6 +19,7 @@ urlpatterns = [
     path("slots/<int:pk>/", views.slot, name="slot"),
     path("devices/<int:pk>/", views.device, name="device"),
     path("ports/<int:pk>/", views.port, name="port"),
+    path("hosts/", views.hosts, name="hosts"),
     path("hosts/<int:pk>/", views.host, name="host"),
     path("operations/", views.operations, name="operations"),
     path("operations/<uuid:pk>/", views.operation, name="operation"),

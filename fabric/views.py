@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -18,6 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from accounts.models import User
 from fabric import sheets
 from fabric.bmc.series import counter_words
+from fabric.listing import host_rows
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot, Walk
 from fabric.overview import overview_of
 from fabric.rules import ABOUT_MODES, why_not_mode
@@ -26,7 +28,7 @@ from fabric.services.operations import UNKNOWN, drawer_state, mode_request, oper
 from fabric.topology import MODES, lay_out
 from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
 
-NEWEST = 100
+ROWS_A_PAGE = 50
 
 
 def person_of(request: HttpRequest) -> User:
@@ -138,10 +140,12 @@ def slot(request: HttpRequest, pk: int) -> HttpResponse:
     row = Slot.objects.visible_to(person).filter(pk=pk).select_related("chassis", "drawer", "port").first()
     if row is None:
         raise NotFound("There is no such slot.")
-    device = Device.objects.visible_to(person).filter(slot=row).select_related("host_port__host").first()
+    device = Device.objects.visible_to(person).filter(slot=row).first()
+    attached = HostPort.objects.visible_to(person).filter(devices=device).select_related("host") if device else None
     context = {
         "slot": row,
         "device": device,
+        "host_port": attached.first() if attached is not None else None,
         "port": row.port,
         "objects": f"port/{row.port_id}" if row.port_id else "",
     }
@@ -228,13 +232,24 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "fabric/host.html", context)
 
 
+@require_GET
+def hosts(request: HttpRequest) -> HttpResponse:
+    """List hosts; `q` and `page` are in the URL."""
+    search = request.GET.get("q", "")
+    pages = Paginator(host_rows(person_of(request), search=search), ROWS_A_PAGE)
+    page = pages.get_page(request.GET.get("page"))
+    for one in page.object_list:
+        one.attached = sum(len(port.devices.all()) for port in one.seen_ports)
+    return render(request, "fabric/hosts.html", {"page": page, "search": search})
+
+
 @require_http_methods(["GET", "POST"])
 def operations(request: HttpRequest) -> HttpResponse:
     """List operations, or ask for one: device, target ('' = detach), expected ('' = no host)."""
     person = person_of(request)
     if request.method != "POST":
-        rows = list(operations_visible_to(person))[:NEWEST]
-        return render(request, "fabric/operations.html", {"operations": rows})
+        pages = Paginator(operations_visible_to(person), ROWS_A_PAGE)
+        return render(request, "fabric/operations.html", {"page": pages.get_page(request.GET.get("page"))})
     row = Device.objects.visible_to(person).filter(pk=_number(request.POST.get("device", ""))).first()
     if row is None:
         raise NotFound("There is no such device.")
@@ -254,11 +269,22 @@ def operations(request: HttpRequest) -> HttpResponse:
 @require_GET
 def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show one operation; htmx asks for the part that moves."""
-    row = Operation.objects.visible_to(person_of(request)).filter(pk=pk).select_related("device").first()
+    person = person_of(request)
+    row = Operation.objects.visible_to(person).filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such operation.")
     template = "fabric/operation_steps.html" if request.headers.get("HX-Request") else "fabric/operation.html"
-    context = {"operation": row, "seconds": _seconds(row.started_at, row.finished_at), "steps": _timed(row.steps)}
+    before = Operation.objects.open().filter(
+        chassis=row.chassis_id, drawer=row.drawer_id, requested_at__lt=row.requested_at
+    )
+    context = {
+        "operation": row,
+        "seconds": _seconds(row.started_at, row.finished_at),
+        "steps": _timed(row.steps),
+        "device": Device.objects.visible_to(person).filter(pk=row.device_id).first(),
+        "waits": row.state == Operation.State.REQUESTED and before.exists(),
+        "waits_for": before.filter(pk__in=Operation.objects.visible_to(person)).last(),
+    }
     return render(request, template, context)
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 
-from channels.auth import AuthMiddlewareStack
+from channels.auth import AuthMiddleware
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
+from channels.sessions import CookieMiddleware
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 django_application = get_asgi_application()
 
-from telemetry.routing import websocket_urlpatterns  # noqa: E402 - models need Django set up first
+from falconweb.gate import ELSEWHERE, BodyLimit, OwnPagesOnly  # noqa: E402 - models need Django set up first
+from falconweb.socket_sessions import SocketSessionMiddleware  # noqa: E402
+from telemetry.routing import websocket_urlpatterns  # noqa: E402
+
+sockets = CookieMiddleware(SocketSessionMiddleware(AuthMiddleware(URLRouter([*websocket_urlpatterns, ELSEWHERE]))))
 
 application = ProtocolTypeRouter(
     {
-        "http": django_application,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "http": BodyLimit(django_application),
+        "websocket": AllowedHostsOriginValidator(OwnPagesOnly(sockets)),
     }
 )

@@ -6,8 +6,10 @@ mode 0600, so that a first start needs no editing and a second start keeps its s
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,12 @@ class ConfigurationError(Exception):
     """A setting that cannot be used; the sentence names the variable."""
 
 
-def _setting(name: str, description: str, default: Any) -> Any:
-    return field(default=default, metadata={"name": name, "description": description})
+def _setting(
+    name: str, description: str, default: Any, *, secret: bool = False, least: float = 0, most: float = math.inf
+) -> Any:
+    metadata = {"name": name, "description": description, "least": least, "most": most}
+    # A secret stays out of what is printed of the whole, such as the settings on a debug page.
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +34,7 @@ class Config:
     """Settings of one site. Build it with `Config.from_environment()`."""
 
     data: Path = _setting("FALCONWEB_DATA", "Folder of the database, generated secrets and logs", BASE_DIR / "var")
-    port: int = _setting("PORT", "Port the site listens on", 8000)
+    port: int = _setting("PORT", "Port the site listens on", 8000, least=1, most=65535)
     host: str = _setting("FALCONWEB_HOST", "Address the site listens on", "127.0.0.1")
     allowed_hosts: tuple[str, ...] = _setting(
         "FALCONWEB_ALLOWED_HOSTS",
@@ -41,25 +47,37 @@ class Config:
         False,
     )
     debug: bool = _setting("FALCONWEB_DEBUG", "1 for Django's debug pages; never where strangers can reach it", False)
-    secret_key: str = _setting("FALCONWEB_SECRET_KEY", "Django's signing key; generated when empty", "")
+    secret_key: str = _setting("FALCONWEB_SECRET_KEY", "Django's signing key; generated when empty", "", secret=True)
     credentials_key: str = _setting(
         "FALCONWEB_CREDENTIALS_KEY",
         "Fernet keys for BMC passwords at rest, newest first, comma-separated; generated when empty",
         "",
+        secret=True,
     )
     admin_password: str = _setting(
-        "FALCONWEB_ADMIN_PASSWORD", "Password of the first administrator; generated and printed once when empty", ""
+        "FALCONWEB_ADMIN_PASSWORD",
+        "Password of the first administrator; generated and printed once when empty",
+        "",
+        secret=True,
     )
-    database_url: str = _setting("DATABASE_URL", "Database address; SQLite in the data folder when empty", "")
+    database_url: str = _setting(
+        "DATABASE_URL", "Database address; SQLite in the data folder when empty", "", secret=True
+    )
     redis_url: str = _setting(
-        "REDIS_URL", "Redis or Valkey address; a server on the PATH or the embedded Valkey is started when empty", ""
+        "REDIS_URL",
+        "Redis or Valkey address; a server on the PATH or the embedded Valkey is started when empty",
+        "",
+        secret=True,
     )
-    simulated: int = _setting("FALCONWEB_SIMULATED", "How many simulated chassis `make up` starts (0 to 2)", 2)
-    web_processes: int = _setting("FALCONWEB_WEB_PROCESSES", "Web processes of `make up`", 1)
+    simulated: int = _setting("FALCONWEB_SIMULATED", "How many simulated chassis `make up` starts (0 to 2)", 2, most=2)
+    web_processes: int = _setting("FALCONWEB_WEB_PROCESSES", "Web processes of `make up`", 1, least=1, most=256)
     inventory_period: float = _setting(
-        "FALCONWEB_INVENTORY_PERIOD", "Seconds between inventory walks of a chassis", 15.0
+        "FALCONWEB_INVENTORY_PERIOD", "Seconds between inventory walks of a chassis", 15.0, least=1, most=3600
     )
-    reading_period: float = _setting("FALCONWEB_READING_PERIOD", "Seconds between readings of a chassis", 1.0)
+    # A frame is numbered by its second.
+    reading_period: float = _setting(
+        "FALCONWEB_READING_PERIOD", "Seconds between readings of a chassis", 1.0, least=1, most=3600
+    )
     trusted_proxies: int = _setting(
         "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is believed", 0
     )
@@ -73,6 +91,7 @@ class Config:
             text = source.get(setting.metadata["name"], "")
             if text != "":
                 values[setting.name] = _convert(setting.metadata["name"], text, setting.default)
+                _check_range(setting.metadata, values[setting.name])
         return cls(**values)
 
     def secret(self, name: str, given: str, *, size: int = 32) -> str:
@@ -97,6 +116,13 @@ def kept_secret(folder: Path, name: str, *, size: int = 32) -> str:
         with os.fdopen(handle, "w") as file:
             file.write(value)
         return value
+
+
+def _check_range(metadata: Mapping[str, Any], value: Any) -> None:
+    least, most = metadata["least"], metadata["most"]
+    if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value <= most:
+        limit = f"from {least:g}" + ("" if most == math.inf else f" to {most:g}")
+        raise ConfigurationError(f"{metadata['name']} is {value:g}; it may be {limit}.")
 
 
 def _convert(name: str, text: str, default: Any) -> Any:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.decorators import login_not_required
 from django.core.cache import cache
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from redis.exceptions import RedisError
 
 
-@login_not_required
 def healthz(request: HttpRequest) -> JsonResponse:
     """Answer 200 when database and Redis answer, 503 with the part that does not; tells nothing else."""
     parts = {"database": "ok", "redis": "ok"}

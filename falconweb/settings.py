@@ -11,7 +11,8 @@ from csp.constants import NONE, SELF
 from falconweb.config import BASE_DIR, Config
 
 CONFIG = Config.from_environment()
-CONFIG.data.mkdir(parents=True, exist_ok=True)
+# The database has sessions and password hashes: the folder is nobody else's on this machine.
+CONFIG.data.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 SECRET_KEY = CONFIG.secret("secret_key", CONFIG.secret_key, size=48)
 CREDENTIALS_KEYS = CONFIG.secret("credentials_key", CONFIG.credentials_key).split(",")
@@ -39,7 +40,9 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "falconweb.middleware.HealthMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "falconweb.middleware.UncachedMiddleware",
     "csp.middleware.CSPMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -76,14 +79,13 @@ TEMPLATES = [
 DATABASES = {
     "default": dj_database_url.parse(
         CONFIG.database_url or f"sqlite:///{CONFIG.data / 'falconweb.sqlite3'}",
-        conn_max_age=60,
-        conn_health_checks=True,
+        # Under ASGI a request has a thread of its own: a connection that is kept would be nobody's.
+        conn_max_age=0,
     )
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # WAL lets readers and one writer go on side by side; IMMEDIATE takes the write lock at once, so that a transaction
     # never fails half-way; 20 s is how long a writer waits for another.
-    DATABASES["default"]["CONN_MAX_AGE"] = 0
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
@@ -99,7 +101,15 @@ REDIS_URL = CONFIG.redis_url or "redis://127.0.0.1:6379/0"
 CHANNEL_LAYERS = {
     "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
 }
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+# Redis answers at once or is away: nobody waits for it longer than this.
+REDIS_TIMEOUTS = {"socket_timeout": 3.0, "socket_connect_timeout": 3.0}
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": dict(REDIS_TIMEOUTS),
+    }
+}
 
 AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
@@ -109,7 +119,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+PASSWORD_HASHERS = ["accounts.hashers.BoundedArgon2PasswordHasher"]
 LOGIN_URL = "/sign-in/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/sign-in/"
@@ -124,19 +134,20 @@ AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
-AXES_IPWARE_PROXY_COUNT = CONFIG.trusted_proxies or None
+AXES_CLIENT_IP_CALLABLE = "accounts.addresses.client_address"
+# What was typed is kept with a failure: names of fields that hold passwords, besides `password`.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "current", "new", "again"]
 
+SESSION_ENGINE = "accounts.sessions"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 12 * 3600
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = CONFIG.https
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
 if CONFIG.https:
+    # Of this name alone: what other names of the domain do is not this site's to say, nor to take back for a year.
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
-    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
-    SECURE_HSTS_PRELOAD = True
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if CONFIG.trusted_proxies else None
     SESSION_COOKIE_NAME = "__Host-falconweb"
     CSRF_COOKIE_NAME = "__Host-falconweb-csrf"
@@ -177,6 +188,7 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 
 CELERY_BROKER_URL = REDIS_URL
+CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
@@ -194,7 +206,7 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["falconweb.api.fields.BoundedJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "falconweb.api.fields.Page",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "falconweb.api.problems.problem_response",
@@ -218,7 +230,12 @@ LOGGING = {
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "INFO"},
-    "loggers": {"axes": {"level": "WARNING"}},
+    "loggers": {
+        "axes": {"level": "WARNING"},
+        # Two lines for each task that beat sends say nothing.
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+    },
 }
-SILENCED_SYSTEM_CHECKS: list[str] = []
-DATA_DIR: Path = CONFIG.data
+# W005 and W021 ask for HSTS of all subdomains and in browsers' lists: see SECURE_HSTS_SECONDS.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]

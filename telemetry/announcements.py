@@ -17,6 +17,7 @@ from django.dispatch import receiver
 from accounts.models import Tenant, User
 from fabric.signals import access_changed, inventory_changed, operation_changed
 from telemetry.hub import ACCESS_CHANNEL
+from telemetry.store import REFRESH_CHANNEL
 
 logger = logging.getLogger(__name__)
 _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
@@ -38,8 +39,13 @@ def tell_inventory(chassis_id: int, **kwargs: Any) -> None:
 
 @receiver(operation_changed)
 def tell_operation(operation: Any, **kwargs: Any) -> None:
-    """Tell browsers that an operation moved on."""
+    """Tell browsers that an operation moved on, and the poller when it ended: much of the chassis may be new."""
     _changed(operation.chassis_id)
+    if not operation.is_open:
+        try:
+            _client.publish(REFRESH_CHANNEL, str(operation.chassis_id))
+        except redis.RedisError as error:
+            logger.warning("the poller was not told of an operation: %s", error)
 
 
 @receiver(access_changed)

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
+from collections import Counter
+from importlib import import_module
 from typing import Any
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY
 from django.utils.crypto import constant_time_compare
 
 from accounts.models import User
+from fabric.models import Chassis
 from fabric.selectors import Sight, sight_of
 from telemetry.hub import Browser, hub
 
 SIGN_IN_AGAIN = 4401
+BROKEN = 1011  # RFC 6455: the server cannot go on
+TOO_MANY = 4429
 MOST_CHASSIS = 200
+# Of one person in one process: whoever opens them without end takes the places of others. Administrators may.
+MOST_SOCKETS = 50
 LARGEST_MESSAGE = 10_000
 # A change of access is announced; this often a socket looks by itself, in case the announcement was lost.
 LOOK_AGAIN_SECONDS = 30.0
+# A socket that asks without pause waits this long between two answers: each costs the database some looks.
+PAUSE_SECONDS = 0.2
 SPREAD_SECONDS = 1.0  # a thousand sockets do not ask the database at the same moment
+
+
+SessionStore: Any = import_module(settings.SESSION_ENGINE).SessionStore
+_open: Counter[int] = Counter()
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -29,25 +44,35 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     person_id = 0
     group = ""
+    answered_at = 0.0
 
     async def connect(self) -> None:
         """Accept; close with 4401 where nobody is signed in."""
         self.tasks: list[asyncio.Task[None]] = []
-        self.browser = Browser(self._send_bytes, self._send_text)
+        self.browser = Browser(self.base_send, self._broken)
         await self.accept()
         person: object = self.scope.get("user")
         if not isinstance(person, User) or not person.is_active:
             await self.close(SIGN_IN_AGAIN)
             return
+        if _open[person.pk] >= MOST_SOCKETS and not person.is_administrator:
+            await self.close(TOO_MANY)
+            return
         self.person_id = person.pk
+        _open[person.pk] += 1
         self.group = f"person-{person.pk}"
         await self.channel_layer.group_add(self.group, self.channel_name)
-        self.tasks = [asyncio.create_task(self.browser.run()), asyncio.create_task(self._look_again())]
+        self.tasks = [asyncio.create_task(self._look_again())]
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """Follow exactly the chassis of {"subscribe": [ids]}."""
+        if not self.tasks:
+            return
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep(self.answered_at + PAUSE_SECONDS - now)
+        self.answered_at = asyncio.get_running_loop().time()
         wanted = _wanted(text_data)
-        if wanted is None or not self.tasks:
+        if wanted is None:
             await self._send_text(json.dumps({"type": "error", "sentence": 'Send {"subscribe": [chassis ids]}.'}))
             return
         for chassis in set(self.browser.groups) - wanted:
@@ -67,6 +92,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """Leave everything."""
         for task in self.tasks:
             task.cancel()
+        self.browser.end()
+        _open[self.person_id] -= 1
+        if _open[self.person_id] <= 0:
+            del _open[self.person_id]
         for chassis in list(self.browser.groups):
             hub().leave(self.browser, chassis)
         if self.group:
@@ -104,15 +133,23 @@ class LiveConsumer(AsyncWebsocketConsumer):
     def _sights(self, wanted: set[int]) -> tuple[User | None, dict[int, Sight | None]]:
         session: Any = self.scope.get("session")
         person = User.objects.filter(pk=self.person_id, is_active=True).first()
-        if person is None or session is None or not session.exists(session.session_key):
+        if person is None or session is None:
             return None, {}
-        # A new password ends the sessions made with the old one.
-        if not constant_time_compare(session.get(HASH_SESSION_KEY, ""), person.get_session_auth_hash()):
+        # Read anew: it may have ended or run out since the socket opened. A new password ends those of the old one.
+        kept = SessionStore(session.session_key).get(HASH_SESSION_KEY, "")
+        if not constant_time_compare(kept, person.get_session_auth_hash()):
             return None, {}
-        return person, {chassis: sight_of(person, chassis) for chassis in wanted}
+        # In one look, so that two hundred made-up numbers cost no more than one.
+        seen = set(Chassis.objects.visible_to(person).filter(pk__in=wanted).values_list("pk", flat=True))
+        return person, {chassis: sight_of(person, chassis) if chassis in seen else None for chassis in wanted}
 
-    async def _send_bytes(self, raw: bytes) -> None:
-        await self.send(bytes_data=raw)
+    def _broken(self) -> None:
+        """Close a socket that could not be sent to, where it still stands: the browser comes back by itself."""
+        self.tasks.append(asyncio.create_task(self._close_broken()))
+
+    async def _close_broken(self) -> None:
+        with contextlib.suppress(Exception):
+            await self.close(BROKEN)
 
     async def _send_text(self, text: str) -> None:
         await self.send(text_data=text)

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,10 @@ from telemetry.selectors import is_seen
 logger = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 1.0
+GET_SECONDS = 3.0
+# Browsers fetch a page when something changed, each at a random moment within so long that this process keeps up.
+PAGE_SECONDS = 0.03
+LONGEST_SPREAD = 30.0
 ACCESS_CHANNEL = "access"  # somebody's sight may have changed
 
 
@@ -66,42 +70,103 @@ class Group:
         return self._key
 
 
-class Browser:
-    """One socket: which groups it is in, and its mailbox."""
+class Rest(Awaitable[None]):
+    """What is left of a coroutine that was begun outside a task and now waits for `future`."""
 
-    def __init__(
-        self, send_bytes: Callable[[bytes], Awaitable[None]], send_text: Callable[[str], Awaitable[None]]
-    ) -> None:
-        self._send_bytes, self._send_text = send_bytes, send_text
+    def __init__(self, coroutine: Coroutine[Any, None, None], future: Any) -> None:
+        self._coroutine, self._future = coroutine, future
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Run it to its end, as a task does: what comes of the future, an error or a cancellation too, is its own."""
+        future = self._future
+        try:
+            while True:
+                try:
+                    value = yield future
+                except BaseException as error:  # noqa: BLE001 - handed on, not handled
+                    future = self._coroutine.throw(error)
+                else:
+                    future = self._coroutine.send(value)
+        except StopIteration:
+            return
+
+
+class Browser:
+    """One socket: which groups it is in, and its mailbox.
+
+    `send` takes an ASGI message; `broken` is called once if it raises: nothing more is sent then.
+    """
+
+    def __init__(self, send: Callable[[Any], Awaitable[None]], broken: Callable[[], None]) -> None:
+        self._send, self._broken = send, broken
         self.groups: dict[int, tuple[Any, Group]] = {}
         self._sent: dict[int, int] = {}
         self._pending: set[int] = set()
         self._texts: dict[str, str] = {}  # the newest of each kind: what counts is that something changed
-        self._wake = asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None
+        self._open = True
         self.look_again = asyncio.Event()  # set when the person's sight may have changed
 
     def notify(self, chassis: int) -> None:
         """Say that a newer frame of a chassis is there."""
         self._pending.add(chassis)
-        self._wake.set()
+        self._deliver()
 
     def tell(self, kind: str, text: str) -> None:
         """Put a message into the mailbox."""
         self._texts[kind] = text
-        self._wake.set()
+        self._deliver()
 
     def forget(self, chassis: int) -> None:
         """Start from a key frame at the next one."""
         self._sent.pop(chassis, None)
 
-    async def run(self) -> None:
-        """Send what is newest, as fast as this browser reads, until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
+    def end(self) -> None:
+        """Send nothing more."""
+        self._open = False
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def _deliver(self) -> None:
+        """Send what is newest: at once where the socket takes it, else as soon as it does.
+
+        A socket nearly always takes it, and to wake a task for that costs more than to send. So the coroutine is begun
+        right here, and gets a task only when it has to wait (what Python 3.12 calls an eager task).
+        """
+        if self._sending is not None or not self._open:
+            return
+        sending = self._empty()
+        try:
+            future = sending.send(None)
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - each server has errors of its own for this
+            self._break(error)
+            return
+        self._sending = asyncio.ensure_future(Rest(sending, future))
+        self._sending.add_done_callback(self._sent_at_last)
+
+    def _sent_at_last(self, sending: asyncio.Task[None]) -> None:
+        self._sending = None
+        if sending.cancelled():
+            self._open = False
+        elif error := sending.exception():
+            self._break(error)
+        else:
+            self._deliver()
+
+    def _break(self, error: BaseException) -> None:
+        logger.debug("a socket takes nothing more: %r", error)
+        if self._open:
+            self._open = False
+            self._broken()
+
+    async def _empty(self) -> None:
+        """Send until the mailbox is empty."""
+        while self._texts or self._pending:
             texts, self._texts = self._texts, {}
             for text in texts.values():
-                await self._send_text(text)
+                await self._send({"type": "websocket.send", "text": text})
             pending, self._pending = self._pending, set()
             for chassis in pending:
                 if chassis not in self.groups:
@@ -109,10 +174,9 @@ class Browser:
                 group = self.groups[chassis][1]
                 if group.frame is None or self._sent.get(chassis) == group.frame.sequence:
                     continue
-                sequence = group.frame.sequence
                 raw = group.bytes_after(self._sent.get(chassis))
-                self._sent[chassis] = sequence
-                await self._send_bytes(raw)
+                self._sent[chassis] = group.frame.sequence
+                await self._send({"type": "websocket.send", "bytes": raw})
 
 
 class Hub:
@@ -122,7 +186,8 @@ class Hub:
         self._browsers: dict[int, set[Browser]] = defaultdict(set)
         self._groups: dict[int, dict[Any, Group]] = defaultdict(dict)
         self._catalogues: dict[int, tuple[int, list[Entry]]] = {}
-        self._redis = redis.Redis.from_url(settings.REDIS_URL)
+        # A connection that died without a word is found out; one that only waits for a frame has no time limit.
+        self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_keepalive=True, health_check_interval=15)
         self._task: asyncio.Task[None] | None = None
 
     async def join(self, browser: Browser, chassis: int, sight: Sight) -> None:
@@ -177,7 +242,8 @@ class Hub:
 
     async def _get(self, key: str) -> bytes | None:
         try:
-            found: bytes | None = await self._redis.get(key)
+            async with asyncio.timeout(GET_SECONDS):
+                found: bytes | None = await self._redis.get(key)
         except (redis.RedisError, OSError) as error:
             logger.warning("%s cannot be read: %s", key, error)
             return None
@@ -214,8 +280,10 @@ class Hub:
             self._catalogues.pop(chassis, None)
             return
         if kind == "changed":
+            within = min(LONGEST_SPREAD, len(browsers) * PAGE_SECONDS)
+            text = json.dumps({"type": "changed", "chassis": chassis, "within": round(within, 2)})
             for browser in browsers:
-                browser.tell(f"changed {chassis}", json.dumps({"type": "changed", "chassis": chassis}))
+                browser.tell(f"changed {chassis}", text)
                 browser.look_again.set()
             return
         await self._take(chassis, data)

@@ -20,7 +20,7 @@ import redis
 import redis.asyncio
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import Discovery
@@ -34,7 +34,7 @@ from fabric.services.sync import inventory_apply, inventory_failed
 from falconweb.errors import FalconWebError
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame
-from telemetry.store import keep_catalogue, publish
+from telemetry.store import REFRESH_CHANNEL, keep_catalogue, publish
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
 STREAM_PAUSE = 15.0
 FAILED_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
 STOP_SECONDS = 3.0
+WALK_PAUSE = 3.0
 # Of the BMC's four places: a reading, one request of the inventory beside it, and the event stream, which is open but
 # idle. Operations take one each, one operation a drawer (fabric.services.execution).
 PLACES = 3
@@ -83,6 +84,7 @@ class Poller:
         # Claims have a thread of their own: a slow database write of one chassis must not let all leases lapse.
         self._claims = ThreadPoolExecutor(1, "leases")
         self._tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
+        self._following: dict[int, Following] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
 
@@ -95,17 +97,37 @@ class Poller:
         """Claim and follow until stopped."""
         self._loop = asyncio.get_running_loop()
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
+        hearing = asyncio.create_task(self._hear())
         try:
             while not self._stopped.is_set():
                 await self._look(bus)
                 await _until(self._stopped, LOOK_SECONDS)
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            left = {hearing, *self._tasks.values()}
+            while left:
+                # Asked again: somewhere below, one may be taken for a time-out.
+                for task in left:
+                    task.cancel()
+                _, left = await asyncio.wait(left, timeout=1.0)
             await self._loop.run_in_executor(self._claims, self._give_back)
             self._claims.shutdown(wait=False)
             await bus.aclose()
+
+    async def _hear(self) -> None:
+        """Refresh a chassis at once whose operation has ended."""
+        while True:
+            try:
+                async with redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_keepalive=True) as bus:
+                    pubsub = bus.pubsub()
+                    await pubsub.subscribe(REFRESH_CHANNEL)
+                    async for message in pubsub.listen():
+                        number = message["data"]
+                        following = self._following.get(int(number) if message["type"] == "message" else 0)
+                        if following is not None:
+                            following.disturbed.set()
+            except (redis.RedisError, OSError, ValueError) as error:
+                logger.warning("ends of operations are not heard: %s", error)
+            await asyncio.sleep(STREAM_PAUSE)
 
     async def _look(self, bus: redis.asyncio.Redis) -> None:
         try:
@@ -116,7 +138,8 @@ class Poller:
         for key in [key for key in self._tasks if key not in wanted or self._tasks[key].done()]:
             self._tasks.pop(key).cancel()
         for key in wanted - self._tasks.keys():
-            self._tasks[key] = asyncio.create_task(Following(key[0], bus).run())
+            following = self._following[key[0]] = Following(key[0], bus)
+            self._tasks[key] = asyncio.create_task(following.run())
 
     def _claim(self) -> set[tuple[int, str]]:
         close_old_connections()
@@ -151,19 +174,20 @@ class Following:
         self._bus = bus
         self._failures = 0
         self._unpublished = False
+        self.disturbed = asyncio.Event()  # set when the inventory may have changed
 
     async def run(self) -> None:
         """Follow until cancelled, or until the chassis is removed."""
         while True:
             try:
-                chassis = await Chassis.objects.aget(pk=self._pk)
+                chassis = await _off(Chassis.objects.get, pk=self._pk)
                 async with BmcClient(await _off(chassis.address), at_a_time=PLACES) as bmc:
                     await self._follow(chassis, bmc)
             except Chassis.DoesNotExist:
                 return
-            except redis.RedisError as error:
+            except (redis.RedisError, DatabaseError) as error:
                 # The site's own trouble, not the chassis'.
-                logger.warning("chassis %s is not followed while Redis is away: %s", self._pk, error)
+                logger.warning("chassis %s is not followed while Redis or the database is away: %s", self._pk, error)
             except FalconWebError as error:
                 if self._failures == 0:
                     logger.warning("chassis %s: %s", self._pk, error.sentence)
@@ -185,17 +209,18 @@ class Following:
         """Walk, then read and refresh side by side, planned anew whenever what is there has changed."""
         discovery = Discovery(bmc, at_a_time=1)
         inventory = await discovery.walk()
-        disturbed = asyncio.Event()
-        listening = asyncio.create_task(self._listen(bmc, inventory, disturbed))
+        listening = asyncio.create_task(self._listen(bmc, inventory))
         try:
             while True:
                 await _off(_apply, chassis, inventory)
                 owners = await _off(owners_of_readings, chassis.pk, inventory)
                 plan = await plan_readings(bmc, inventory)
-                refreshing = asyncio.create_task(self._refresh(chassis, discovery, owners, disturbed))
+                refreshing = asyncio.create_task(self._refresh(chassis, discovery, owners))
                 try:
                     await self._read(bmc, plan, owners, refreshing)
                 except PlanOutdated:
+                    # A report that changes its shape each second must not become a walk each second.
+                    await asyncio.sleep(WALK_PAUSE)
                     inventory = await discovery.walk()
                 else:
                     inventory = refreshing.result()
@@ -233,32 +258,38 @@ class Following:
         else:
             self._unpublished = False
 
-    async def _refresh(
-        self, chassis: Chassis, discovery: Discovery, owners: dict[str, Owner], disturbed: asyncio.Event
-    ) -> Inventory:
+    async def _refresh(self, chassis: Chassis, discovery: Discovery, owners: dict[str, Owner]) -> Inventory:
         """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by."""
         for _ in range(REFRESHES_A_WALK):
-            await _until(disturbed, settings.CONFIG.inventory_period)
-            if disturbed.is_set():
+            await _until(self.disturbed, settings.CONFIG.inventory_period)
+            if self.disturbed.is_set():
                 await asyncio.sleep(SETTLE_SECONDS)
-                disturbed.clear()
+                self.disturbed.clear()
             inventory = await discovery.refresh()
-            await _off(_apply, chassis, inventory)
-            if await _off(owners_of_readings, chassis.pk, inventory) != owners:
+            try:
+                await _off(_apply, chassis, inventory)
+                found = await _off(owners_of_readings, chassis.pk, inventory)
+            except DatabaseError as error:
+                # Readings go on meanwhile; the next refresh writes what this one could not.
+                logger.warning("chassis %s is not mirrored: %s", self._pk, error)
+                continue
+            if found != owners:
                 # A device came, went or was swapped: its readings must not go out under another's id.
                 return inventory
         return await discovery.walk()
 
-    async def _listen(self, bmc: BmcClient, inventory: Inventory, disturbed: asyncio.Event) -> None:
+    async def _listen(self, bmc: BmcClient, inventory: Inventory) -> None:
         """Let the BMC's events bring the next refresh forward; where there is no stream, the period must do."""
         if not inventory.service.event_stream_uri:
             return
         while True:
             try:
                 async for _ in stream_events(bmc, inventory.service.event_stream_uri):
-                    disturbed.set()
+                    self.disturbed.set()
             except BmcError as error:
                 logger.debug("events of chassis %s: %s", self._pk, error.sentence)
+            except Exception:
+                logger.exception("events of chassis %s", self._pk)
             await asyncio.sleep(STREAM_PAUSE)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import redis
@@ -46,13 +47,11 @@ def recent_readings(
         raise NotFound("There is no such chassis.")
     if len(keys) > MOST_KEYS:
         raise Invalid(f"Ask for at most {MOST_KEYS} series at a time.")
-    try:
+    with _redis_at_hand():
         entries = {entry["key"]: entry for entry in store.catalogue(chassis_id) if is_seen(sight, entry)}
         if unknown := [key for key in keys if key not in entries]:
             raise NotFound(f"There is no series '{unknown[0][:100]}' of this chassis.")
         at, values = store.recent(chassis_id, keys, since=time.time() - seconds)
-    except (redis.RedisError, OSError) as error:
-        raise Unavailable("The recent readings cannot be reached just now.") from error
     if not sight.everything:
         # What a device did for the tenant before is not this one's to see.
         since = held_since(chassis_id)
@@ -67,8 +66,17 @@ def recent_readings(
 
 
 def readable_series(person: User, chassis_id: int) -> list[Entry]:
-    """Return the series of a chassis that the person may see; raises NotFound as `recent_readings` does."""
+    """Return the series of a chassis that the person may see; raises NotFound and Unavailable as `recent_readings`."""
     sight = sight_of(person, chassis_id)
     if sight is None:
         raise NotFound("There is no such chassis.")
-    return [entry for entry in store.catalogue(chassis_id) if is_seen(sight, entry)]
+    with _redis_at_hand():
+        return [entry for entry in store.catalogue(chassis_id) if is_seen(sight, entry)]
+
+
+@contextmanager
+def _redis_at_hand() -> Iterator[None]:
+    try:
+        yield
+    except (redis.RedisError, OSError) as error:
+        raise Unavailable("The recent readings cannot be reached just now.") from error

@@ -27,6 +27,7 @@ from telemetry.frames import Frame, encode_key
 FRAME_SECONDS = 30  # a newcomer gets no older frame than this
 RECENT_FRAMES = 600
 RECENT_SECONDS = 600.0
+REFRESH_CHANNEL = "refresh"  # a chassis' number: its inventory may have changed
 RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
 
 Kept = tuple[int, list[Entry]]

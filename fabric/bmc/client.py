@@ -52,6 +52,7 @@ class BmcClient:
         self.url = str(self._transport.origin)
         self.host = self._transport.host
         self.requests_in_flight = 0
+        self.received = 0  # bytes of answers so far, unpacked
         self._gate = asyncio.Semaphore(self.at_a_time)
         self._signing_in = asyncio.Lock()
         self._authorization: dict[str, str] = {}
@@ -179,7 +180,9 @@ class BmcClient:
         async with self._gate:
             self.requests_in_flight += 1
             try:
-                return await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
+                raw = await self._transport.send(method, uri, headers=headers or {}, content=content, timeout=timeout)
+                self.received += len(raw.body)
+                return raw
             finally:
                 self.requests_in_flight -= 1
 

@@ -132,6 +132,11 @@ async def _read_back(bmc: BmcClient, dialect: Dialect, zone: Zone, member: str, 
         await asyncio.sleep(LOOKS_EVERY)
 
 
+async def read_drawer_mode(bmc: BmcClient, drawer_uri: str) -> DrawerMode:
+    """Return the mode that a drawer is in; raises BmcError."""
+    return drawer_mode((await bmc.get(drawer_uri)).body)[0]
+
+
 async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> None:
     """Put a drawer into a mode and wait until the BMC says so; a drawer already in it is not written.
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import deque
 from typing import Any
+from urllib.parse import unquote
 
 from fabric.bmc.answers import Answer
 from fabric.bmc.client import BmcClient
@@ -13,6 +14,7 @@ from fabric.bmc.errors import (
     BmcError,
     ForeignLink,
     Malformed,
+    NotRedfish,
     RequestRefused,
     ServerFault,
     SignInRefused,
@@ -24,6 +26,8 @@ from fabric.bmc.types import Problem, ProblemKind
 from fabric.bmc.values import Body, every_link, links, mapping, plain_uri, text
 
 MOST_RESOURCES = 50_000
+# All answers of a walk together, bytes: some times as much is kept in memory, beside other chassis.
+LARGEST_WALK = 64 * 2**20
 # So many time-outs or lost connections in a row mean that the BMC is gone, not that a resource is bad.
 GONE_AFTER = 8
 
@@ -56,6 +60,7 @@ class Crawl:
         self._others: deque[tuple[str, str, str]] = deque()
         self._working = 0
         self._lost_in_a_row = 0
+        self._most = 0
         self._fatal: BmcError | None = None
         self._progress = asyncio.Condition()
 
@@ -67,7 +72,11 @@ class Crawl:
         self._keep(uri, root.body, root.etag, listed_by="")
 
     async def walk(self) -> None:
-        """Follow every link not yet followed. Raises SignInRefused, or Unreachable or TimedOut once the BMC is gone."""
+        """Follow every link not yet followed.
+
+        Raises SignInRefused, Unreachable or TimedOut once the BMC is gone, Malformed for a service without end.
+        """
+        self._most = self._bmc.received + LARGEST_WALK
         workers = [asyncio.create_task(self._work()) for _ in range(self._at_a_time)]
         try:
             await asyncio.gather(*workers)
@@ -119,6 +128,9 @@ class Crawl:
                 self._working += 1
             try:
                 await self._read(uri, referrer, listed_by)
+                if self._bmc.received > self._most:
+                    size = LARGEST_WALK >> 20
+                    self._fatal = Malformed(f"{self._bmc.host} answers with more than {size} MB; it was left.")
             finally:
                 async with self._progress:
                     self._working -= 1
@@ -146,7 +158,7 @@ class Crawl:
             self._note(uri, kind, error, referrer)
         except ForeignLink as error:
             self._note(uri, ProblemKind.FOREIGN_LINK, error, referrer)
-        except Malformed as error:
+        except (Malformed, NotRedfish) as error:
             self._note(uri, ProblemKind.MALFORMED, error, referrer)
         except (Unreachable, TimedOut) as error:
             self._note(uri, ProblemKind.UNREACHABLE, error, referrer)
@@ -196,7 +208,7 @@ class Crawl:
 
     def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> None:
         uri = plain_uri(member["@odata.id"])
-        if uri != collection and uri not in self.found and self._allowed(uri):
+        if uri != collection and uri not in self.found and self._allowed(uri) and not self._is_full():
             self._known.add(uri)
             self._pending.discard(uri)
             self._keep(uri, member, text(member, "@odata.etag"), lister)
@@ -221,19 +233,24 @@ class Crawl:
                 return
             if uri in self._known:
                 return
-        if not uri.startswith("/redfish/"):
+        # Dots are steps up to whoever resolves the address, written as %2e too.
+        if not uri.startswith("/redfish/") or "/.." in unquote(uri):
             self._complain(uri, ProblemKind.MALFORMED, f"{referrer} has a link that leaves /redfish.", referrer)
             return
         if not self._allowed(uri):
             return
-        if len(self._known) >= MOST_RESOURCES:
-            self._complain(
-                "/redfish/v1", ProblemKind.MALFORMED, f"The service links to more than {MOST_RESOURCES} resources.", ""
-            )
+        if self._is_full():
             return
         self._known.add(uri)
         self._pending.add(uri)
         (self._collections if is_expandable(uri) else self._others).append((uri, referrer, listed_by))
+
+    def _is_full(self) -> bool:
+        if len(self._known) < MOST_RESOURCES:
+            return False
+        sentence = f"The service links to more than {MOST_RESOURCES} resources."
+        self._complain("/redfish/v1", ProblemKind.MALFORMED, sentence, "")
+        return True
 
     def _note(self, uri: str, kind: ProblemKind, error: BmcError, referrer: str) -> None:
         self._complain(uri, kind, error.sentence, referrer, error.answered)

@@ -12,6 +12,7 @@ Body = Mapping[str, Any]
 # Gb/s a lane by generation, as Redfish counts them (raw rate of the link, one way).
 LANE_GBPS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
 BINARY_GIGA = 2**30 / 1e9
+LONGEST_NUMBER = 30  # digits; Python refuses to read thousands, and nobody counts so far
 
 
 def inner(body: Body, *path: str) -> Any:
@@ -107,12 +108,16 @@ def every_link(value: Any) -> Iterator[Any]:
 def trailing_number(label: str) -> int | None:
     """Return the number at the end of a label such as 'slot3' or 'Slot 3'."""
     match = re.search(r"(\d+)\s*$", label)
-    return int(match[1]) if match else None
+    return int(match[1]) if match and len(match[1]) <= LONGEST_NUMBER else None
 
 
 def natural(uri: str) -> tuple[tuple[int, str], ...]:
     """Return a key that sorts numbers inside text as numbers."""
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", uri) if part != "")
+    return tuple(
+        (int(part), "") if part.isdecimal() and len(part) <= LONGEST_NUMBER else (-1, part)
+        for part in re.split(r"(\d+)", uri)
+        if part != ""
+    )
 
 
 def link_speed(gbps: float | None, lanes: Iterable[int | None]) -> float | None:

@@ -20,14 +20,23 @@ from django.db import DatabaseError, close_old_connections, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
+from accounts.models import User
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, detach, members_of, read_link, read_zone, set_drawer_mode
-from fabric.bmc.discovery import discover
+from fabric.bmc.composition import (
+    attach,
+    detach,
+    members_of,
+    read_drawer_mode,
+    read_link,
+    read_zone,
+    set_drawer_mode,
+)
 from fabric.bmc.errors import BmcError, ZoneChanged
-from fabric.bmc.types import Dialect, DrawerMode, Link
+from fabric.bmc.types import Dialect, DrawerMode
 from fabric.bmc.values import text
-from fabric.models import Chassis, Device, Operation
-from fabric.services.sync import inventory_apply
+from fabric.links import described, is_below
+from fabric.models import Chassis, Device, HostPort, Operation
+from fabric.services.sync import attachment_read_back, mode_read_back
 from fabric.signals import operation_changed
 from falconweb.errors import FalconWebError
 
@@ -36,11 +45,13 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 10.0
 RENEW_SECONDS = 3.0
 LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
+RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
 LOOK_SECONDS = 0.1  # between two looks at a link that trains: half of it is how late we know on average
 REQUEST_SECONDS = 10.0  # one answer of the BMC
 OUTAGE_SECONDS = 60.0  # how long a BMC may be away before the operation gives up
 TRUTH_SECONDS = 45.0  # the read-back after a failure
-OPERATION_SECONDS = 180.0  # no operation lasts longer
+OPERATION_SECONDS = 180.0  # a worker's turn at an operation
+WAITING_SECONDS = 600.0  # what nobody could begin for so long is no longer wanted unseen
 MOST_ATTEMPTS = 5
 PLACES = 1  # of the BMC's four: the poller keeps some, and the other drawer may have an operation of its own
 HANDED_OVER_SECONDS = 3  # a new operation gets this long to be taken from the queue
@@ -91,24 +102,26 @@ def execute(operation_id: str, *, worker: str) -> None:
 
 def _claimed(operation_id: str, worker: str) -> Operation | None:
     """Return the operation, held by this worker from now on; None where it cannot be had now."""
-    now = timezone.now()
+    chassis = Operation.objects.filter(pk=operation_id).values_list("chassis", flat=True).first()
     with transaction.atomic():
-        operation: Operation | None = (
-            Operation.objects.open()
-            .filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
-            .select_related("chassis", "device__slot__port", "source", "target", "drawer")
-            .first()
-        )
+        # Under the lock one worker at a time chooses for this chassis: what is read before it may be old.
+        Chassis.objects.select_for_update().filter(pk=chassis).first()
+        now = timezone.now()
+        free = Operation.objects.open().filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
+        operation: Operation | None = free.select_related(
+            "chassis", "device__slot__port", "source", "target", "drawer", "requested_by"
+        ).first()
         if operation is None:
             return None
-        # The lock lets one worker at a time choose for this chassis. In order, since each was judged by the rules as
-        # what follows those before it.
-        Chassis.objects.select_for_update().get(pk=operation.chassis_id)
+        # In order, since each was judged by the rules as what follows those before it.
+        at = operation.requested_at
+        before = Q(requested_at__lt=at) | Q(requested_at=at, pk__lt=operation.pk)
         same = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
-        if same.filter(requested_at__lt=operation.requested_at).exists():
+        if same.filter(before).exists():
             return None
         values = {"worker": worker, "lease_until": now + timedelta(seconds=LEASE_SECONDS), "state": "running"}
-        Operation.objects.filter(pk=operation.pk).update(attempts=F("attempts") + 1, **values)
+        if free.update(attempts=F("attempts") + 1, **values) != 1:
+            return None
     operation.refresh_from_db(fields=["attempts", *values])
     return operation
 
@@ -138,10 +151,13 @@ class _Run:
             if self.operation.attempts > MOST_ATTEMPTS:
                 await self._finish(f"Given up after {MOST_ATTEMPTS} attempts, each cut off.")
                 return
+            waited = (timezone.now() - self.operation.requested_at).total_seconds()
+            if self.operation.started_at is None and waited > WAITING_SECONDS:
+                await self._finish(f"Nobody could begin it within {WAITING_SECONDS / 60:.0f} minutes. Ask again.")
+                return
             await self._save(started_at=self.operation.started_at or timezone.now())
             async with asyncio.timeout(OPERATION_SECONDS):
                 await self._carry_out()
-            await self._finish("")
         except FalconWebError as error:
             await self._finish(error.sentence)
         except TimeoutError:
@@ -149,6 +165,8 @@ class _Run:
         except Exception:
             logger.exception("operation %s", self.operation.pk)
             await self._finish("An error of the site stopped it; the log of the worker says which.")
+        else:
+            await self._finish("")
 
     async def _carry_out(self) -> None:
         address = await _off(self.operation.chassis.address)
@@ -165,6 +183,7 @@ class _Run:
             raise OperationFailedError("The device is gone from the site.")
         member = device.endpoint_uri
         async with self._step("Check"):
+            await _off(self._still_allowed)
             holder = await self._patiently(lambda: self._holder(bmc, dialect, member))
             allowed = {
                 "",
@@ -192,12 +211,8 @@ class _Run:
         await self._save(state=Operation.State.VERIFYING)
         async with self._step("Read back"):
             wanted = operation.target.uri if operation.target else ""
-            holder = await self._patiently(lambda: self._holder(bmc, dialect, member))
-            if holder != wanted:
+            if await self._patiently(lambda: self._read_back(bmc)) != wanted:
                 raise OperationFailedError(f"The chassis does not show {device.name} where it was put.")
-            # A walk that cannot read everything keeps what is known, so what was just read must be known before it.
-            await _off(Device.objects.filter(pk=device.pk).update, host_port=operation.target)
-            await self._mirror(bmc)
 
     async def _change_mode(self, bmc: BmcClient) -> None:
         drawer = self.operation.drawer
@@ -205,19 +220,50 @@ class _Run:
             raise OperationFailedError("The drawer is gone from the site.")
         mode = DrawerMode(self.operation.mode)
         async with self._step("Check"):
+            await _off(self._still_allowed)
             await self._patiently(lambda: bmc.get(drawer.uri))
         async with self._step("Change mode"):
             await self._patiently(lambda: set_drawer_mode(bmc, drawer.uri, mode))
         await self._save(state=Operation.State.VERIFYING)
         async with self._step("Read back"):
-            inventory = await self._mirror(bmc)
-            if not any(found.uri == drawer.uri and found.mode == mode for found in inventory.drawers):
+            if await self._patiently(lambda: self._read_back(bmc)) != mode:
                 raise OperationFailedError("The drawer does not show the new mode.")
 
-    async def _mirror(self, bmc: BmcClient) -> Any:
-        inventory = await self._patiently(lambda: discover(bmc))
-        await _off(inventory_apply, chassis=self.operation.chassis, inventory=inventory)
-        return inventory
+    def _still_allowed(self) -> None:
+        """Refuse what the person may no longer do: it may have waited, and they may have lost it meanwhile."""
+        operation = self.operation
+        person = User.objects.filter(pk=operation.requested_by_id or 0).first()
+        if operation.kind == Operation.Kind.MODE:
+            allowed = person is not None and person.is_active and person.is_administrator
+        else:
+            ports = {port.pk for port in (operation.source, operation.target) if port is not None}
+            allowed = (
+                person is not None
+                and person.may_compose
+                and Device.objects.visible_to(person).filter(pk=operation.device_id).exists()
+                and HostPort.objects.visible_to(person).filter(pk__in=ports).count() == len(ports)
+            )
+        if not allowed:
+            raise OperationFailedError(f"{operation.requested_by_name} may no longer do this. Nothing was changed.")
+
+    async def _read_back(self, bmc: BmcClient) -> str:
+        """Read what the operation is about, mirror that, and return it: the zone that holds the device, or the mode.
+
+        The rest of the chassis is the poller's, which is told of every end of an operation.
+        """
+        operation = self.operation
+        if operation.drawer is not None and operation.kind == Operation.Kind.MODE:
+            mode = await read_drawer_mode(bmc, operation.drawer.uri)
+            await _off(mode_read_back, drawer=operation.drawer, mode=mode)
+            return mode
+        device = operation.device
+        if device is None:
+            return ""
+        holder = await self._holder(bmc, Dialect(operation.chassis.dialect), device.endpoint_uri)
+        port = device.slot.port if device.slot is not None else None
+        link = None if port is None else await read_link(bmc, port.uri)
+        await _off(attachment_read_back, device=device, zone_uri=holder, link=link)
+        return holder
 
     async def _holder(self, bmc: BmcClient, dialect: Dialect, member: str) -> str:
         """Return the zone that holds the device on the BMC, '' if none does."""
@@ -236,17 +282,28 @@ class _Run:
     async def _link_up(self, bmc: BmcClient) -> str:
         device = self.operation.device
         port = device.slot.port if device is not None and device.slot is not None else None
-        if port is None:
+        if device is None or port is None:
             return "The chassis shows no port for this slot, so the link was not checked."
         end = time.monotonic() + LINK_SECONDS
+        up_since = None
         while True:
             link = await self._patiently(lambda: read_link(bmc, port.uri))
-            if link.status == "LinkUp":
-                return _described(link)
-            if time.monotonic() > end:
-                raise OperationFailedError(
-                    f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
-                )
+            now = time.monotonic()
+            if link.status != "LinkUp":
+                up_since = None
+                if now > end:
+                    raise OperationFailedError(
+                        f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
+                    )
+            elif not is_below(link, device.max_lanes, device.max_pcie_type):
+                return described(link)
+            else:
+                up_since = now if up_since is None else up_since
+                if now > up_since + RETRAIN_SECONDS:
+                    raise OperationFailedError(
+                        f"Attached, but below what device and slot can do. {described(link)} "
+                        "Detach and attach it again to train the link anew."
+                    )
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _patiently(self, ask: Callable[[], Any]) -> Any:
@@ -278,8 +335,7 @@ class _Run:
             address = await _off(self.operation.chassis.address)
             client = BmcClient(address, timeout=REQUEST_SECONDS / 2, at_a_time=PLACES)
             async with asyncio.timeout(TRUTH_SECONDS), client as bmc:
-                inventory = await discover(bmc)
-            await _off(inventory_apply, chassis=self.operation.chassis, inventory=inventory)
+                await self._read_back(bmc)
         except FalconWebError as error:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
         except TimeoutError:
@@ -329,7 +385,9 @@ class _Step:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, asyncio.CancelledError):
             return
-        sentence = error.sentence if isinstance(error, FalconWebError) else self.entry["sentence"]
+        sentence = self.entry["sentence"]
+        if isinstance(error, FalconWebError):
+            sentence = _without_address(error.sentence, self.run.operation.chassis)
         self.entry.update(state="failed" if error else "done", finished_at=_now(), sentence=sentence)
         if not error:
             await self.run._save()  # noqa: SLF001 - one class in two parts
@@ -360,9 +418,3 @@ async def _off(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
 def _now() -> str:
     moment: datetime = timezone.now()
     return moment.isoformat()
-
-
-def _described(link: Link) -> str:
-    speed = f" at {link.speed_gbps:g} Gb/s" if link.speed_gbps else ""
-    below = link.width and link.active_width and link.active_width < link.width
-    return f"Link up, x{link.active_width}{f' of x{link.width}' if below else ''}{speed}."

@@ -47,9 +47,7 @@ def operation_request(
     operation on the device, or it is not attached where `expected` says. The same person and key answer the same
     operation; the key with another request is KeyReused, and one that is too long is Invalid.
     """
-    seen = Device.objects.visible_to(person).filter(pk=device.pk).exists()
-    if not seen or (target is not None and not HostPort.objects.visible_to(person).filter(pk=target.pk).exists()):
-        raise NotFound("There is no such device or host port.")
+    _refuse_unseen(person, device.pk, target)
     if not person.may_compose:
         raise Forbidden("You may look, but not attach or detach. Ask an administrator for the role 'user'.")
     seen_at = "unknown" if isinstance(expected, Expectation) else expected.pk if expected else None
@@ -58,7 +56,7 @@ def operation_request(
         return replayed, False
     try:
         with transaction.atomic():
-            operation = _create(
+            return _create(
                 person=person,
                 device_id=device.pk,
                 target=target,
@@ -70,7 +68,6 @@ def operation_request(
         if replayed := _replayed(person, idempotency_key, digest):
             return replayed, False
         raise _taken(device, person) from error
-    return operation, True
 
 
 def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: str = "") -> Operation:
@@ -152,11 +149,18 @@ def _create(
     expected: HostPort | Expectation | None,
     idempotency_key: str,
     digest: str,
-) -> Operation:
+) -> tuple[Operation, bool]:
     # What the rules allow depends on all of a drawer: whoever asks for a change of a chassis waits for the one before.
     if Chassis.objects.select_for_update().filter(devices=device_id).first() is None:
         raise NotFound("There is no such device or host port.")
+    # A grant locks these rows too: what was granted away since it was looked at is no longer the person's.
+    list(Device.objects.select_for_update().filter(pk=device_id))
+    list(HostPort.objects.select_for_update().filter(pk=target.pk if target else None))
+    _refuse_unseen(person, device_id, target)
     device = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").get(pk=device_id)
+    # Again, under the lock: the same request may have come twice at once.
+    if replayed := _replayed(person, idempotency_key, digest):
+        return replayed, False
     if open_operation := Operation.objects.open().filter(device=device).first():
         raise Conflict(_held(device.name, open_operation), operation=str(open_operation.pk))
     held_by_others = HostPort.objects.filter(pk=device.host_port_id).exclude(pk__in=HostPort.objects.visible_to(person))
@@ -187,11 +191,17 @@ def _create(
         steps=_steps(kind),
     )
     transaction.on_commit(lambda: _hand_over(operation), robust=True)
-    return operation
+    return operation, True
+
+
+def _refuse_unseen(person: User, device_id: int, target: HostPort | None) -> None:
+    seen = Device.objects.visible_to(person).filter(pk=device_id).exists()
+    if not seen or (target is not None and not HostPort.objects.visible_to(person).filter(pk=target.pk).exists()):
+        raise NotFound("There is no such device or host port.")
 
 
 def _refuse(device: Device, target: HostPort | None) -> None:
-    if device.chassis.dialect == "none":
+    if not device.chassis.is_composable:
         raise Conflict("This chassis offers no way to attach or detach: it is monitored only.")
     if device.missing_since is not None:
         raise Conflict(f"{device.name} is missing: the chassis no longer reports it.")
@@ -215,9 +225,9 @@ def _refuse(device: Device, target: HostPort | None) -> None:
 def _replayed(person: User, idempotency_key: str, digest: str) -> Operation | None:
     if not idempotency_key:
         return None
-    if len(idempotency_key) > LONGEST_KEY:
+    if len(idempotency_key) > LONGEST_KEY or not idempotency_key.isprintable():
         # Cut short, two keys could become one.
-        raise Invalid(f"The Idempotency-Key is too long. Give at most {LONGEST_KEY} characters.")
+        raise Invalid(f"The Idempotency-Key cannot be used. Give at most {LONGEST_KEY} printable characters.")
     known = Operation.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
     if known is not None and known.request_digest != digest:
         raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")

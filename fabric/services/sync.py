@@ -26,7 +26,7 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory) -> bool:
         locked = Chassis.objects.select_for_update().get(pk=chassis.pk)
         walk, _ = Walk.objects.get_or_create(chassis=locked)
         # As the column gives it back: a tuple would differ from the list it is stored as.
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(inventory))
+        plain: dict[str, Any] = _storable(msgspec.json.decode(msgspec.json.encode(inventory)))
         changed = _stable(plain) != _stable(walk.found)
         _Mirror(locked, inventory).write()
         _describe(locked, inventory)
@@ -46,6 +46,32 @@ def inventory_failed(*, chassis_id: int, sentence: str) -> None:
     Chassis.objects.filter(pk=chassis_id).exclude(last_error=sentence).update(
         last_error=sentence, last_error_at=timezone.now()
     )
+
+
+def attachment_read_back(*, device: Device, zone_uri: str, link: wire.Link | None) -> None:
+    """Mirror what an operation has read back of one device, ahead of the next walk; '' is no zone."""
+    port = HostPort.objects.filter(chassis=device.chassis_id, uri=zone_uri).first() if zone_uri else None
+    Device.objects.filter(pk=device.pk).update(host_port=port)
+    if link is not None:
+        values = {
+            "link_status": link.status, "width": link.width, "active_width": link.active_width,
+            "speed_gbps": link.speed_gbps, "max_speed_gbps": link.max_speed_gbps,
+        }  # fmt: skip
+        Port.objects.filter(chassis=device.chassis_id, uri=link.port_uri).update(**_fitting(Port, values))
+
+
+def mode_read_back(*, drawer: Drawer, mode: wire.DrawerMode) -> None:
+    """Mirror the mode that an operation has read back, ahead of the next walk."""
+    Drawer.objects.filter(pk=drawer.pk).update(mode=mode.value)
+
+
+def _storable(value: Any) -> Any:
+    """Return JSON without NUL characters, which PostgreSQL keeps in no text."""
+    if isinstance(value, str):
+        return value.replace("\0", "")
+    if isinstance(value, dict):
+        return {_storable(key): _storable(item) for key, item in value.items()}
+    return [_storable(item) for item in value] if isinstance(value, list) else value
 
 
 def _stable(inventory: dict[str, Any]) -> dict[str, Any]:
@@ -250,7 +276,8 @@ class _Mirror:
         }  # fmt: skip
 
     def _hosts(self) -> dict[str, Host]:
-        hosts = {}
+        identities: dict[str, str] = {}
+        wanted: dict[str, dict[str, Any]] = {}
         for system in self.inventory.systems:
             values = {
                 "name": system.host_name or system.name, "manufacturer": system.manufacturer, "model": system.model,
@@ -258,10 +285,21 @@ class _Mirror:
                 "processor_summary": system.processor_summary, "memory_gib": system.memory_gib,
                 "local_gpu_count": system.local_gpu_count, "health": system.health,
             }  # fmt: skip
-            hosts[system.uri], _ = Host.objects.update_or_create(
-                identity=self._identity(system)[:200], defaults=_fitting(Host, values)
-            )
-        return hosts
+            identities[system.uri] = self._identity(system)[:200]
+            wanted[identities[system.uri]] = _fitting(Host, values)
+        known = {row.identity: row for row in Host.objects.filter(identity__in=wanted)}
+        # Always in the same order: two chassis that see the same hosts must not wait for each other.
+        for identity in sorted(wanted):
+            values, row = wanted[identity], known.get(identity)
+            if row is None:
+                known[identity], _ = Host.objects.get_or_create(identity=identity, defaults=values)
+                continue
+            changed = [name for name, value in values.items() if getattr(row, name) != value]
+            if changed:
+                for name in changed:
+                    setattr(row, name, values[name])
+                row.save(update_fields=changed)
+        return {uri: known[identity] for uri, identity in identities.items()}
 
     def _identity(self, system: wire.System) -> str:
         """Return what tells a host from all others, in whichever chassis it is cabled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Tenant, User
+from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import detach, read_zone
+from fabric.bmc.types import Dialect
 from fabric.models import Chassis, Device, Drawer, HostPort, Operation
 from fabric.services import execution
 from fabric.services.execution import execute, waiting
@@ -40,6 +44,19 @@ def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.05)
+
+
+def detach_outside(chassis: Chassis, device: Device) -> None:
+    """Detach by the BMC alone, as another program does."""
+    address, zone = chassis.address(), device.host_port
+
+    async def work() -> None:
+        async with BmcClient(address) as bmc:
+            assert zone is not None
+            found = await read_zone(bmc, zone.uri)
+            await detach(bmc, Dialect(chassis.dialect), zone=found, endpoint_uri=device.endpoint_uri)
+
+    asyncio.run(work())
 
 
 def request_and_run(person: User, device: Device, target: HostPort | None) -> Operation:
@@ -137,11 +154,11 @@ def test_an_operation_whose_worker_died_after_the_detach_is_carried_to_its_end(
     gpu = device_in("drawer1/PCIeDevices/slot1")
     operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
     # What a killed worker leaves: a lease that ran out, and a device in no zone.
+    detach_outside(chassis, gpu)
     Operation.objects.filter(pk=operation.pk).update(
         state="running", worker="dead", lease_until=timezone.now() - timedelta(seconds=1), attempts=1
     )
-    simulator.fault("half_applied_bind", "drawer1slot1")
-    simulator.clear_faults()
+    assert zones_with(simulator, "drawer1slot1") == []
     assert waiting() == [str(operation.pk)]
     execute(str(operation.pk), worker="second")
     operation.refresh_from_db()
@@ -170,16 +187,30 @@ def test_a_bmc_that_reboots_meanwhile_is_waited_for(
     assert (operation.state, operation.error) == ("done", "")
 
 
+@pytest.mark.parametrize(("answer", "state"), [("partial", "failed"), ("error", "done")])
 def test_a_half_applied_bind_ends_with_the_truth_read_back(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, answer: str, state: str
 ) -> None:
     gpu = device_in("drawer1/PCIeDevices/slot7")
-    simulator.fault("half_applied_bind")
+    simulator.fault("half_applied_bind", answer=answer)
     operation = request_and_run(administrator, gpu, port("H2"))
     gpu.refresh_from_db()
-    holders = zones_with(simulator, "drawer1slot7")
-    assert operation.state in {"done", "failed"}
-    assert holders == (["hostport1_H2"] if gpu.host_port == port("H2") else [])
+    assert operation.state == state
+    assert zones_with(simulator, "drawer1slot7") == (["hostport1_H2"] if state == "done" else [])
+    assert gpu.host_port == (port("H2") if state == "done" else None)
+
+
+def test_a_link_below_what_it_can_be_is_not_done(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "RETRAIN_SECONDS", 0.5)
+    simulator.fault("link_downgrade", "drawer1slot7")
+    operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
+    assert operation.state == "failed"
+    assert "below what device and slot can do. Link up, x" in operation.error
+    # It is attached nevertheless, and shown so.
+    assert device_in("drawer1/PCIeDevices/slot7").host_port == port("H2")
+    simulator.clear_faults()
 
 
 @pytest.mark.parametrize("renewed_each", [0.2, 3.0])
@@ -364,3 +395,93 @@ def test_an_operation_that_fails_does_not_tell_the_address_of_the_bmc(
     assert failed.state == "failed"
     assert failed.error.startswith("falcon-1 ")
     assert "127.0.0.1" not in failed.error
+
+
+@pytest.mark.parametrize("lost", ["sign-in", "device", "target", "role"])
+def test_what_somebody_may_no_longer_do_is_not_carried_out(
+    chassis: Chassis, simulator: SimulatorProcess, tenant: Tenant, member: User, lost: str
+) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot7")
+    Device.objects.filter(pk=gpu.pk).update(tenant=tenant)
+    HostPort.objects.update(tenant=tenant)
+    before = simulator.state()["zones"]
+    operation, _ = operation_request(person=member, device=gpu, target=port("H2"))
+    if lost == "device":
+        Device.objects.update(tenant=None)
+    elif lost == "target":
+        HostPort.objects.update(tenant=None)
+    elif lost == "role":
+        User.objects.filter(pk=member.pk).update(role="viewer")
+    else:
+        User.objects.filter(pk=member.pk).update(is_active=False)
+    execute(str(operation.pk), worker="test")
+    operation.refresh_from_db()
+    assert (operation.state, "may no longer do this" in operation.error) == ("failed", True)
+    assert simulator.state()["zones"] == before
+
+
+def test_a_mode_is_not_changed_for_who_is_no_longer_an_administrator(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    Device.objects.update(host_port=None)
+    before = simulator.state()["modes"]
+    operation = mode_request(person=administrator, drawer=Drawer.objects.get(number=2), mode="StandardTwoHosts")
+    User.objects.filter(pk=administrator.pk).update(role="user", is_superuser=False)
+    execute(str(operation.pk), worker="test")
+    operation.refresh_from_db()
+    assert (operation.state, "may no longer do this" in operation.error) == ("failed", True)
+    assert simulator.state()["modes"] == before
+
+
+def test_what_nobody_could_begin_for_long_is_not_carried_out(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    operation, _ = operation_request(
+        person=administrator, device=device_in("drawer1/PCIeDevices/slot7"), target=port("H2")
+    )
+    Operation.objects.update(requested_at=timezone.now() - timedelta(hours=20))
+    execute(str(operation.pk), worker="test")
+    operation.refresh_from_db()
+    assert (operation.state, operation.error) == ("failed", "Nobody could begin it within 10 minutes. Ask again.")
+    assert zones_with(simulator, "drawer1slot7") == []
+
+
+def together(work: Callable[[], Any], times: int) -> list[Any]:
+    """Do the same at the same moment so many times, each in a thread of its own; return results and errors."""
+    start, answers = threading.Barrier(times), []
+
+    def one() -> None:
+        start.wait()
+        try:
+            answers.append(work())
+        except FalconWebError as error:
+            answers.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=one) for _ in range(times)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def test_a_key_that_comes_twice_at_once_answers_the_same_operation(chassis: Chassis, administrator: User) -> None:
+    gpu, target = device_in("drawer1/PCIeDevices/slot7"), port("H2")
+    answers = together(
+        lambda: operation_request(person=administrator, device=gpu, target=target, idempotency_key="twice"), 4
+    )
+    assert [answer for answer in answers if isinstance(answer, FalconWebError)] == []
+    assert len({operation.pk for operation, _ in answers}) == 1
+    assert sorted(created for _, created in answers) == [False, False, False, True]
+
+
+def test_workers_that_come_at_once_carry_an_operation_out_once(chassis: Chassis, administrator: User) -> None:
+    operation, _ = operation_request(
+        person=administrator, device=device_in("drawer1/PCIeDevices/slot7"), target=port("H2")
+    )
+    numbers = iter(range(6))
+    together(lambda: execute(str(operation.pk), worker=f"worker {next(numbers)}"), 6)
+    operation.refresh_from_db()
+    assert (operation.state, operation.attempts) == ("done", 1)

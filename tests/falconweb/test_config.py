@@ -39,6 +39,18 @@ def test_a_setting_that_cannot_be_understood_is_named(name: str, text: str) -> N
         Config.from_environment({name: text})
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("PORT", "70000"), ("FALCONWEB_READING_PERIOD", "0"), ("FALCONWEB_READING_PERIOD", "nan"),
+        ("FALCONWEB_INVENTORY_PERIOD", "-1"), ("FALCONWEB_SIMULATED", "5"), ("FALCONWEB_WEB_PROCESSES", "0"),
+    ],
+)  # fmt: skip
+def test_a_setting_out_of_its_range_is_named(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is .*; it may be from"):
+        Config.from_environment({name: text})
+
+
 def test_a_generated_secret_is_kept_and_readable_by_the_owner_only(tmp_path: Path) -> None:
     first = kept_secret(tmp_path, "secret_key")
     assert len(first) >= 43

@@ -98,7 +98,7 @@ class Socket:
         cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
         scope = {
             "type": "websocket", "path": "/ws/live/", "query_string": b"", "subprotocols": [],
-            "headers": [(b"cookie", cookies.encode()), (b"origin", origin.encode())],
+            "headers": [(b"host", b"localhost"), (b"cookie", cookies.encode()), (b"origin", origin.encode())],
         }  # fmt: skip
         self.wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
 
@@ -262,15 +262,12 @@ async def test_a_browser_that_stops_reading_skips_frames_and_gets_a_key_frame_ne
     gate = asyncio.Event()
     got: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def send(raw: bytes) -> None:
-        got.put_nowait(raw)
-        await gate.wait()
+    async def send(message: dict[str, Any]) -> None:
+        if "bytes" in message:
+            got.put_nowait(message["bytes"])
+            await gate.wait()
 
-    async def tell(text: str) -> None:
-        pass
-
-    stalled = Browser(send, tell)
-    task = asyncio.create_task(stalled.run())
+    stalled = Browser(send, lambda: None)
     await hub().join(stalled, lab.chassis.pk, Sight(everything=True))
     async with Socket(lab.clients["administrator"]) as socket:
         await socket.ask({"subscribe": [lab.chassis.pk]})
@@ -283,7 +280,56 @@ async def test_a_browser_that_stops_reading_skips_frames_and_gets_a_key_frame_ne
     gate.set()
     async with asyncio.timeout(PATIENCE):
         assert values_of(await got.get()) == [value + 6 for value in ALL]
-    task.cancel()
+    stalled.end()
+
+
+async def test_a_socket_that_takes_nothing_more_ends_nothing_but_itself() -> None:
+    lab = await sync_to_async(make_lab)()
+    await put(lab, 1, *ALL)
+    tries: list[str] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        tries.append(message["type"])
+        raise ConnectionResetError
+
+    told: list[bool] = []
+    broken = Browser(send, lambda: told.append(True))
+    async with Socket(lab.clients["administrator"]) as socket:
+        await hub().join(broken, lab.chassis.pk, Sight(everything=True))
+        await socket.ask({"subscribe": [lab.chassis.pk]})
+        await socket.next_of(bytes)
+        await put(lab, 2, *ALL)
+        await socket.next_of(bytes)
+    assert len(tries) == len(told) == 1
+
+
+async def test_what_a_waiting_socket_ends_with_is_heard() -> None:
+    """A send that waits, and then fails or is cancelled, ends as it would in a task of its own."""
+    lab = await sync_to_async(make_lab)()
+    await put(lab, 1, *ALL)
+    for fails in (True, False):
+        told: list[str] = []
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def send(message: dict[str, Any], told: list[str] = told, gate: Any = gate) -> None:
+            try:
+                await gate
+            except (ConnectionResetError, asyncio.CancelledError) as error:
+                told.append(type(error).__name__)
+                raise
+
+        def broken(told: list[str] = told) -> None:
+            told.append("broken")
+
+        waiting = Browser(send, broken)
+        await hub().join(waiting, lab.chassis.pk, Sight(everything=True))
+        if fails:
+            gate.set_exception(ConnectionResetError())
+        else:
+            waiting.end()
+        await asyncio.sleep(0.1)  # a few turns of the loop
+        hub().leave(waiting, lab.chassis.pk)
+        assert told == (["ConnectionResetError", "broken"] if fails else ["CancelledError"])
 
 
 async def test_the_hub_goes_on_after_a_message_it_cannot_handle() -> None:

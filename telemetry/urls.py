@@ -1,7 +1,0 @@
-"""Addresses of this room."""
-
-from __future__ import annotations
-
-from django.urls import URLPattern
-
-urlpatterns: list[URLPattern] = []
