@@ -41,7 +41,7 @@ clean: ## Remove the environment and browser libraries (the data folder stays)
 
 $(VENV)/bin/python:
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FalconWeb needs Python 3.11 or later."; exit 1; }
-	@python3 -m venv $(VENV) || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+	@python3 -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 
 $(VENV)/site.stamp: requirements/site.txt | $(VENV)/bin/python
 	@echo "Installing the site's libraries..."

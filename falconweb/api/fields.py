@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
+from rest_framework.exceptions import ParseError
 from rest_framework.pagination import LimitOffsetPagination
+from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 
 from falconweb.errors import Invalid
@@ -28,6 +31,22 @@ IDEMPOTENCY_KEY = OpenApiParameter(
         "nothing and answers the same operation with 202; with another body it is refused with 422."
     ),
 )
+
+
+class BoundedJSONParser(JSONParser):
+    """JSON; what is nested too deeply, and text that is half a character, is refused as other nonsense is."""
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        """Return the value of a body."""
+        try:
+            value = super().parse(stream, media_type, parser_context)
+            # Half a surrogate pair can be neither stored nor said in an answer.
+            json.dumps(value, ensure_ascii=False).encode()
+        except RecursionError as error:
+            raise ParseError("JSON parse error - it is nested too deeply.") from error
+        except UnicodeEncodeError as error:
+            raise ParseError("JSON parse error - a text has half a surrogate pair.") from error
+        return value
 
 
 class Page(LimitOffsetPagination):

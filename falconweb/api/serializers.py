@@ -37,10 +37,10 @@ class SlotlessDevice(serializers.Serializer[Any]):
 
 
 class SlotSerializer(serializers.Serializer[Any]):
-    """A slot; masked ones carry their number and 'in_use' only."""
+    """A slot; masked ones carry their number and 'in_use' only. A device in no slot is one without number."""
 
     id = serializers.IntegerField(allow_null=True)
-    number = serializers.IntegerField()
+    number = serializers.IntegerField(allow_null=True)
     state = serializers.ChoiceField(choices=["empty", "in_use", "occupied", "missing"])
     device = SlotlessDevice(allow_null=True)
 

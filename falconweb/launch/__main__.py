@@ -30,6 +30,8 @@ class CannotStartError(Exception):
 
 def main() -> int:
     """Run the site until it is asked to end; returns the exit status."""
+    # Databases and logs are nobody else's on this machine; the processes below inherit this.
+    os.umask(0o077)
     stop = _stop_on_signals()
     children: list[Child] = []
     try:
@@ -50,7 +52,7 @@ def main() -> int:
             _say(f"FalconWeb did not start: {error}")
             return 1
     finally:
-        end_all(children)
+        end_all(children, last=[child for child in children if child.name == "broker"])
     return 0
 
 
@@ -78,7 +80,10 @@ def _start(config: Config, children: list[Child]) -> None:
         "beat": beat_command(celery),
     }
     for name, command in commands.items():
-        child = Child(name, command, environment=environment, log=logs / f"{name}.log")
+        # A worker that is asked to end waits for a broker that is ending, too; its leases and operations are made for
+        # a worker that is gone.
+        orphaned = signal.SIGKILL if name in {"worker", "beat"} else signal.SIGTERM
+        child = Child(name, command, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
         child.start()
         children.append(child)
 
@@ -136,7 +141,7 @@ def _port_is_free(config: Config) -> None:
 
 
 def _only_one(data: Path) -> object:
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (data / "up.lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

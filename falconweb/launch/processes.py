@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 STOP_SECONDS = 8.0
@@ -18,20 +19,29 @@ LONGEST_WAIT_SECONDS = 15.0
 PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent() -> None:
+def end_with_parent(by: int = signal.SIGTERM) -> None:
     """Ask Linux to end this (child) process when the launcher dies, even by SIGKILL; elsewhere nothing."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
 
 
 class Child:
-    """One process, its log file and its restarts."""
+    """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies."""
 
-    def __init__(self, name: str, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        orphaned: int = signal.SIGTERM,
+    ) -> None:
         self.name = name
         self.command = list(command)
         self.environment = dict(environment)
         self.log = log
+        self.orphaned = orphaned
         self.restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
@@ -48,7 +58,7 @@ class Child:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - the launcher has one thread
+                preexec_fn=partial(end_with_parent, self.orphaned),  # noqa: PLW1509 - the launcher has one thread
             )
         if standard_input and self._process.stdin:
             self._process.stdin.write(standard_input)
@@ -103,10 +113,11 @@ class Child:
                 return
 
 
-def end_all(children: Sequence[Child]) -> None:
-    """End the children, last started first asked, all within STOP_SECONDS."""
-    deadline = time.monotonic() + STOP_SECONDS
-    for child in reversed(children):
-        child.ask_to_end()
-    for child in reversed(children):
-        child.end(deadline)
+def end_all(children: Sequence[Child], *, last: Sequence[Child] = ()) -> None:
+    """End the children side by side, then `last`: a worker that ends has things to give back to its broker."""
+    for group in ([child for child in children if child not in last], last):
+        deadline = time.monotonic() + STOP_SECONDS
+        for child in reversed(group):
+            child.ask_to_end()
+        for child in reversed(group):
+            child.end(deadline)

@@ -17,7 +17,6 @@ from telemetry.routing import websocket_urlpatterns
 PEOPLE = ("administrator", "owner", "member", "stranger", "nobody")
 # What each gets from GET, in the order of PEOPLE.
 GETS: dict[str, tuple[int, int, int, int, int]] = {
-    "healthz": (200, 200, 200, 200, 200),
     "accounts:sign_in": (302, 302, 302, 302, 200),
     "accounts:sign_out": (405, 405, 405, 405, 302),
     "accounts:people": (200, 403, 403, 403, 302),
@@ -42,6 +41,7 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "fabric:device": (200, 200, 200, 404, 302),
     "fabric:port": (200, 200, 200, 404, 302),
     "fabric:host": (200, 200, 200, 404, 302),
+    "fabric:hosts": (200, 200, 200, 200, 302),
     "fabric:operations": (200, 200, 200, 200, 302),
     "fabric:operation": (200, 200, 200, 404, 302),
     "fabric:tenant": (200, 403, 403, 403, 302),

@@ -37,6 +37,7 @@ PAGES: dict[str, str | None] = {
     "fabric:devices_csv": None,
     "fabric:drawer": "/drawers/1/",
     "fabric:fabric": "/fabric/",
+    "fabric:hosts": "/hosts/",
     "fabric:host": "/hosts/1/",
     "fabric:operation": None,  # looked at in the tests that compose
     "fabric:operations": "/operations/",
@@ -47,7 +48,6 @@ PAGES: dict[str, str | None] = {
     "fabric:tenant": "/tenants/1/",
     "fabric:tenant_grants": None,
     "fabric:tenant_removal": None,
-    "healthz": None,
 }
 ADDRESSES = sorted({*filter(None, PAGES.values()), "/fabric/?view=list"})
 

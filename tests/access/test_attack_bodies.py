@@ -1,0 +1,191 @@
+"""Attacks by what a request carries: bodies without end, JSON bombs, fields that nobody asked for, odd numbers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import Role, Token, User
+from fabric.models import Chassis, Device, HostPort, Operation
+from falconweb.asgi import application
+from tests.access.test_matrix import GETS, Lab, address, lab
+
+__all__ = ["lab"]
+pytestmark = pytest.mark.django_db
+JSON = "application/json"
+MEGABYTE = b"a" * 2**20
+
+
+async def post(path: str, *chunks: bytes, declared: int | None = None) -> int:
+    """Send a body in chunks, as a stranger; return the status."""
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    if declared is not None:
+        headers.append((b"content-length", str(declared).encode()))
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "path": path,
+        "raw_path": path.encode(), "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }  # fmt: skip
+    wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
+    for place, chunk in enumerate(chunks):
+        await wire.send_input({"type": "http.request", "body": chunk, "more_body": place < len(chunks) - 1})
+    status: int = (await wire.receive_output(timeout=10))["status"]
+    return status
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", ["/sign-in/", "/api/v1/operations/", "/nothing/"])
+async def test_a_body_without_end_is_not_taken(path: str) -> None:
+    assert await post(path, b"", declared=10**12) == 413
+    # One that lies about its length, or tells none, is cut off where it grows too large.
+    assert await post(path, *[MEGABYTE] * 4) == 413
+    assert await post(path, *[MEGABYTE] * 4, declared=5) == 413
+    assert await post(path, b"{}", declared=2) in {401, 403, 404}
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["[" * 200_000, '{"device":' * 100_000, '{"device": ' + "9" * 100_000 + "}", '{"device": 1e999, "target": null}',
+     '{"device": NaN}', '{"device": {"a": [1]}, "target": []}', '{"device": true, "target": false}',
+     '{"device": "\\ud800", "target": "\\u0000"}', '"\\u0000"', b"\xff\xfe{".decode("latin-1")],
+)  # fmt: skip
+def test_no_json_breaks_the_api(lab: Lab, body: str) -> None:
+    for name in ("api:operations", "api:my_tokens"):
+        answer = lab.clients["owner"].post(address(lab, name), body, content_type=JSON)
+        assert answer.status_code == 400, (name, answer.content)
+    administrator = lab.clients["administrator"]
+    for name, method in (
+        ("api:people", "POST"), ("api:person", "PATCH"), ("api:tenants", "POST"), ("api:tenant", "PATCH"),
+        ("api:tenant_grants", "PUT"), ("api:chassis_list", "POST"), ("api:drawer_mode", "POST"),
+        ("api:device_tenant", "PUT"), ("api:host_port_tenant", "PUT"),
+    ):  # fmt: skip
+        answer = administrator.generic(method, address(lab, name), body, content_type=JSON)
+        assert answer.status_code in {200, 400}, (name, answer.content)
+
+
+NASTY: tuple[Any, ...] = (
+    "\x00", "\ud800", "x" * 100_000, "a\r\nX-Evil: 1", "\u202e", "", " ", -1, 0, 2**63, 1e308, True, None, [], {}, [[]],
+    {"a": None},
+)  # fmt: skip
+
+
+def test_no_value_of_any_field_breaks_the_api(lab: Lab) -> None:
+    administrator = lab.clients["administrator"]
+    fields: dict[str, tuple[str, dict[str, Any]]] = {
+        "api:people": ("POST", {"username": "new", "full_name": "N", "role": "viewer", "tenant_id": 1, "active": True}),
+        "api:person": ("PATCH", {"username": "new", "full_name": "N", "email": "", "role": "user", "tenant_id": 1}),
+        "api:tenants": ("POST", {"name": "Four"}),
+        "api:tenant": ("PATCH", {"name": "Five"}),
+        "api:my_tokens": ("POST", {"name": "job", "scope": "read", "days": 1}),
+        "api:tenant_grants": ("PUT", {"devices": [], "host_ports": [], "take_devices": [], "revision": "x"}),
+        "api:drawer_mode": ("POST", {"mode": "Advanced"}),
+        "api:device_tenant": ("PUT", {"tenant": None, "take": False}),
+        "api:operations": ("POST", {"device": 1, "target": None, "expected": None}),
+    }  # fmt: skip
+    for name, (method, body) in fields.items():
+        for field in body:
+            for value in NASTY:
+                answer = administrator.generic(
+                    method, address(lab, name), json.dumps({**body, field: value}), content_type=JSON
+                )
+                assert answer.status_code < 500, (name, field, value)
+
+
+def test_fields_that_nobody_asked_for_change_nothing(lab: Lab) -> None:
+    owner, administrator = lab.clients["owner"], lab.clients["administrator"]
+    me, boss = User.objects.get(username="owner"), User.objects.get(username="administrator")
+    asked: dict[str, Any] = {
+        "device": lab.device.pk, "target": None, "state": "done", "requested_by": boss.pk, "worker": "me",
+        "id": "00000000-0000-4000-8000-000000000000", "summary": "forged", "steps": [],
+    }  # fmt: skip
+    made = owner.post(reverse("api:operations"), asked, content_type=JSON).json()
+    operation = Operation.objects.get(pk=made["id"])
+    assert (operation.requested_by, operation.state, operation.worker) == (me, "requested", "")
+    assert "forged" not in operation.summary
+    made = owner.post(
+        reverse("api:my_tokens"),
+        {
+            "name": "n",
+            "days": 1,
+            "person": boss.pk,
+            "digest": "0" * 64,
+            "secret": "x",
+            "expires_at": "2999-01-01T00:00:00Z",
+        },
+        content_type=JSON,
+    ).json()
+    token = Token.objects.get(pk=made["id"])
+    assert token.person == me
+    assert token.digest == Token.digest_of(made["secret"])
+    assert token.expires_at.year < 2999
+    answer = administrator.patch(
+        address(lab, "api:person"),
+        {"is_superuser": True, "is_staff": True, "password": "x", "id": boss.pk, "last_login": None, "groups": [1]},
+        content_type=JSON,
+    )
+    assert answer.status_code == 200
+    me.refresh_from_db()
+    assert not me.is_superuser
+    assert not me.is_staff
+    assert me.check_password("x")  # as the fixture made it
+    assert me.role == Role.USER
+
+
+def test_unknown_methods_are_refused_everywhere(lab: Lab) -> None:
+    for name in set(GETS) - {"healthz"}:
+        for method in ("TRACE", "CONNECT", "PROPFIND", "FOO"):
+            answer = lab.clients["administrator"].generic(method, address(lab, name))
+            assert answer.status_code in {302, 400, 403, 404, 405}, (method, name)
+
+
+def test_a_key_of_somebody_else_replays_nothing(lab: Lab) -> None:
+    where, key = reverse("api:operations"), {"Idempotency-Key": "k"}
+    body = {"device": lab.device.pk, "target": None}
+    first = lab.clients["owner"].post(where, body, content_type=JSON, headers=key)
+    assert first.status_code == 202
+    for person, status in (("stranger", 404), ("member", 403), ("administrator", 409)):
+        assert lab.clients[person].post(where, body, content_type=JSON, headers=key).status_code == status
+    HostPort.objects.update(tenant=None)
+    Device.objects.update(tenant=None)
+    assert lab.clients["owner"].post(where, body, content_type=JSON, headers=key).status_code == 404
+
+
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
+def test_a_viewer_writes_nowhere_but_the_own_account(lab: Lab, method: str) -> None:
+    own = {
+        "accounts:sign_in",
+        "accounts:sign_out",
+        "accounts:account_password",
+        "accounts:token_add",
+        "api:my_tokens",
+        "healthz",
+    }
+    before = (list(Device.objects.values()), list(HostPort.objects.values()), list(Chassis.objects.values()),
+              list(Operation.objects.values()), list(User.objects.values()))  # fmt: skip
+    for name in set(GETS) - own - {"api:operations"}:
+        answer = lab.clients["member"].generic(method.upper(), address(lab, name), "{}", content_type=JSON)
+        assert answer.status_code in {403, 404, 405}, (name, answer.status_code)
+    form = {"device": lab.device.pk, "target": "", "mode": "Advanced", "name": "falcon"}
+    asked = {"device": lab.device.pk, "target": None}
+    assert lab.clients["member"].post(reverse("api:operations"), asked, content_type=JSON).status_code == 403
+    for name in ("fabric:operations", "fabric:drawer"):
+        assert lab.clients["member"].post(address(lab, name), form).status_code == 403
+    assert before == (list(Device.objects.values()), list(HostPort.objects.values()), list(Chassis.objects.values()),
+                      list(Operation.objects.values()), list(User.objects.values()))  # fmt: skip
+
+
+def test_a_token_opens_no_page_and_no_session(lab: Lab) -> None:
+    made = lab.clients["owner"].post(
+        reverse("api:my_tokens"), {"name": "n", "days": 1, "scope": "write"}, content_type=JSON
+    )
+    header = {"Authorization": f"Bearer {made.json()['secret']}"}
+    client = Client()
+    assert client.get(reverse("api:me"), headers=header).status_code == 200
+    assert client.get("/", headers=header).status_code == 302
+    assert client.get(reverse("api:me")).status_code == 401
+    assert not client.cookies
