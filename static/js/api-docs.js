@@ -11,6 +11,7 @@ SwaggerUIBundle({
   layout: "BaseLayout",
   deepLinking: true,
   filter: true,
+  defaultModelsExpandDepth: 0,
   // Nothing leaves this site: no badge of a validator elsewhere.
   validatorUrl: null,
   // What is tried out without a token is asked for as the signed-in person, like a form of a page.

@@ -6,7 +6,8 @@ import { format } from "./show.js";
 const SECONDS = 600;
 const GAP = 2.5; // s without a frame that are drawn as a gap
 const MOST_CHARTS = 8;
-const MOST_TRACES = 12;
+const MOST_TRACES = 16;
+const DASHES = ["solid", "dot", "dash", "dashdot"];
 const GROUPS = [
   { title: "Port traffic", unit: "GB/s", scale: 1e-9, of: (s) => s.unit === "B/s" },
   { title: "Utilisation", unit: "%", top: 100, of: (s) => s.quantity === "utilisation_percent" },
@@ -14,7 +15,7 @@ const GROUPS = [
   { title: "Power", unit: "W", of: (s) => s.unit === "W" },
   { title: "Fan speed", unit: "rpm", of: (s) => s.unit === "rpm" },
   { title: "Fan speed", unit: "%", top: 100, of: (s) => s.quantity === "fan_percent" },
-  { title: "Link width", unit: "lanes", of: (s) => s.unit === "lanes" },
+  { title: "Link width", unit: "lanes", top: 17, ticks: [0, 4, 8, 16], of: (s) => s.unit === "lanes" },
   { title: "Voltage", unit: "V", of: (s) => s.unit === "V" },
 ];
 const CONFIG = { displayModeBar: false, responsive: true };
@@ -26,6 +27,8 @@ class Chart {
     this.group = group;
     this.series = series.slice(0, MOST_TRACES);
     this.names = names;
+    this.styles = stylesOf(this.series);
+    this.hidden = this.series.map(() => false);
     this.at = [];
     this.values = this.series.map(() => []);
     this.visible = false;
@@ -33,7 +36,11 @@ class Chart {
     this.top = 0;
     this.figure = document.getElementById("chart-template").content.firstElementChild.cloneNode(true);
     this.place = this.figure.querySelector("[data-plot]");
-    this.figure.querySelector("figcaption").textContent = `${group.title}, ${group.unit}`;
+    const left = series.length - this.series.length;
+    this.figure.querySelector("figcaption").textContent =
+      `${group.title}, ${group.unit}${left ? ` (${this.series.length} of ${series.length})` : ""}`;
+    this.legend = this.figure.querySelector(".chart-legend");
+    this.legend.append(...names.slice(0, MOST_TRACES).map((name, place) => this.entry(name, place)));
     this.place.setAttribute("aria-label", `${group.title} of the last ten minutes`);
     this.figure.querySelector("[data-pause]").addEventListener("click", ({ target }) => this.pause(target));
     this.figure.querySelector("[data-csv]").addEventListener("click", () => this.download());
@@ -42,6 +49,30 @@ class Chart {
     section.append(this.figure);
     watcher.observe(this.figure);
     charts.add(this);
+  }
+
+  /** A line of the legend: it hides and shows its trace, and says the newest value. */
+  entry(name, place) {
+    const line = document.createElement("li");
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "quiet small" });
+    button.setAttribute("aria-pressed", "true");
+    button.title = "Hide or show";
+    const sample = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    sample.setAttribute("viewBox", "0 0 24 4");
+    sample.setAttribute("aria-hidden", "true");
+    const stroke = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    stroke.setAttribute("d", "M0 2h24");
+    stroke.setAttribute("stroke-dasharray", { solid: "none", dot: "3 3", dash: "8 4", dashdot: "8 3 3 3" }[this.styles[place].dash]);
+    sample.append(stroke);
+    const value = Object.assign(document.createElement("output"), { textContent: "" });
+    button.append(sample, Object.assign(document.createElement("span"), { textContent: name }), value);
+    button.addEventListener("click", () => {
+      this.hidden[place] = !this.hidden[place];
+      button.setAttribute("aria-pressed", String(!this.hidden[place]));
+      this.draw();
+    });
+    line.append(button);
+    return line;
   }
 
   async backfill() {
@@ -75,10 +106,10 @@ class Chart {
     const scale = this.group.scale ?? 1;
     this.at.forEach((at, i) => {
       if (i && at - this.at[i - 1] > GAP) {
-        x.push(new Date((at + this.at[i - 1]) * 500));
+        x.push((at + this.at[i - 1]) * 500);
         y.push(null);
       }
-      x.push(new Date(at * 1000));
+      x.push(at * 1000); // a number is UTC to Plotly, a Date would be the browser's own time
       const value = this.values[place][i];
       y.push(value === null ? null : value * scale);
     });
@@ -89,7 +120,6 @@ class Chart {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
     const ink = getComputedStyle(document.body).color;
-    const faint = getComputedStyle(this.figure.querySelector("figcaption")).color;
     const dark = matchMedia("(prefers-color-scheme: dark)").matches
       ? document.documentElement.dataset.theme !== "light" : document.documentElement.dataset.theme === "dark";
     const palette = colour(dark ? "--chart-dark" : "--chart-light").split(/\s*,\s*/);
@@ -98,22 +128,28 @@ class Chart {
       name: this.names[place],
       mode: "lines",
       connectgaps: false,
-      line: { width: 1.75, color: palette[place % palette.length], dash: place >= palette.length ? "dot" : "solid" },
-      hovertemplate: `%{y:.2f} ${this.group.unit}`,
+      visible: !this.hidden[place],
+      line: { width: 1.75, color: palette[this.styles[place].colour % palette.length], dash: this.styles[place].dash },
+      hovertemplate: `%{y:.${this.group.scale ? 2 : 1}f} ${this.group.unit}`,
     }));
     const now = this.at.at(-1) ?? Date.now() / 1000;
     const layout = {
-      height: this.series.length > 1 ? 260 : 220,
-      margin: { l: 48, r: 12, t: 8, b: this.series.length > 1 ? 64 : 24 },
+      height: 220,
+      margin: { l: 48, r: 12, t: 8, b: 24 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: ink, size: 12 },
+      font: { color: ink, size: 12, family: getComputedStyle(document.body).fontFamily },
       hovermode: "x unified",
       hoverlabel: { bgcolor: getComputedStyle(this.figure).backgroundColor, font: { color: ink } },
-      showlegend: this.series.length > 1,
-      legend: { orientation: "h", y: -0.18, font: { color: faint } },
-      xaxis: { range: [new Date((now - SECONDS) * 1000), new Date(now * 1000)], gridcolor: "rgba(128,128,128,.18)", nticks: 6, tickformat: "%H:%M" },
-      yaxis: { range: [0, this.stepped(traces)], gridcolor: "rgba(128,128,128,.18)", fixedrange: true, nticks: 5 },
+      showlegend: false,
+      xaxis: {
+        type: "date", range: [(now - SECONDS) * 1000, now * 1000], gridcolor: "rgba(128,128,128,.25)", nticks: 6,
+        tickformat: "%H:%M", hoverformat: "%H:%M:%S UTC", fixedrange: true,
+      },
+      yaxis: {
+        range: [0, this.stepped(traces)], gridcolor: "rgba(128,128,128,.25)", fixedrange: true, nticks: 5,
+        tickvals: this.group.ticks,
+      },
     };
     Plotly.react(this.place, traces, layout, CONFIG);
     if (!this.listening) {
@@ -121,7 +157,7 @@ class Chart {
       this.place.on("plotly_hover", ({ xvals }) => mark(this, xvals[0]));
       this.place.on("plotly_unhover", () => mark(this, null));
     }
-    this.describe();
+    this.describe(palette);
     if (this.details.open) this.table();
   }
 
@@ -134,8 +170,13 @@ class Chart {
     return [1, 2, 5, 10].map((one) => one * magnitude).find((one) => one >= most * 1.05) ?? 20 * magnitude;
   }
 
-  describe() {
-    const last = this.series.map((one, place) => `${this.names[place]} ${format(this.values[place].at(-1) ?? NaN, one.unit)}`);
+  describe(palette) {
+    const now = this.series.map((one, place) => format(this.values[place].at(-1) ?? NaN, one.unit));
+    [...this.legend.children].forEach((line, place) => {
+      line.querySelector("output").textContent = now[place];
+      line.querySelector("path").setAttribute("stroke", palette[this.styles[place].colour % palette.length]);
+    });
+    const last = now.map((value, place) => `${this.names[place]} ${value}`);
     this.place.setAttribute("aria-label", `${this.group.title} of the last ten minutes; now ${last.join(", ")}`);
   }
 
@@ -203,11 +244,22 @@ function mark(origin, x) {
     if (chart === origin || !chart.listening || !chart.visible) continue;
     if (x === null) Plotly.Fx.unhover(chart.place);
     else {
-      const at = new Date(x).getTime();
-      const point = chart.trace(0).x.findIndex((one) => one.getTime() >= at);
+      const point = chart.trace(0).x.findIndex((one) => one >= x);
       if (point >= 0) Plotly.Fx.hover(chart.place, chart.series.map((_, curveNumber) => ({ curveNumber, pointNumber: point })));
     }
   }
+}
+
+/** Colours tell things apart, and dashes what is measured of them; with one thing, colours tell what is measured. */
+function stylesOf(series) {
+  const things = [...new Set(series.map((one) => `${one.object}/${one.id}`))];
+  const labels = [...new Set(series.map((one) => one.quantity))];
+  if (things.length < 2 || labels.length > DASHES.length) {
+    return series.map((_, place) => ({ colour: place, dash: place < 8 ? "solid" : "dot" }));
+  }
+  return series.map((one) => ({
+    colour: things.indexOf(`${one.object}/${one.id}`), dash: DASHES[labels.indexOf(one.quantity)],
+  }));
 }
 
 function build(section, frame) {

@@ -196,6 +196,11 @@ if (dialog()) {
   document.addEventListener("dragstart", (event) => {
     if (event.target.closest?.("[data-device]")) event.preventDefault();
   });
-  // Close events do not bubble, so they are caught on their way down.
-  document.addEventListener("close", (event) => event.target.id === "attach" && pick(null), true);
+  // Close events do not bubble, so they are caught on their way down. The focus goes back to the device that was held.
+  document.addEventListener("close", (event) => {
+    if (event.target.id !== "attach") return;
+    const back = picked;
+    pick(null);
+    back?.focus();
+  }, true);
 }

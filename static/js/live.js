@@ -14,6 +14,7 @@ let refusals = 0;
 let signedOut = false;
 let timer = 0;
 let opened = 0;
+let asked = "";
 
 /** The chassis that the page shows. */
 export const wanted = () =>
@@ -74,8 +75,14 @@ function connect() {
 
 /** Ask anew for what the page shows: key frames follow. */
 export function subscribe() {
-  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ subscribe: wanted() }));
+  asked = JSON.stringify({ subscribe: wanted() });
+  if (socket?.readyState === WebSocket.OPEN) socket.send(asked);
   else connect();
+}
+
+/** Ask for what the page shows if that is not what was asked for. */
+export function follow() {
+  if (asked !== JSON.stringify({ subscribe: wanted() })) subscribe();
 }
 
 function hear(message) {

@@ -1,10 +1,13 @@
 // Brings the parts of a page that are marked with data-refresh (and an id) up to date when the fabric changes.
-import { subscribe } from "./live.js";
+import { follow } from "./live.js";
 
-const PAUSE = 300; // changes come in bursts
+const PAUSE = 300; // ms; changes come in bursts
+const AGAIN = 2000; // ms until the next try
 let timer = 0;
-let again = false;
 let running = false;
+let due = false; // something has changed since all parts were brought up to date
+
+const parts = () => [...document.querySelectorAll("[data-refresh]")];
 
 /** Whether somebody is in the middle of something that a refresh would take away. */
 const busy = (part) =>
@@ -12,19 +15,23 @@ const busy = (part) =>
   || (part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, form *"));
 
 export async function refresh() {
-  if (running) {
-    again = true;
+  due = true;
+  if (running) return;
+  if (document.hidden || parts().some(busy)) {
+    // Nothing is asked for until it can be shown; a tab in the background asks once somebody looks at it.
+    if (!document.hidden) schedule(AGAIN);
     return;
   }
   running = true;
+  due = false;
   try {
     const answer = await fetch(location.href, { headers: { "X-Requested-With": "refresh" } });
     if (!answer.ok || answer.redirected) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const part of document.querySelectorAll("[data-refresh]")) {
+    for (const part of parts()) {
       const now = fresh.getElementById(part.id);
       if (!now || busy(part)) {
-        again ||= Boolean(now);
+        due ||= Boolean(now);
         continue;
       }
       const node = document.activeElement?.closest?.("[data-node]")?.dataset.node;
@@ -33,26 +40,27 @@ export async function refresh() {
       if (inside && node) part.querySelector(`[data-node="${node}"]`)?.focus();
     }
     document.dispatchEvent(new CustomEvent("falconweb:refreshed"));
-    subscribe();
+    follow();
   } catch {
-    again = true; // the server is away: the next change, or the next try, brings it
+    due = true; // the server is away: the next change, or the next try, brings it
   } finally {
     running = false;
-    if (again) {
-      again = false;
-      schedule(2000);
-    }
+    if (due) schedule(AGAIN);
   }
 }
 
 function schedule(pause) {
-  clearTimeout(timer);
-  timer = setTimeout(refresh, pause);
+  timer ||= setTimeout(() => {
+    timer = 0;
+    refresh();
+  }, pause);
 }
 
-if (document.querySelector("[data-refresh]")) {
-  document.addEventListener("falconweb:changed", () => schedule(PAUSE));
+if (parts().length > 0) {
+  // `within` grows with how many look on: they do not all ask for the page at the same moment.
+  document.addEventListener("falconweb:changed", ({ detail }) => schedule(PAUSE + Math.random() * 1000 * detail.within));
+  document.addEventListener("visibilitychange", () => document.hidden || !due || refresh());
 }
 // Pages that follow no single chassis ask again by themselves.
 const every = Number(document.querySelector("[data-refresh-every]")?.dataset.refreshEvery);
-if (every > 0) setInterval(() => document.hidden || refresh(), every * 1000);
+if (every > 0) setInterval(refresh, every * 1000);

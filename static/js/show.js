@@ -7,8 +7,8 @@ const SENTENCES = {
   "signed-out": "▲ You are signed out: sign in again",
   offline: "▲ No connection to FalconWeb; trying again",
   stale: "▲ Chassis not sending",
-  joining: "Connecting",
-  late: "Late",
+  joining: "○ Connecting",
+  late: "◐ Late",
   live: "● Live",
 };
 const WORST_FIRST = Object.keys(SENTENCES);
@@ -16,12 +16,15 @@ const title = document.title;
 const icon = document.querySelector("link[rel=icon]");
 const icons = icon ? { good: icon.href, bad: icon.dataset.bad } : null;
 
+// As many decimals as a reading is good for, always the same: figures below each other do not jump.
+const DECIMALS = { "°C": 1, "%": 0, W: 0, rpm: 0, V: 2, A: 1, kWh: 2, lanes: 0, "Gb/s": 0, "": 0 };
+
 /** A value with its unit, as people read it. */
 export function format(value, unit) {
   if (!Number.isFinite(value)) return "no value";
   if (unit === "state") return LINK_STATES[value] ?? String(value);
   if (unit === "B/s") return `${(value / 1e9).toFixed(2)} GB/s`;
-  return `${Number.isInteger(value) ? value : value.toFixed(1)} ${unit}`.trim();
+  return `${value.toFixed(DECIMALS[unit] ?? 1)} ${unit}`.trim();
 }
 
 /** Load as one of six steps: 0 idle, then fifths of the capacity. */
@@ -75,7 +78,9 @@ function topology(section, frame) {
 function tables(section, frame) {
   for (const list of section.querySelectorAll("[data-live-objects]")) {
     const objects = new Set(list.dataset.liveObjects.split(" "));
-    const shown = frame.series.filter((one) => objects.has(`${one.object}/${one.id}`));
+    // Readings first, then what only counts errors.
+    const shown = frame.series.filter((one) => objects.has(`${one.object}/${one.id}`))
+      .sort((one, other) => Number(one.unit === "") - Number(other.unit === ""));
     const keys = shown.map((one) => one.key).join(" ");
     if (list.dataset.keys !== keys) {
       list.dataset.keys = keys;
@@ -123,9 +128,11 @@ function tellFreshness() {
   const worst = WORST_FIRST.find((state) => all.some(([, one]) => one.state === state));
   const bad = ["signed-out", "offline", "stale"].includes(worst);
   const said = document.getElementById("freshness");
-  if (said && said.dataset.state !== worst) {
-    said.dataset.state = worst;
-    said.textContent = SENTENCES[worst];
+  const ill = all.filter(([, one]) => one.state === "stale").length;
+  const words = worst === "stale" && here.length > 1 ? `▲ ${ill} of ${here.length} chassis not sending` : SENTENCES[worst];
+  if (said && said.dataset.words !== words) {
+    said.dataset.words = words;
+    said.textContent = words;
     said.classList.toggle("bad", bad);
     if (worst === "signed-out") {
       const link = document.createElement("a");

@@ -18,5 +18,13 @@ document.addEventListener("keydown", (event) => {
     keys.showModal();
   }
 });
-document.getElementById("keys-open")?.addEventListener("click", () => keys.showModal());
+// A secret is there to be copied: its field is selected as a whole.
+document.addEventListener("focusin", ({ target }) => target.matches("input.secret") && target.select());
+document.getElementById("keys-open")?.addEventListener("click", ({ currentTarget }) => {
+  // Its menu closes, and gets the focus back once the dialog has closed.
+  const menu = currentTarget.closest("details");
+  menu.querySelector("summary").focus();
+  menu.open = false;
+  keys.showModal();
+});
 document.getElementById("keys-close")?.addEventListener("click", () => keys.close());
