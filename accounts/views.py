@@ -5,6 +5,8 @@ Secrets that are shown once come with the answer to the POST, uncached and kept 
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.views import LoginView
@@ -19,6 +21,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts import services
 from accounts.access import administrator_of, person_of
 from accounts.forms import PasswordForm, PersonForm, TenantForm, TokenForm, tell
+from accounts.guesses import too_many_guesses
 from accounts.models import Token, User
 from accounts.selectors import people_found, tenants_found
 from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
@@ -31,6 +34,12 @@ class SignIn(LoginView):
 
     template_name = "accounts/sign_in.html"
     redirect_authenticated_user = True
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Sign in, unless too many wrong passwords came from this address."""
+        if too_many_guesses(request):
+            return render(request, "accounts/locked.html", {"address": True}, status=429)
+        return super().post(request, *args, **kwargs)
 
     def get_redirect_url(self) -> str:  # type: ignore[override]  # the stub has an argument of a later Django
         """Return where to go on to, '' for this page itself: that would lead in a circle."""

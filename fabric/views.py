@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_GET, require_http_methods
 
+from accounts.access import person_of
 from accounts.models import User
 from fabric import sheets
 from fabric.bmc.series import counter_words
@@ -29,13 +30,6 @@ from fabric.topology import MODES, lay_out
 from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
 
 ROWS_A_PAGE = 50
-
-
-def person_of(request: HttpRequest) -> User:
-    """Return the signed-in person (the middleware has seen to it that there is one)."""
-    if not isinstance(request.user, User):
-        raise NotFound("There is nobody signed in.")
-    return request.user
 
 
 @require_GET
@@ -113,6 +107,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
         "chassis": shown,
         "picture": lay_out(shown),
         "mode": MODES.get(row.mode, row.mode),
+        "attached": [slot for slot in view.slots if slot.device and slot.device.host_port_id] if view else [],
         "modes": _modes(row) if person.is_administrator and row.mode in MODES and row.mode != "Unknown" else [],
         "operation": Operation.objects.visible_to(person).open().filter(drawer=row).first(),
         "devices": devices,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any, cast
@@ -10,6 +11,8 @@ from urllib.parse import urlsplit
 from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 from django.urls import re_path
+
+from falconweb.api.problems import CONTENT_TYPE, PREFIX, problem_document
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -38,7 +41,7 @@ class BodyLimit:
         """Pass the request on, or answer 413."""
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared[:19]) > self.largest:
-            await self._refuse(send)
+            await self._refuse(scope, send)
             return
         received = 0
 
@@ -54,18 +57,23 @@ class BodyLimit:
             await self.application(scope, counted, send)
         except _TooLargeError:
             # Bodies are read whole before anything is answered.
-            await self._refuse(send)
+            await self._refuse(scope, send)
 
-    async def _refuse(self, send: Send) -> None:
+    async def _refuse(self, scope: Scope, send: Send) -> None:
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-        text = f"This request is larger than {self.largest // 2**10} KiB.\n".encode()
+        sentence = f"This request is larger than {self.largest // 2**10} KiB."
+        if scope["path"].startswith(PREFIX):
+            kind, text = CONTENT_TYPE, json.dumps(problem_document(status.value, sentence, "too_large"))
+        else:
+            kind, text = "text/plain; charset=utf-8", f"{sentence}\n"
+        body = text.encode()
         headers = [
-            (b"content-type", b"text/plain; charset=utf-8"),
-            (b"content-length", str(len(text)).encode()),
+            (b"content-type", kind.encode()),
+            (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
         await send({"type": "http.response.start", "status": status.value, "headers": headers})
-        await send({"type": "http.response.body", "body": text})
+        await send({"type": "http.response.body", "body": body})
 
 
 class OwnPagesOnly:

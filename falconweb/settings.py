@@ -41,6 +41,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "falconweb.middleware.HealthMiddleware",
+    "falconweb.api.middleware.ProblemMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "falconweb.middleware.UncachedMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -144,6 +145,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 12 * 3600
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "falconweb.views.csrf_failure"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = CONFIG.https
 if CONFIG.https:
     # Of this name alone: what other names of the domain do is not this site's to say, nor to take back for a year.
@@ -196,6 +198,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BEAT_SCHEDULE_FILENAME = str(CONFIG.data / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0, "options": {"expires": 4}},
+    "forget": {"task": "accounts.forget", "schedule": 3600.0, "options": {"expires": 600}},
     "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0, "options": {"expires": 10}},
 }
 
@@ -208,7 +211,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["falconweb.api.fields.BoundedJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "falconweb.api.fields.Page",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "falconweb.api.openapi.Described",
     "EXCEPTION_HANDLER": "falconweb.api.problems.problem_response",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
@@ -222,6 +225,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "falconweb.api.openapi.declare_problems",
+    ],
 }
 
 LOGGING = {

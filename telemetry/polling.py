@@ -12,13 +12,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import redis
 import redis.asyncio
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
@@ -32,6 +29,7 @@ from fabric.models import Chassis
 from fabric.selectors import Owner, owners_of_readings
 from fabric.services.sync import inventory_apply, inventory_failed
 from falconweb.errors import FalconWebError
+from falconweb.threads import in_thread
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame
 from telemetry.store import REFRESH_CHANNEL, keep_catalogue, publish
@@ -180,8 +178,8 @@ class Following:
         """Follow until cancelled, or until the chassis is removed."""
         while True:
             try:
-                chassis = await _off(Chassis.objects.get, pk=self._pk)
-                async with BmcClient(await _off(chassis.address), at_a_time=PLACES) as bmc:
+                chassis = await in_thread(Chassis.objects.get, pk=self._pk)
+                async with BmcClient(await in_thread(chassis.address), at_a_time=PLACES) as bmc:
                     await self._follow(chassis, bmc)
             except Chassis.DoesNotExist:
                 return
@@ -200,7 +198,7 @@ class Following:
 
     async def _note(self, sentence: str) -> None:
         try:
-            await _off(inventory_failed, chassis_id=self._pk, sentence=sentence)
+            await in_thread(inventory_failed, chassis_id=self._pk, sentence=sentence)
         except Exception:
             # A database that is locked or away must not end the following: the next failure is noted again.
             logger.exception("chassis %s: the failure could not be noted", self._pk)
@@ -212,8 +210,8 @@ class Following:
         listening = asyncio.create_task(self._listen(bmc, inventory))
         try:
             while True:
-                await _off(_apply, chassis, inventory)
-                owners = await _off(owners_of_readings, chassis.pk, inventory)
+                await in_thread(_apply, chassis, inventory)
+                owners = await in_thread(owners_of_readings, chassis.pk, inventory)
                 plan = await plan_readings(bmc, inventory)
                 refreshing = asyncio.create_task(self._refresh(chassis, discovery, owners))
                 try:
@@ -267,8 +265,8 @@ class Following:
                 self.disturbed.clear()
             inventory = await discovery.refresh()
             try:
-                await _off(_apply, chassis, inventory)
-                found = await _off(owners_of_readings, chassis.pk, inventory)
+                await in_thread(_apply, chassis, inventory)
+                found = await in_thread(owners_of_readings, chassis.pk, inventory)
             except DatabaseError as error:
                 # Readings go on meanwhile; the next refresh writes what this one could not.
                 logger.warning("chassis %s is not mirrored: %s", self._pk, error)
@@ -303,16 +301,3 @@ async def _until(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
-
-
-async def _off(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """Do database work in a thread of the pool; the thread-sensitive one would queue all chassis behind each other."""
-
-    def done_there() -> Any:
-        close_old_connections()
-        try:
-            return work(*arguments, **more)
-        finally:
-            close_old_connections()
-
-    return await sync_to_async(done_there, thread_sensitive=False)()

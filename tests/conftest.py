@@ -8,7 +8,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from django.core.cache import cache
 
+from accounts.hashers import BoundedArgon2PasswordHasher
 from tests.site import RunningSite
 
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=25)
@@ -19,6 +21,20 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 @pytest.fixture(scope="session", autouse=True)
 def static_files(falconweb_static_files: None) -> None:
     """Collect the static files for every test, also for those that bring a client of their own."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_passwords() -> None:
+    """Hash passwords with little work: people are made for each test. Sites in processes of their own do as always."""
+    BoundedArgon2PasswordHasher.time_cost = 1
+    BoundedArgon2PasswordHasher.memory_cost = 64  # KiB
+
+
+@pytest.fixture(autouse=True)
+def no_guesses_left() -> Iterator[None]:
+    """Forget wrong passwords after each test: all of them come from one address."""
+    yield
+    cache.delete("guesses:127.0.0.1")
 
 
 @pytest.fixture(scope="session")

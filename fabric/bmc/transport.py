@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -189,7 +190,8 @@ class Transport:
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return Unreachable(f"The name {self.host} is not known.")
         if isinstance(error, aiohttp.ClientConnectorError):
-            reason = error.os_error.strerror or "no connection"
+            # The event loop's own words for it repeat the address.
+            reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
             return Unreachable(f"{self.host} does not answer at port {self.origin.port}: {reason}.")
         if isinstance(error, aiohttp.ClientResponseError):
             return NotRedfish(f"{self.host} answers at port {self.origin.port} with something that is no HTTP.")

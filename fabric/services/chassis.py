@@ -43,6 +43,7 @@ logger = logging.getLogger(__name__)
 REQUEST_SECONDS = 5.0
 PROBE_SECONDS = 15.0
 NO_URL = "The address is no URL such as https://10.0.0.5 or https://bmc.example:8443."
+HOW_TO_TRUST = "Give its CA, or compare its fingerprint and accept it."
 LONGEST_PEM = 65_536
 LONGEST_PASSWORD = 500
 # What people paste out of a browser; every other path would be dropped in silence.
@@ -216,7 +217,8 @@ def _explain(error: BmcError, address: Address) -> NoReturn:
         elif address.trust.ca_pem:
             field, sentence = "ca_pem", f"The certificate of {host} is not trusted by this CA."
         else:
-            field, sentence = "fingerprint", f"The certificate of {host} is not trusted by this system's CAs."
+            field = "fingerprint"
+            sentence = f"The certificate of {host} is not trusted by this system's CAs. {HOW_TO_TRUST}"
         raise Invalid(sentence, errors={field: sentence}, found_fingerprint=error.found) from error
     refused = isinstance(error, RequestRefused) and error.answered == 401
     if isinstance(error, SignInRefused) or refused:

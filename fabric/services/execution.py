@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections, transaction
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
@@ -39,6 +38,7 @@ from fabric.models import Chassis, Device, HostPort, Operation
 from fabric.services.sync import attachment_read_back, mode_read_back
 from fabric.signals import operation_changed
 from falconweb.errors import FalconWebError
+from falconweb.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +169,7 @@ class _Run:
             await self._finish("")
 
     async def _carry_out(self) -> None:
-        address = await _off(self.operation.chassis.address)
+        address = await in_thread(self.operation.chassis.address)
         async with BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=PLACES) as bmc:
             if self.operation.kind == Operation.Kind.MODE:
                 await self._change_mode(bmc)
@@ -183,7 +183,7 @@ class _Run:
             raise OperationFailedError("The device is gone from the site.")
         member = device.endpoint_uri
         async with self._step("Check"):
-            await _off(self._still_allowed)
+            await in_thread(self._still_allowed)
             holder = await self._patiently(lambda: self._holder(bmc, dialect, member))
             allowed = {
                 "",
@@ -220,7 +220,7 @@ class _Run:
             raise OperationFailedError("The drawer is gone from the site.")
         mode = DrawerMode(self.operation.mode)
         async with self._step("Check"):
-            await _off(self._still_allowed)
+            await in_thread(self._still_allowed)
             await self._patiently(lambda: bmc.get(drawer.uri))
         async with self._step("Change mode"):
             await self._patiently(lambda: set_drawer_mode(bmc, drawer.uri, mode))
@@ -254,7 +254,7 @@ class _Run:
         operation = self.operation
         if operation.drawer is not None and operation.kind == Operation.Kind.MODE:
             mode = await read_drawer_mode(bmc, operation.drawer.uri)
-            await _off(mode_read_back, drawer=operation.drawer, mode=mode)
+            await in_thread(mode_read_back, drawer=operation.drawer, mode=mode)
             return mode
         device = operation.device
         if device is None:
@@ -262,12 +262,12 @@ class _Run:
         holder = await self._holder(bmc, Dialect(operation.chassis.dialect), device.endpoint_uri)
         port = device.slot.port if device.slot is not None else None
         link = None if port is None else await read_link(bmc, port.uri)
-        await _off(attachment_read_back, device=device, zone_uri=holder, link=link)
+        await in_thread(attachment_read_back, device=device, zone_uri=holder, link=link)
         return holder
 
     async def _holder(self, bmc: BmcClient, dialect: Dialect, member: str) -> str:
         """Return the zone that holds the device on the BMC, '' if none does."""
-        zones = await _off(
+        zones = await in_thread(
             lambda: list(self.operation.chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
         )
         for zone in await asyncio.gather(*(read_zone(bmc, uri) for uri in zones)):
@@ -332,7 +332,7 @@ class _Run:
     async def _tell_truth(self) -> None:
         """Read the hardware back into the mirror after a failure; a BMC that is away is read by the next poll."""
         try:
-            address = await _off(self.operation.chassis.address)
+            address = await in_thread(self.operation.chassis.address)
             client = BmcClient(address, timeout=REQUEST_SECONDS / 2, at_a_time=PLACES)
             async with asyncio.timeout(TRUTH_SECONDS), client as bmc:
                 await self._read_back(bmc)
@@ -348,7 +348,9 @@ class _Run:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             try:
-                held = await _off(self._held().update, lease_until=timezone.now() + timedelta(seconds=LEASE_SECONDS))
+                held = await in_thread(
+                    self._held().update, lease_until=timezone.now() + timedelta(seconds=LEASE_SECONDS)
+                )
             except DatabaseError:
                 logger.exception("operation %s: the lease could not be renewed", self.operation.pk)
                 continue
@@ -364,10 +366,10 @@ class _Run:
     async def _save(self, **values: Any) -> None:
         for name, value in values.items():
             setattr(self.operation, name, value)
-        if await _off(self._held().update, steps=self.operation.steps, **values) != 1:
+        if await in_thread(self._held().update, steps=self.operation.steps, **values) != 1:
             self._lost = True
             raise asyncio.CancelledError
-        await _off(operation_changed.send, Operation, operation=self.operation)
+        await in_thread(operation_changed.send, Operation, operation=self.operation)
 
 
 class _Step:
@@ -400,19 +402,6 @@ def _without_address(sentence: str, chassis: Chassis) -> str:
         if address:
             sentence = re.sub(rf"(?<![\w.-]){re.escape(address)}(?![\w-])", lambda _: chassis.name, sentence)
     return sentence
-
-
-async def _off(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """Do database work in a thread of this run; asgiref's one sensitive thread is shared and keeps dead connections."""
-
-    def done_there() -> Any:
-        close_old_connections()
-        try:
-            return work(*arguments, **more)
-        finally:
-            close_old_connections()
-
-    return await sync_to_async(done_there, thread_sensitive=False)()
 
 
 def _now() -> str:

@@ -151,11 +151,11 @@ def _create(
     digest: str,
 ) -> tuple[Operation, bool]:
     # What the rules allow depends on all of a drawer: whoever asks for a change of a chassis waits for the one before.
-    if Chassis.objects.select_for_update().filter(devices=device_id).first() is None:
+    if Chassis.objects.select_for_update(of=("self",)).filter(devices=device_id).first() is None:
         raise NotFound("There is no such device or host port.")
     # A grant locks these rows too: what was granted away since it was looked at is no longer the person's.
-    list(Device.objects.select_for_update().filter(pk=device_id))
-    list(HostPort.objects.select_for_update().filter(pk=target.pk if target else None))
+    list(Device.objects.select_for_update().filter(pk=device_id).order_by("pk"))
+    list(HostPort.objects.select_for_update().filter(pk=target.pk if target else None).order_by("pk"))
     _refuse_unseen(person, device_id, target)
     device = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").get(pk=device_id)
     # Again, under the lock: the same request may have come twice at once.

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.conf import settings
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from accounts.models import Token, User
+from falconweb.errors import NotFound
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 # `last_used_at` is for people; a write a request would be for nobody.
 NOTED_EVERY = timedelta(minutes=1)
+
+
+def person_of(request: Request) -> User:
+    """Return the signed-in person (permission classes have seen to it that there is one)."""
+    if not isinstance(request.user, User):
+        raise NotFound("There is nobody signed in.")
+    return request.user
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
@@ -70,4 +79,4 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         """Return the security scheme."""
-        return {"type": "apiKey", "in": "cookie", "name": "sessionid"}
+        return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from django.core.exceptions import ObjectDoesNotExist
 from drf_spectacular.types import OpenApiTypes
@@ -20,7 +21,9 @@ from falconweb.errors import Invalid
 LARGEST_ID = 2**63 - 1
 LONGEST_SEARCH = 200
 
-CHASSIS = OpenApiParameter("chassis", OpenApiTypes.INT64, description="Keeps what belongs to the chassis of this id")
+CHASSIS_ID = OpenApiParameter(
+    "chassis_id", OpenApiTypes.INT64, description="Keeps what belongs to the chassis of this id"
+)
 SEARCH = OpenApiParameter("search", str, description="Keeps what contains this text, in any case")
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -50,7 +53,7 @@ class BoundedJSONParser(JSONParser):
 
 
 class Page(LimitOffsetPagination):
-    """A part of a list: `limit` rows (100 unless told, at most 1000) from `offset`; others numbers are refused."""
+    """A part of a list: `limit` rows (100 unless told, at most 1000) from `offset`; other numbers are refused."""
 
     default_limit = 100
     max_limit = 1000
@@ -67,14 +70,22 @@ class Page(LimitOffsetPagination):
         return number(request, "offset") or 0
 
 
-def number(request: Request, name: str) -> int | None:
-    """Return a number of the query, None without one; raises Invalid for what is none."""
+def number(request: Request, name: str, *, was: str = "") -> int | None:
+    """Return a number of the query, None without one; raises Invalid for what is none, and for the name that it had."""
+    refuse_old_names(request.query_params, {was: name} if was else {})
     text = request.query_params.get(name, "")
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise Invalid(f"'{name}' is no number.", errors={name: "Give a whole number."})
     return int(text)
+
+
+def refuse_old_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> None:
+    """Raise Invalid where something has a name of before: left out unsaid, it would change what the request means."""
+    errors = {old: f"'{old}' is called '{new}'." for old, new in renamed.items() if old in given}
+    if errors:
+        raise Invalid(" ".join(errors.values()), errors=errors)
 
 
 def search_of(request: Request) -> str:
@@ -85,6 +96,18 @@ def search_of(request: Request) -> str:
             "The text to search for cannot be used.", errors={"search": f"Give at most {LONGEST_SEARCH} characters."}
         )
     return text
+
+
+class Renaming(serializers.BaseSerializer[Any]):
+    """A serializer, before the others of its class, that refuses the names that its fields had."""
+
+    renamed: ClassVar[dict[str, str]] = {}
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the values of a body."""
+        if isinstance(data, Mapping):
+            refuse_old_names(data, self.renamed)
+        return super().to_internal_value(data)
 
 
 class IdField(serializers.IntegerField):

@@ -13,9 +13,10 @@ from rest_framework.views import APIView
 
 from accounts.models import Role, Token
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
+from falconweb.api.authentication import person_of
 from falconweb.api.fields import LinkedId, LinkedText
+from falconweb.api.openapi import problem
 from falconweb.api.people import UNCACHED, TokenSerializer
-from falconweb.api.views import person_of
 from falconweb.errors import NotFound
 
 
@@ -70,7 +71,11 @@ class MyTokens(generics.ListAPIView[Token]):
         """List your tokens, without their secrets."""
         return super().get(request, *args, **kwargs)
 
-    @extend_schema(operation_id="me_tokens_create", request=NewTokenSerializer, responses={201: NewTokenSerializer})
+    @extend_schema(
+        operation_id="me_tokens_create",
+        request=NewTokenSerializer,
+        responses={201: NewTokenSerializer, 409: problem("You have as many tokens as anybody may have")},
+    )
     def post(self, request: Request) -> Response:
         """Make a token; the answer shows its secret, this once. A token that only reads may make none."""
         wanted = NewTokenSerializer(data=request.data)

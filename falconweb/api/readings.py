@@ -10,18 +10,21 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from falconweb.api.views import person_of
+from falconweb.api.authentication import person_of
+from falconweb.api.openapi import problem
 from falconweb.errors import Invalid
 from telemetry.selectors import readable_series, recent_readings
 from telemetry.store import RECENT_SECONDS
 
+AWAY = "The recent readings cannot be reached just now"
+
 
 class SeriesSerializer(serializers.Serializer[Any]):
-    """What is measured: `object` and `id` say of what, `key` names it in requests."""
+    """What is measured: `object` and `object_id` say of what, `key` names it in requests."""
 
     key = serializers.CharField()
     object = serializers.ChoiceField(choices=["chassis", "drawer", "device", "port"])
-    id = serializers.IntegerField()
+    object_id = serializers.IntegerField(source="id")
     quantity = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # the field of that name, not the caption
     unit = serializers.CharField()
@@ -38,9 +41,9 @@ class RecentSerializer(serializers.Serializer[Any]):
 class SeriesList(APIView):
     """The series of a chassis."""
 
-    @extend_schema(responses=SeriesSerializer(many=True))
+    @extend_schema(responses={200: SeriesSerializer(many=True), 503: problem(AWAY)})
     def get(self, request: Request, pk: int) -> Response:
-        """List what is measured of a chassis, as far as the person may see it."""
+        """List what is measured of a chassis; what you may not see is left out."""
         return Response(SeriesSerializer(readable_series(person_of(request), pk), many=True).data)
 
 
@@ -48,14 +51,14 @@ class RecentReadings(APIView):
     """The last minutes of some series."""
 
     @extend_schema(
-        responses=RecentSerializer,
+        responses={200: RecentSerializer, 503: problem(AWAY)},
         parameters=[
             OpenApiParameter("keys", str, description="Keys of series, comma-separated, at most 64", required=True),
             OpenApiParameter("seconds", float, description="How far back, at most 600", default=RECENT_SECONDS),
         ],
     )
     def get(self, request: Request, pk: int) -> Response:
-        """Show the readings of the last minutes, one a second."""
+        """Show readings of the last minutes, one a second."""
         keys = [key for key in request.query_params.get("keys", "").split(",") if key]
         try:
             seconds = float(request.query_params.get("seconds", RECENT_SECONDS))

@@ -1,13 +1,10 @@
-"""The shapes of the API; they follow the selectors' views field by field."""
+"""The shapes of a chassis as a tree; they follow the selectors' views field by field."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rest_framework import serializers
-
-from fabric.models import Operation
-from falconweb.api.fields import IdField, LinkedId
 
 
 class SlotlessDevice(serializers.Serializer[Any]):
@@ -19,8 +16,8 @@ class SlotlessDevice(serializers.Serializer[Any]):
     model = serializers.CharField()
     manufacturer = serializers.CharField()
     serial_number = serializers.CharField()
-    vendor_id = serializers.CharField()
-    device_id = serializers.CharField()
+    pci_vendor_id = serializers.CharField(source="vendor_id")
+    pci_device_id = serializers.CharField(source="device_id")
     firmware_version = serializers.CharField()
     pcie_type = serializers.CharField()
     max_pcie_type = serializers.CharField()
@@ -86,42 +83,3 @@ class ChassisSerializer(serializers.Serializer[Any]):
     inventory_at = serializers.DateTimeField(allow_null=True)
     drawers = DrawerSerializer(many=True)
     host_ports = HostPortSerializer(many=True)
-
-
-class StepSerializer(serializers.Serializer[Any]):
-    """A step of an operation; `sentence` says how it went, or why it failed."""
-
-    name = serializers.CharField()
-    state = serializers.CharField(help_text="waiting, running, done, failed or skipped")
-    started_at = serializers.DateTimeField(allow_null=True)
-    finished_at = serializers.DateTimeField(allow_null=True)
-    sentence = serializers.CharField()
-
-
-class OperationSerializer(serializers.ModelSerializer[Operation]):
-    """An operation with its steps; it has ended when `state` is 'done' or 'failed', and `error` says why it failed.
-
-    What it was about is null where you may not see it.
-    """
-
-    chassis = LinkedId("chassis.pk")
-    drawer = LinkedId("drawer.pk")
-    device = LinkedId("device.pk")
-    source = LinkedId("source.pk")  # type: ignore[assignment]  # the field of that name, not where one reads from
-    target = LinkedId("target.pk")
-    steps = StepSerializer(many=True)
-
-    class Meta:
-        model = Operation
-        fields = [
-            "id", "kind", "state", "summary", "chassis", "drawer", "device", "source", "target", "mode",
-            "requested_by_name", "requested_at", "started_at", "finished_at", "steps", "error",
-        ]  # fmt: skip
-
-
-class OperationRequestSerializer(serializers.Serializer[Any]):
-    """A wanted attachment: `target` is a host port, null to detach; `expected` is where the caller saw the device."""
-
-    device = IdField()
-    target = IdField(allow_null=True)
-    expected = IdField(allow_null=True, required=False)

@@ -36,6 +36,7 @@ def main() -> int:
     children: list[Child] = []
     try:
         config = Config.from_environment()
+        _can_be_reached(config)
         lock = _only_one(config.data)
         _port_is_free(config)
         _start(config, children)
@@ -66,8 +67,7 @@ def _start(config: Config, children: list[Child]) -> None:
         broker = start_broker(config.data, environment)
         children.append(broker.child)
         environment["REDIS_URL"] = broker.url
-    simulated = start_simulated(config.data, config.simulated, environment)
-    children += [chassis.child for chassis in simulated]
+    simulated = start_simulated(config.data, config.simulated, environment, children)
     _manage("migrate", "--verbosity", "0", environment=environment)
     _manage("collectstatic", "--noinput", "--verbosity", "0", environment=environment)
     _manage("bootstrap", environment={**environment, "FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated)})
@@ -127,6 +127,14 @@ def _wait_until_healthy(config: Config, children: list[Child], stop: list[int]) 
 def _address(config: Config) -> str:
     host = "127.0.0.1" if config.host in {"0.0.0.0", "::"} else config.host
     return f"http://{host}:{config.port}/"
+
+
+def _can_be_reached(config: Config) -> None:
+    if config.https and not config.trusted_proxies:
+        raise CannotStartError(
+            "FALCONWEB_HTTPS needs a reverse proxy that speaks it: say how many with FALCONWEB_TRUSTED_PROXIES=1. "
+            "Without one, every page would lead to itself."
+        )
 
 
 def _port_is_free(config: Config) -> None:

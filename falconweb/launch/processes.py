@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ STOP_SECONDS = 8.0
 # A process that dies again within this time waits longer before its next start.
 QUICK_DEATH_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 15.0
+LONGEST_LOG = 50 * 2**20
 PR_SET_PDEATHSIG = 1
 
 
@@ -77,6 +79,7 @@ class Child:
 
     def look_after(self) -> str:
         """Start it again if it died, at growing intervals; return a sentence about that, or ''."""
+        self._keep_log_small()
         now = time.monotonic()
         if self.alive or self._process is None:
             return ""
@@ -90,6 +93,12 @@ class Child:
             self._start_again_at = 0.0
             self.start(standard_input=self._standard_input)
         return ""
+
+    def _keep_log_small(self) -> None:
+        """Move a long log aside: one older part is kept. The process writes on at the end of what is then empty."""
+        if self.log.exists() and self.log.stat().st_size > LONGEST_LOG:
+            shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+            os.truncate(self.log, 0)
 
     def ask_to_end(self) -> None:
         """Send SIGTERM to it and what it started."""

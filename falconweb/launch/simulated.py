@@ -30,8 +30,13 @@ class SimulatedChassis:
     password: str
 
 
-def start_simulated(data: Path, count: int, environment: Mapping[str, str]) -> list[SimulatedChassis]:
-    """Start up to two chassis, wait until each answers; raises TimeoutError with the log's path where one does not."""
+def start_simulated(
+    data: Path, count: int, environment: Mapping[str, str], children: list[Child]
+) -> list[SimulatedChassis]:
+    """Start up to two chassis and wait until each answers; raises TimeoutError with the log's path where one does not.
+
+    Each is appended to `children` as it starts, so that it is ended whatever becomes of the others.
+    """
     password = kept_secret(data, "simulator_password")
     ports = _ports(data / "simulator" / "ports.json", NAMES[:count])
     started = []
@@ -51,6 +56,7 @@ def start_simulated(data: Path, count: int, environment: Mapping[str, str]) -> l
             log=log,
         )  # fmt: skip
         child.start()
+        children.append(child)
         started.append((name, child, log, offset))
     return [_ready(name, child, log, offset, password) for name, child, log, offset in started]
 

@@ -133,7 +133,7 @@ def carry_out(operation: Operation | UUID | str) -> Operation:
     """Do a worker's part of an operation (or of the id that the API answered), here and now; return it as it ended.
 
     def test_a_detach(falcon_chassis, administrator_client):
-        asked = {"device": device_in(falcon_chassis, drawer=1, slot=1).pk, "target": None}
+        asked = {"device_id": device_in(falcon_chassis, drawer=1, slot=1).pk, "target_host_port_id": None}
         answer = administrator_client.post("/api/v1/operations/", asked, content_type="application/json")
         assert carry_out(answer.json()["id"]).state == "done"
     """

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import Role, Token, User
-from fabric.models import Chassis, Device, HostPort, Operation
+from fabric.models import Device, HostPort, Operation
 from falconweb.asgi import application
 from tests.access.test_matrix import GETS, Lab, address, lab
 
@@ -50,9 +50,11 @@ async def test_a_body_without_end_is_not_taken(path: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["[" * 200_000, '{"device":' * 100_000, '{"device": ' + "9" * 100_000 + "}", '{"device": 1e999, "target": null}',
-     '{"device": NaN}', '{"device": {"a": [1]}, "target": []}', '{"device": true, "target": false}',
-     '{"device": "\\ud800", "target": "\\u0000"}', '"\\u0000"', b"\xff\xfe{".decode("latin-1")],
+    ["[" * 200_000, '{"device_id":' * 100_000, '{"device_id": ' + "9" * 100_000 + "}",
+     '{"device_id": 1e999, "target_host_port_id": null}',
+     '{"device_id": NaN}', '{"device_id": {"a": [1]}, "target_host_port_id": []}',
+     '{"device_id": true, "target_host_port_id": false}',
+     '{"device_id": "\\ud800", "target_host_port_id": "\\u0000"}', '"\\u0000"', b"\xff\xfe{".decode("latin-1")],
 )  # fmt: skip
 def test_no_json_breaks_the_api(lab: Lab, body: str) -> None:
     for name in ("api:operations", "api:my_tokens"):
@@ -82,10 +84,10 @@ def test_no_value_of_any_field_breaks_the_api(lab: Lab) -> None:
         "api:tenants": ("POST", {"name": "Four"}),
         "api:tenant": ("PATCH", {"name": "Five"}),
         "api:my_tokens": ("POST", {"name": "job", "scope": "read", "days": 1}),
-        "api:tenant_grants": ("PUT", {"devices": [], "host_ports": [], "take_devices": [], "revision": "x"}),
+        "api:tenant_grants": ("PUT", {"device_ids": [], "host_port_ids": [], "take_device_ids": [], "revision": "x"}),
         "api:drawer_mode": ("POST", {"mode": "Advanced"}),
-        "api:device_tenant": ("PUT", {"tenant": None, "take": False}),
-        "api:operations": ("POST", {"device": 1, "target": None, "expected": None}),
+        "api:device_tenant": ("PUT", {"tenant_id": None, "take": False}),
+        "api:operations": ("POST", {"device_id": 1, "target_host_port_id": None, "expected_host_port_id": None}),
     }  # fmt: skip
     for name, (method, body) in fields.items():
         for field in body:
@@ -100,8 +102,8 @@ def test_fields_that_nobody_asked_for_change_nothing(lab: Lab) -> None:
     owner, administrator = lab.clients["owner"], lab.clients["administrator"]
     me, boss = User.objects.get(username="owner"), User.objects.get(username="administrator")
     asked: dict[str, Any] = {
-        "device": lab.device.pk, "target": None, "state": "done", "requested_by": boss.pk, "worker": "me",
-        "id": "00000000-0000-4000-8000-000000000000", "summary": "forged", "steps": [],
+        "device_id": lab.device.pk, "target_host_port_id": None, "state": "done", "requested_by": boss.pk,
+        "worker": "me", "id": "00000000-0000-4000-8000-000000000000", "summary": "forged", "steps": [],
     }  # fmt: skip
     made = owner.post(reverse("api:operations"), asked, content_type=JSON).json()
     operation = Operation.objects.get(pk=made["id"])
@@ -145,7 +147,7 @@ def test_unknown_methods_are_refused_everywhere(lab: Lab) -> None:
 
 def test_a_key_of_somebody_else_replays_nothing(lab: Lab) -> None:
     where, key = reverse("api:operations"), {"Idempotency-Key": "k"}
-    body = {"device": lab.device.pk, "target": None}
+    body = {"device_id": lab.device.pk, "target_host_port_id": None}
     first = lab.clients["owner"].post(where, body, content_type=JSON, headers=key)
     assert first.status_code == 202
     for person, status in (("stranger", 404), ("member", 403), ("administrator", 409)):
@@ -153,30 +155,6 @@ def test_a_key_of_somebody_else_replays_nothing(lab: Lab) -> None:
     HostPort.objects.update(tenant=None)
     Device.objects.update(tenant=None)
     assert lab.clients["owner"].post(where, body, content_type=JSON, headers=key).status_code == 404
-
-
-@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_a_viewer_writes_nowhere_but_the_own_account(lab: Lab, method: str) -> None:
-    own = {
-        "accounts:sign_in",
-        "accounts:sign_out",
-        "accounts:account_password",
-        "accounts:token_add",
-        "api:my_tokens",
-        "healthz",
-    }
-    before = (list(Device.objects.values()), list(HostPort.objects.values()), list(Chassis.objects.values()),
-              list(Operation.objects.values()), list(User.objects.values()))  # fmt: skip
-    for name in set(GETS) - own - {"api:operations"}:
-        answer = lab.clients["member"].generic(method.upper(), address(lab, name), "{}", content_type=JSON)
-        assert answer.status_code in {403, 404, 405}, (name, answer.status_code)
-    form = {"device": lab.device.pk, "target": "", "mode": "Advanced", "name": "falcon"}
-    asked = {"device": lab.device.pk, "target": None}
-    assert lab.clients["member"].post(reverse("api:operations"), asked, content_type=JSON).status_code == 403
-    for name in ("fabric:operations", "fabric:drawer"):
-        assert lab.clients["member"].post(address(lab, name), form).status_code == 403
-    assert before == (list(Device.objects.values()), list(HostPort.objects.values()), list(Chassis.objects.values()),
-                      list(Operation.objects.values()), list(User.objects.values()))  # fmt: skip
 
 
 def test_a_token_opens_no_page_and_no_session(lab: Lab) -> None:

@@ -39,7 +39,7 @@ def everything(client: Client, lab: Lab, names: Any = PAGES) -> str:
 
 
 def ask(client: Client, device: Device, target: HostPort | None, **more: Any) -> Any:
-    body = {"device": device.pk, "target": None if target is None else target.pk, **more}
+    body = {"device_id": device.pk, "target_host_port_id": None if target is None else target.pk, **more}
     return client.post(reverse("api:operations"), body, content_type=JSON)
 
 
@@ -88,7 +88,7 @@ def test_where_a_device_is_now_is_not_told_when_the_host_is_anothers(lab: Lab) -
         kind="move", state="done", chassis=lab.device.chassis, device=lab.device, finished_at=timezone.now(),
         summary="Move", requested_by_name="boss-of-all",
     )  # fmt: skip
-    answer = ask(lab.clients["owner"], lab.device, None, expected=lab.host_port.pk)
+    answer = ask(lab.clients["owner"], lab.device, None, expected_host_port_id=lab.host_port.pk)
     assert answer.status_code in {403, 409}
     assert "node-other" not in answer.content.decode()
     assert "H2" not in answer.content.decode()
@@ -181,10 +181,10 @@ def test_no_search_or_count_tells_what_another_tenant_has(lab: Lab) -> None:
     assert client.get("/api/v1/devices/").json()["count"] == 1
     theirs = Device.objects.get(name="GPU other")
     for query in (
-        f"device={theirs.pk}",
+        f"device_id={theirs.pk}",
         "ordering=tenant__name",
         "tenant=2",
-        f"offset=0&limit=1000&device={theirs.pk}",
+        f"offset=0&limit=1000&device_id={theirs.pk}",
     ):
         assert "other" not in client.get(f"/api/v1/operations/?{query}").content.decode()
 
@@ -220,7 +220,7 @@ def test_no_id_of_another_tenant_is_answered_by_any_method(lab: Lab) -> None:
         answer = people[0].get(address(lab, "api:readings"), {"keys": key})
         assert answer.status_code == 404
     assert ask(people[0], lab.device, theirs.host_port).status_code == 404
-    assert ask(people[0], lab.device, None, expected=theirs.host_port_id).status_code == 404
+    assert ask(people[0], lab.device, None, expected_host_port_id=theirs.host_port_id).status_code == 404
     forms = {"device": theirs.pk, "target": ""}, {"device": lab.device.pk, "target": theirs.host_port_id}
     for form in forms:
         assert people[0].post(reverse("fabric:operations"), form).status_code == 404

@@ -50,6 +50,7 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "fabric:system": (200, 403, 403, 403, 302),
     "api:chassis_list": (200, 200, 200, 200, 401),
     "api:chassis": (200, 200, 200, 404, 401),
+    "api:chassis_settings": (200, 403, 403, 403, 401),
     "api:series": (200, 200, 200, 404, 401),
     "api:readings": (200, 200, 200, 404, 401),
     "api:drawers": (200, 200, 200, 200, 401),
@@ -165,7 +166,7 @@ def lab(db: None) -> Lab:
         "host": [host_port.host_id], "operation": [operation.pk], "port": [device.slot.port_id if device.slot else 0],
         "drawer": [drawer.pk], "slot": [device.slot_id],
     }  # fmt: skip
-    arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove")}
+    arguments |= {name: [chassis.pk] for name in ("chassis_edit", "chassis_remove", "chassis_settings")}
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password")}
     arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
     arguments |= {name: [1] for name in ("token_revoke", "my_token")}
@@ -216,7 +217,9 @@ def test_others_slots_are_shown_as_in_use(lab: Lab) -> None:
 )
 def test_who_may_detach(lab: Lab, person: str, status: int) -> None:
     answer = lab.clients[person].post(
-        reverse("api:operations"), {"device": lab.device.pk, "target": None}, content_type="application/json"
+        reverse("api:operations"),
+        {"device_id": lab.device.pk, "target_host_port_id": None},
+        content_type="application/json",
     )
     assert answer.status_code == status
     if status == 202:

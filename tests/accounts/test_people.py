@@ -6,10 +6,13 @@ import re
 from datetime import timedelta
 
 import pytest
+from axes.models import AccessAttempt
+from django.contrib.sessions.models import Session
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.guesses import MOST_GUESSES
 from accounts.models import Role, Tenant, Token, User
 from accounts.services import (
     TOKENS_MOST,
@@ -22,6 +25,7 @@ from accounts.services import (
     token_create,
     token_revoke,
 )
+from accounts.tasks import ATTEMPTS_KEPT, forget
 from fabric.models import Chassis, Device
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
 
@@ -327,7 +331,10 @@ def test_a_token_that_reads_does_not_write(bob: User) -> None:
     for name, scope, status in (("a", "read", 403), ("b", "write", 404)):
         headers = {"Authorization": f"Bearer {token_of(client, name=name, scope=scope)}"}
         answer = Client().post(
-            reverse("api:operations"), {"device": 1, "target": None}, "application/json", headers=headers
+            reverse("api:operations"),
+            {"device_id": 1, "target_host_port_id": None},
+            "application/json",
+            headers=headers,
         )
         assert answer.status_code == status
 
@@ -441,3 +448,39 @@ def test_only_administrators_are_offered_the_administration(ada: User, bob: User
     text = signed_in(bob).get(reverse("accounts:account")).content.decode()
     assert people not in text
     assert reverse("accounts:account") in text
+
+
+def test_a_list_of_names_is_no_way_around_the_lock(bob: User) -> None:
+    def enter(client: Client, name: str, password: str, **more: str) -> int:
+        form = {"username": name, "password": password}
+        return client.post(reverse("accounts:sign_in"), form, **more).status_code  # type: ignore[arg-type]
+
+    for number in range(MOST_GUESSES):
+        assert enter(Client(), f"name-{number}", "Spring-2026") == 200
+    assert enter(Client(), "bob", PASSWORD) == 429
+    assert (
+        "Sign-in from your address is closed"
+        in Client().post(reverse("accounts:sign_in"), {"username": "bob", "password": PASSWORD}).content.decode()
+    )
+    # From elsewhere it is open.
+    assert enter(Client(), "bob", PASSWORD, REMOTE_ADDR="198.51.100.7") == 302
+
+
+def test_expired_sessions_and_old_attempts_are_forgotten(bob: User) -> None:
+    signed_in(bob)
+    for name in ("new", "old"):
+        Client().post(reverse("accounts:sign_in"), {"username": name, "password": "wrong"})
+    AccessAttempt.objects.filter(username="old").update(
+        attempt_time=timezone.now() - ATTEMPTS_KEPT - timedelta(hours=1)
+    )
+    Session.objects.create(session_key="old", session_data="", expire_date=timezone.now() - timedelta(seconds=1))
+    forget()
+    assert Session.objects.count() == 1
+    assert list(AccessAttempt.objects.values_list("username", flat=True)) == ["new"]
+
+
+def test_a_form_that_is_too_old_says_what_to_do(bob: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    answer = client.post(reverse("accounts:sign_in"), {"username": "bob", "password": PASSWORD})
+    assert answer.status_code == 403
+    assert "load the page again" in answer.content.decode()

@@ -77,7 +77,7 @@ def test_the_example_of_the_documentation_attaches_a_device(running_site: Runnin
     assert shown["host_port_label"].startswith("H")
     # The site is shared with other tests: everything goes back where it was.
     free = json.loads((tmp_path / "free.json").read_text())[0]["id"]
-    asked = administrator.ask("POST", "/api/v1/operations/", {"device": free, "target": None})
+    asked = administrator.ask("POST", "/api/v1/operations/", {"device_id": free, "target_host_port_id": None})
     for _ in range(60):
         if administrator.ask("GET", f"/api/v1/operations/{asked['id']}/")["state"] == "done":
             break

@@ -33,6 +33,8 @@ from tests.bmc.conftest import SHARED, serve_mockup
 from tests.fabric.conftest import mirror
 from tests.processes import SimulatorProcess
 
+UNTRUSTED = f"The certificate of 127.0.0.1 is not trusted by this system's CAs. {services.HOW_TO_TRUST}"
+
 SECRET = "Sesame-open-up-4"
 BODY = "what-lies-behind-this-address"
 OTHER_PIN = "127.0.0.1 shows a certificate with another fingerprint than this one."
@@ -191,7 +193,7 @@ def test_a_ca_is_enough_and_another_one_is_not(administrator: User, bmc: Simulat
         ({"username": "nobody"}, "password", "127.0.0.1 refuses this name and password."),
         ({"fingerprint": "00" * 32}, "fingerprint", OTHER_PIN),
         ({"fingerprint": "00:11"}, "fingerprint", NO_PIN),
-        ({"fingerprint": ""}, "fingerprint", "The certificate of 127.0.0.1 is not trusted by this system's CAs."),
+        ({"fingerprint": ""}, "fingerprint", UNTRUSTED),
         ({"ca_pem": "no certificate"}, "ca_pem", NO_PEM),
         ({"ca_pem": "BEGIN PRIVATE KEY"}, "ca_pem", "This holds a private key: give the certificate alone."),
         ({"name": " "}, "name", "A name is needed."),
@@ -307,7 +309,7 @@ def test_a_certificate_of_somebody_else_is_not_trusted(client: Client, tmp_path:
         )
         problem = answer.json()
         assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
-        assert problem["errors"] == {"fingerprint": "The certificate of 127.0.0.1 is not trusted by this system's CAs."}
+        assert problem["errors"] == {"fingerprint": UNTRUSTED}
         values = {
             "fingerprint": problem["found_fingerprint"],
             "url": url,
@@ -459,8 +461,11 @@ def test_the_api_adds_changes_and_removes(client: Client, bmc: SimulatorProcess)
     assert answer["Location"].endswith(address)
     assert answer.json() == {
         "id": row.pk, "name": "falcon-1", "url": bmc.address, "username": "administrator", "ca_pem": "",
-        "fingerprint": bmc.fingerprint, "enabled": True,
+        "password_kept": True, "fingerprint": bmc.fingerprint, "enabled": True,
     }  # fmt: skip
+    kept = client.get(reverse("api:chassis_settings", args=[row.pk]))
+    assert kept.json() == answer.json()
+    assert bmc.password not in kept.content.decode()
     changed = client.patch(address, {"name": "left", "enabled": False}, content_type="application/json")
     assert (changed.status_code, changed.json()["name"], changed.json()["enabled"]) == (200, "left", False)
     assert client.get(address).json()["enabled"] is False
@@ -484,6 +489,7 @@ def test_nobody_but_administrators_may(chassis: Chassis, member: User, tenant: T
     address = reverse("api:chassis", args=[chassis.pk])
     assert browser.patch(address, {"name": "mine"}, content_type="application/json").status_code == 403
     assert browser.delete(address).status_code == 403
+    assert browser.get(reverse("api:chassis_settings", args=[chassis.pk])).status_code == 403
     page = browser.get(reverse("fabric:chassis", args=[chassis.pk])).content.decode()
     assert reverse("fabric:chassis_edit", args=[chassis.pk]) not in page
     calls: tuple[Callable[[], object], ...] = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -272,7 +273,8 @@ def test_the_list_of_tenants_says_what_each_holds(lab: Lab) -> None:
 def test_the_system_page_shows_versions_chassis_and_sign_ins(lab: Lab) -> None:
     answer = lab.client(lab.ada).get(reverse("fabric:system"))
     text = answer.content.decode()
-    for word in ("SQLite 3.", "falcon-9", "Falcon 4016", "SN-9", "1.2.3", "bob", "This is your first session"):
+    database = f"{connection.display_name} "
+    for word in (database, "falcon-9", "Falcon 4016", "SN-9", "1.2.3", "bob", "This is your first session"):
         assert word in text
     assert dict(answer.context["counts"]) == {
         "Hosts": 2, "Drawers": 1, "Switch chips": 0, "Host ports": 2, "Devices": 3,

@@ -286,7 +286,7 @@ def test_two_people_ask_by_the_api_and_one_is_told_who_has_it(
     def ask(person: User, target: HostPort) -> None:
         client = Client()
         client.force_login(person)
-        body = {"device": gpu.pk, "target": target.pk, "expected": None}
+        body = {"device_id": gpu.pk, "target_host_port_id": target.pk, "expected_host_port_id": None}
         start.wait()
         try:
             answers.append(client.post("/api/v1/operations/", body, content_type="application/json"))
@@ -304,7 +304,7 @@ def test_two_people_ask_by_the_api_and_one_is_told_who_has_it(
     problem = refused.json()
     operation = Operation.objects.get()
     when = timezone.localtime(operation.requested_at).strftime("%H:%M:%S")
-    assert (problem["status"], problem["code"], problem["operation"]) == (409, "conflict", str(operation.pk))
+    assert (problem["status"], problem["code"], problem["operation_id"]) == (409, "conflict", str(operation.pk))
     assert f"{operation.requested_by_name} asked at {when}" in problem["detail"]
     assert taken.json()["id"] == str(operation.pk)
     execute(str(operation.pk), worker="test")
@@ -313,7 +313,7 @@ def test_two_people_ask_by_the_api_and_one_is_told_who_has_it(
     # Later, who saw it free is told who has changed it.
     again = Client()
     again.force_login(administrator)
-    body = {"device": gpu.pk, "target": port("H3").pk, "expected": None}
+    body = {"device_id": gpu.pk, "target_host_port_id": port("H3").pk, "expected_host_port_id": None}
     late = again.post("/api/v1/operations/", body, content_type="application/json")
     assert late.status_code == 409
     assert f"{operation.requested_by_name} changed it at" in late.json()["detail"]

@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite, pids_naming
 
 LONGEST_GAP = 3.0  # s between two readings of a healthy chassis, on a busy machine
 
@@ -105,8 +104,7 @@ def no_fault_stays(operator: Operator) -> Iterator[None]:
 
 
 def worker_processes(site: RunningSite) -> set[int]:
-    answer = subprocess.run(["pgrep", "-f", f"worker-{site.process.pid}@"], capture_output=True, text=True, check=False)
-    return {int(line) for line in answer.stdout.split()}
+    return pids_naming(f"worker-{site.process.pid}@")
 
 
 @pytest.mark.parametrize("step", ["Detach", "Attach"])
@@ -117,7 +115,8 @@ def test_an_operation_whose_worker_is_killed_ends_without_help(operator: Operato
     now = next(port for port in chassis["host_ports"] if port["id"] == gpu["host_port_id"])
     to = next(port for port in chassis["host_ports"] if port["label"] == ("H2" if now["label"] != "H2" else "H3"))
     site.control("falcon-1", "POST", "/faults", {"kind": "slow", "path": "/Zones/", "method": "PATCH", "delay": 2.5})
-    asked = operator.post("operations/", {"device": gpu["id"], "target": to["id"], "expected": now["id"]})
+    wanted = {"device_id": gpu["id"], "target_host_port_id": to["id"], "expected_host_port_id": now["id"]}
+    asked = operator.post("operations/", wanted)
 
     def operation() -> dict[str, Any]:
         found: dict[str, Any] = operator.get(f"operations/{asked['id']}/")
@@ -164,7 +163,7 @@ def test_a_sick_bmc_is_said_and_comes_back_while_the_other_is_read_each_second(
     before = known(operator.devices("falcon-1"))
     began = time.time()
     operator.site.control("falcon-1", "POST", "/faults", trouble)
-    said = wait_for(lambda: operator.chassis("falcon-1")["last_error"], "nobody said so")
+    said = wait_for(lambda: operator.chassis("falcon-1")["last_error"], "nobody said so", seconds=45)
     assert len(said) < 300
     assert "Traceback" not in said
     assert known(operator.devices("falcon-1")) == before

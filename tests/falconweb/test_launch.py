@@ -10,7 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from tests.site import ROOT, RunningSite
+import pytest
+
+from falconweb.launch import processes
+from tests.site import ROOT, RunningSite, pids_naming
 
 
 def processes_naming(text: str) -> list[str]:
@@ -79,15 +82,46 @@ def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
     with RunningSite(tmp_path, FALCONWEB_SIMULATED="0") as site:
         worker = f"worker-{site.process.pid}@"
 
-        def pids() -> set[int]:
-            answer = subprocess.run(["pgrep", "-f", worker], capture_output=True, text=True, check=False)
-            return {int(line) for line in answer.stdout.split()}
-
-        before = pids()
+        before = pids_naming(worker)
         assert before
         for pid in before:
             os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + 10
-        while not (pids() - before) and time.monotonic() < deadline:
+        while not (pids_naming(worker) - before) and time.monotonic() < deadline:
             time.sleep(0.2)
-        assert pids() - before
+        assert pids_naming(worker) - before
+
+
+def test_it_starts_as_the_documentation_says_for_production(tmp_path: Path) -> None:
+    documentation = (ROOT / "docs" / "operate.md").read_text()
+    line = next(line for line in documentation.splitlines() if line.strip().startswith("FALCONWEB_HTTPS=1 "))
+    settings = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    assert settings.pop("FALCONWEB_SIMULATED") == "0"
+    with RunningSite(tmp_path, FALCONWEB_SIMULATED="0", **settings) as site:
+        # Whoever watches it knows its address only; everybody else needs its name.
+        assert site.get("/healthz")[0] == 200
+        assert site.get("/sign-in/")[0] == 400
+
+
+def test_https_without_a_proxy_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="FALCONWEB_HTTPS needs a reverse proxy"):
+        RunningSite(tmp_path, FALCONWEB_SIMULATED="0", FALCONWEB_HTTPS="1")
+
+
+def test_a_long_log_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LONGEST_LOG", 20)
+    log = tmp_path / "talker.log"
+    talk = "import sys, time\nfor n in range(9): print(n, 'x' * 9, flush=True); time.sleep(0.05)\ntime.sleep(30)"
+    child = processes.Child("talker", [sys.executable, "-c", talk], environment=os.environ, log=log)
+    child.start()
+    try:
+        deadline = time.monotonic() + 10
+        while "8 xxx" not in log.read_text() and time.monotonic() < deadline:
+            assert child.look_after() == ""
+            time.sleep(0.01)
+        # What it writes after that stands at the beginning, not behind a hole.
+        assert log.read_text()[0].isdigit()
+        assert log.stat().st_size < 9 * 12
+        assert (tmp_path / "talker.log.1").read_text()[0].isdigit()
+    finally:
+        processes.end_all([child])

@@ -8,6 +8,8 @@ import secrets
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand
 
 from accounts.models import Role, User
@@ -32,9 +34,16 @@ class Command(BaseCommand):
         password = given or secrets.token_urlsafe(12)
         User.objects.create_superuser("administrator", password=password)
         if given:
+            self._warn(given)
             self.stdout.write("Created the administrator with the password of FALCONWEB_ADMIN_PASSWORD.")
         else:
             self.stdout.write(f"Sign in as administrator with the password {password} (shown this once).")
+
+    def _warn(self, password: str) -> None:
+        try:
+            validate_password(password)
+        except ValidationError as error:
+            self.stdout.write(f"FALCONWEB_ADMIN_PASSWORD is weak: {' '.join(error.messages)}")
 
     def _simulated(self, simulated: dict[str, str]) -> None:
         chassis = Chassis.objects.filter(name=simulated["name"]).first()

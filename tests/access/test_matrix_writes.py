@@ -1,0 +1,146 @@
+"""A viewer, a stranger and nobody, against everything that changes something: a new route is played by itself."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.apps import apps
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
+
+from accounts.models import Tenant, Token, User
+from fabric.holdings import holdings_revision
+from fabric.models import Device, HostPort
+from tests.access.test_matrix import Lab, lab
+
+__all__ = ["lab"]
+pytestmark = pytest.mark.django_db
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+# Here everybody changes what is their own.
+OWN = {"accounts:sign_in", "accounts:sign_out", "accounts:account_password", "accounts:token_add", "api:my_tokens"}
+# Not even an administrator is let through by the plausible body: the BMC is asked, and does not answer.
+ASKS_THE_BMC = {"fabric:chassis_add", "fabric:chassis_edit", "api:chassis_list", "api:chassis"}
+# What is kept of attempts and visits is no object of the lab.
+RECORDS = {"axes", "sessions"}
+
+
+def allowed(callback: Any) -> set[str]:
+    """Return the methods that a view takes: of a class its own, of a function what its decorator says, else all."""
+    view = getattr(callback, "view_class", None)
+    if view is not None:
+        return {one.upper() for one in view.http_method_names if hasattr(view, one)}
+    while callback is not None:
+        listed = inspect.getclosurevars(callback).nonlocals.get("request_method_list")
+        if listed is not None:
+            return set(listed)
+        callback = getattr(callback, "__wrapped__", None)
+    return set(WRITES)
+
+
+def writing(patterns: list[URLPattern | URLResolver], space: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every route of the routers with each of its methods that may change something."""
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from writing(pattern.url_patterns, f"{pattern.namespace}:" if pattern.namespace else space)
+        else:
+            for method in sorted(allowed(pattern.callback) & set(WRITES)):
+                yield f"{space}{pattern.name}", method
+
+
+ROUTES = list(writing(get_resolver().url_patterns))
+
+
+@pytest.fixture
+def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
+    """What one would send to take, break or free the owner's things: by the API and by pages, each with all fields."""
+    Token.objects.create(
+        pk=1, person=User.objects.get(username="owner"), name="job", digest="0" * 64, expires_at=timezone.now()
+    )
+    strangers = Tenant.objects.get(name="Three").pk
+    person = {"username": "somebody", "full_name": "Some Body", "email": "some@body.example", "role": "user"}
+    both = {**person, "name": "falcon", "url": "https://127.0.0.1:2", "password": "one long word", "scope": "write",
+            "days": 1, "take": True, "mode": "StandardOneHost"}  # fmt: skip
+    things, ports = [lab.device.pk], [lab.host_port.pk]
+    return {
+        "api": {
+            **both, "device_id": lab.device.pk, "target_host_port_id": None, "tenant_id": strangers,
+            "device_ids": things, "host_port_ids": ports, "take_device_ids": things, "take_host_port_ids": ports,
+        },
+        "page": {
+            **both, "device": lab.device.pk, "target": "", "tenant": strangers, "active": "on", "current": "x",
+            "new": "another long word", "again": "another long word", "take_devices": things, "take_host_ports": ports,
+            "seen": holdings_revision(),
+        },
+    }  # fmt: skip
+
+
+def play(lab: Lab, who: str, route: tuple[str, str], body: dict[str, Any]) -> Any:
+    """Send a request from a browser of its own: who signs out there is signed in elsewhere."""
+    name, method = route
+    client = Client()
+    client.cookies = copy.deepcopy(lab.clients[who].cookies)
+    where = reverse(name, args=lab.arguments.get(name.rpartition(":")[2], []))
+    if name.startswith("api:"):
+        return client.generic(method, where, json.dumps(body), content_type="application/json")
+    form = urlencode(body, doseq=True)
+    return client.generic(method, where, form, content_type="application/x-www-form-urlencoded")
+
+
+def rows(but: User | None) -> dict[str, list[Any]]:
+    """Return all that there is in the lab, without what is a person's own."""
+    found = {
+        model._meta.label: list(model._default_manager.order_by("pk").values())
+        for model in apps.get_models()
+        if model._meta.app_label not in RECORDS
+    }
+    if but is not None:
+        found["accounts.User"] = [one for one in found["accounts.User"] if one["id"] != but.pk]
+        found["accounts.Token"] = [one for one in found["accounts.Token"] if one["person_id"] != but.pk]
+    return found
+
+
+def test_nobody_changes_what_is_not_theirs(lab: Lab, bodies: dict[str, dict[str, Any]]) -> None:
+    assert {name.partition(":")[0] for name, _ in ROUTES} == {"accounts", "fabric", "api"}
+    people = {"member": User.objects.get(username="member"), "stranger": User.objects.get(username="stranger")}
+    for who in ("member", "stranger", "nobody"):
+        before, of_others = rows(None), rows(people.get(who))
+        for route in ROUTES:
+            name, own = route[0], route[0] in OWN
+            for body in ({}, bodies["api" if name.startswith("api:") else "page"]):
+                with transaction.atomic():
+                    answer = play(lab, who, route, body)
+                    after = rows(people.get(who) if own else None)
+                    transaction.set_rollback(True)
+                assert after == (of_others if own else before), (who, route, body)
+                to_sign_in = answer.status_code == 302 and answer["Location"].startswith("/sign-in/")
+                assert own or 400 <= answer.status_code < 500 or (who == "nobody" and to_sign_in), (who, route, body)
+                assert answer.status_code < 500
+
+
+def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies: dict[str, dict[str, Any]]) -> None:
+    """So that a refusal is about who asks: a new route that needs other fields is to be given them above."""
+    Device.objects.update(tenant=None)
+    HostPort.objects.update(tenant=None)
+    Device.objects.exclude(pk=lab.device.pk).update(host_port=None)
+    boss = User.objects.get(username="administrator")
+    mine: list[object] = [Token.objects.create(person=boss, name="job", digest="1" * 64, expires_at=timezone.now()).pk]
+    empty: list[object] = [Tenant.objects.create(name="Four").pk]
+    bodies["page"]["seen"] = holdings_revision()
+    lab.arguments |= {"my_token": mine, "tenant": empty, "tenant_removal": empty}
+    before = rows(None)
+    for route in ROUTES:
+        if route[0] in {*ASKS_THE_BMC, "accounts:sign_in"}:
+            continue
+        with transaction.atomic():
+            answer = play(lab, "administrator", route, bodies["api" if route[0].startswith("api:") else "page"])
+            assert answer.status_code < 400, (route, answer.status_code, answer.content)
+            assert rows(None) != before or route[0] == "accounts:sign_out", route
+            transaction.set_rollback(True)

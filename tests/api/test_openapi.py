@@ -1,0 +1,120 @@
+"""The OpenAPI document: every operation has words, its errors and its tag, and what is answered has its shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from django.conf import settings
+from django.urls import reverse
+
+from accounts.models import Token, User
+from falconweb.api.openapi import LONGEST_SUMMARY, METHODS
+from tests.access.test_matrix import Lab, address
+from tests.api.test_api import READING, ROUTES, call
+
+JSON = "application/vnd.oai.openapi+json"
+
+
+@pytest.fixture
+def document(lab: Lab) -> Any:
+    """The OpenAPI document."""
+    return lab.clients["member"].get(reverse("api:schema"), headers={"Accept": JSON}).json()
+
+
+def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return each operation by its address and method."""
+    return {(path, method): found[method] for path, found in document["paths"].items() for method in METHODS
+            if method in found}  # fmt: skip
+
+
+def test_every_route_is_described_in_words(document: dict[str, Any]) -> None:
+    found = operations(document)
+    assert len(found) == sum(len(methods) for name, methods in ROUTES.items() if name != "schema")
+    summaries = [one["summary"] for one in found.values()]
+    assert all(0 < len(one) <= LONGEST_SUMMARY for one in summaries)
+    assert len(set(summaries)) == len(summaries)
+    assert all(one["description"].startswith(one["summary"]) for one in found.values())
+    tags = [tag["name"] for tag in document["tags"]]
+    assert {tag for one in found.values() for tag in one["tags"]} == set(tags)
+    assert all(one["tags"] == [path.split("/")[3]] for (path, _), one in found.items())
+
+
+def test_every_operation_declares_its_errors(document: dict[str, Any]) -> None:
+    for (path, method), one in operations(document).items():
+        declared = set(one["responses"])
+        expected = {"401", "403", "default"}
+        parameters = [found for found in one.get("parameters", []) if found["in"] != "path"]
+        expected |= {"404"} if "{" in path else set()
+        expected |= {"400"} if parameters or "requestBody" in one else set()
+        expected |= {"409", "422"} if method == "post" and ("operations" in path or "/mode/" in path) else set()
+        expected |= {"409"} if ("/grants/" in path and method == "put") or path.endswith("/tenant/") else set()
+        expected |= {"503"} if path.endswith(("/series/", "/readings/")) else set()
+        assert expected <= declared, (path, method, expected - declared)
+        for status in declared - {"200", "201", "202", "204"}:
+            answer = one["responses"][status]
+            if "$ref" in answer:
+                answer = document["components"]["responses"][answer["$ref"].rpartition("/")[2]]
+            assert answer["description"]
+            assert answer["content"] == {
+                "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+            }, (path, method, status)
+
+
+def test_who_may_call_is_said(document: dict[str, Any]) -> None:
+    schemes = document["components"]["securitySchemes"]
+    assert schemes["session"]["name"] == settings.SESSION_COOKIE_NAME
+    assert all(one["security"] == [{"session": []}, {"token": []}] for one in operations(document).values())
+
+
+def valid(document: dict[str, Any], schema: dict[str, Any], value: object) -> None:
+    """Check a value against a schema of the document; `nullable` is OpenAPI's own word."""
+
+    def plain(node: Any) -> Any:
+        if isinstance(node, list):
+            return [plain(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        known = {name: plain(one) for name, one in node.items() if name != "nullable"}
+        return {"anyOf": [known, {"type": "null"}]} if node.get("nullable") is True else known
+
+    whole = {**plain(schema), "components": plain(document["components"])}
+    jsonschema.validate(value, whole, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+
+
+@pytest.mark.parametrize("name", [name for name in READING if name not in {"schema", "series", "readings"}])
+def test_what_is_read_has_the_shape_that_is_described(lab: Lab, document: dict[str, Any], name: str) -> None:
+    person = User.objects.get(username="administrator")
+    token = Token.objects.create(person=person, name="t", digest="0" * 64, expires_at=person.date_joined)
+    where = reverse("api:my_token", args=[token.pk]) if name == "my_token" else address(lab, f"api:{name}")
+    answer = lab.clients["administrator"].get(where)
+    assert answer.status_code == 200
+    arguments = [token.pk] if name == "my_token" else lab.arguments.get(name, [])
+    path = next(
+        path for path in document["paths"]
+        if path.count("{") == len(arguments) and where == path.replace("{id}", str(arguments[0] if arguments else ""))
+    )  # fmt: skip
+    (content,) = document["paths"][path]["get"]["responses"]["200"]["content"].values()
+    valid(document, content["schema"], answer.json())
+
+
+def test_the_examples_are_of_the_shapes(lab: Lab, document: dict[str, Any]) -> None:
+    post = document["paths"]["/api/v1/operations/"]["post"]
+    asked, answered = (one["content"]["application/json"] for one in (post["requestBody"], post["responses"]["202"]))
+    assert len(asked["examples"]) == 2
+    for content in (asked, answered):
+        for example in content["examples"].values():
+            valid(document, content["schema"], example["value"])
+    given = call(lab.clients["owner"], "post", reverse("api:operations"),
+                 {"device_id": lab.device.pk, "target_host_port_id": None}).json()  # fmt: skip
+    valid(document, answered["schema"], given)
+    (example,) = answered["examples"].values()
+    assert set(example["value"]) == set(given)
+
+
+def test_the_schema_has_no_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    from django.core.management import call_command
+
+    call_command("spectacular", validate=True, fail_on_warn=True, file="/dev/null")
+    assert capsys.readouterr().err == ""
