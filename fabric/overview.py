@@ -14,7 +14,7 @@ from fabric.models import Chassis, Device, Operation
 from fabric.selectors import downgraded
 
 BAD_HEALTH = {"Warning", "Critical"}
-FAILED_SHOWN = timedelta(days=1)
+FAILED_SHOWN = timedelta(hours=1)  # what failed earlier is history, not wrong now
 NEWEST = 8
 KINDS = {label: place for place, label in enumerate(Device.Kind.labels)}  # in the order people look for them
 
@@ -102,5 +102,5 @@ def _troubles(
     since = timezone.now() - FAILED_SHOWN
     for operation in operations.filter(state="failed", finished_at__gt=since).order_by("-finished_at")[:5]:
         yield Trouble(
-            sentence=f"'{operation.summary}' failed. {operation.error}", page="fabric:operation", pk=operation.pk
+            sentence=f"‘{operation.summary}’ failed. {operation.error}", page="fabric:operation", pk=operation.pk
         )

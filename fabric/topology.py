@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from fabric.selectors import ChassisView, DeviceView, DrawerView, HostPortView, SlotView, SwitchView
 
 WIDTH = 1120
-SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 84, 12, 18
+SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 100, 12, 18
 HEAD_WIDTH, HEAD_HEIGHT = 160, 64
+HANDLE = 32  # at the narrowest a picture gets, still more than the 24 px that fingers need
 SWITCH_WIDTH, SWITCH_HEIGHT = 250, 34
 HEAD_Y, SWITCH_Y, SLOT_Y = 14, 140, 240
 BARE_SLOT_Y = 66  # where there is neither host port nor switch above
-DRAWER_HEIGHT = SLOT_Y + SLOT_HEIGHT + 36
+DRAWER_GAP = 24  # between a drawer's slots and the next drawer
+DRAWER_HEIGHT = SLOT_Y + SLOT_HEIGHT + DRAWER_GAP
+EDGE = 4  # below the last box, for the widest of its strokes
 NAME_WIDTH = 180  # kept for the drawer's name and mode
 COLUMNS = 8
 NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": "Custom"}
@@ -44,6 +47,11 @@ class Box:
     def text_x(self) -> int:
         """Where the words begin."""
         return self.x + 10
+
+    @property
+    def handle_x(self) -> int:
+        """Where the handle is that picks the device up: in the upper right corner."""
+        return self.x + SLOT_WIDTH - HANDLE
 
 
 @dataclass(frozen=True)
@@ -123,7 +131,7 @@ def lay_out(chassis: ChassisView) -> Picture:
         rows = max(1, -(-len(drawer.slots) // COLUMNS))
         bare = 0 if picture.heads or picture.chips else SLOT_Y - BARE_SLOT_Y
         y += DRAWER_HEIGHT - bare + (rows - 1) * (SLOT_HEIGHT + GAP)
-    return Picture(WIDTH, max(y, 40), tuple(drawers))
+    return Picture(WIDTH, max(y - DRAWER_GAP + EDGE, 40), tuple(drawers))
 
 
 def _drawer(chassis: ChassisView, drawer: DrawerView, y: int) -> DrawerPicture:
@@ -176,15 +184,17 @@ def _chip_x(chips: tuple[Chip, ...], index: int, count: int) -> float:
 
 
 def _head(port: HostPortView, index: int, count: int, y: int) -> Head:
-    spread = (WIDTH - NAME_WIDTH) // max(1, count)
+    # In the middle, above the chips, as long as the drawer's name has its place.
+    spread = min(max((WIDTH - 2 * NAME_WIDTH) // count, HEAD_WIDTH + GAP), (WIDTH - NAME_WIDTH) // count)
+    left = max(NAME_WIDTH, (WIDTH - count * spread) // 2)
     width = f"x{port.active_width}" if port.active_width else "down"
     devices = f"{len(port.device_ids)} device{'' if len(port.device_ids) == 1 else 's'}"
     return Head(
         port,
-        NAME_WIDTH + index * spread + spread // 2 - HEAD_WIDTH // 2,
+        left + index * spread + spread // 2 - HEAD_WIDTH // 2,
         y + HEAD_Y,
         f"{port.label} · {width} · {devices}",
-        f"Host {port.host_name or 'not cabled'}, host port {port.label}, link {width}, {devices} attached",
+        f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, link {width}",
     )
 
 
@@ -232,4 +242,6 @@ def _box(drawer: DrawerView, slot: SlotView, x: int, y: int) -> Box:
     width = f"x{device.lanes_in_use} {generation}" if device.lanes_in_use else "no link"
     label = f"{kind} {device.name}, {place}, {where}, {device.downgraded or width}"
     title = kind if slot.number is None else f"{slot.number} · {kind}"
-    return Box(slot, x, y, title, where, device.downgraded or width, label)
+    # Below in both width and generation is too long for the box; the label says it all.
+    detail = width if "," in device.downgraded else device.downgraded or width
+    return Box(slot, x, y, title, where, detail, label)

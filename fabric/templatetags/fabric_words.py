@@ -12,6 +12,25 @@ LINKS = {
     "Training": "training",
     "Starting": "starting",
 }
+PORTS = {
+    "UpstreamPort": "upstream, towards a host",
+    "DownstreamPort": "downstream, towards a device",
+    "InterswitchPort": "between switches",
+    "ManagementPort": "management",
+    "BidirectionalPort": "either way",
+    "UnconfiguredPort": "not configured",
+}
+SLOTS = {
+    "FullLength": "full length",
+    "HalfLength": "half length",
+    "LowProfile": "low profile",
+    "Mini": "mini",
+    "M2": "M.2",
+    "U2": "U.2",
+    "OCP3Small": "OCP 3.0, small",
+    "OCP3Large": "OCP 3.0, large",
+    "OEM": "of the maker's own kind",
+}
 
 
 @register.filter
@@ -24,3 +43,15 @@ def link_words(status: str) -> str:
 def generation(pcie_type: str) -> str:
     """Return 'Gen3' as 'Gen 3'."""
     return pcie_type.replace("Gen", "Gen ")
+
+
+@register.filter
+def port_words(port_type: str) -> str:
+    """Return a port's PortType in words."""
+    return PORTS.get(port_type, port_type) or "not given"
+
+
+@register.filter
+def slot_words(slot_type: str) -> str:
+    """Return a slot's SlotType in words."""
+    return SLOTS.get(slot_type, slot_type) or "not given"

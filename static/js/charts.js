@@ -18,6 +18,8 @@ const GROUPS = [
   { title: "Link width", unit: "lanes", top: 17, ticks: [0, 4, 8, 16], of: (s) => s.unit === "lanes" },
   { title: "Voltage", unit: "V", of: (s) => s.unit === "V" },
 ];
+// Names come from a BMC, and Plotly takes them as markup.
+const plain = (name) => name.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 const CONFIG = { displayModeBar: false, responsive: true };
 const charts = new Set();
 
@@ -125,7 +127,7 @@ class Chart {
     const palette = colour(dark ? "--chart-dark" : "--chart-light").split(/\s*,\s*/);
     const traces = this.series.map((one, place) => ({
       ...this.trace(place),
-      name: this.names[place],
+      name: plain(this.names[place]),
       mode: "lines",
       connectgaps: false,
       visible: !this.hidden[place],

@@ -1,28 +1,44 @@
-// Attach, detach and move on the topology: pick a device up by drag, click or Space, put it on a host port, confirm.
+// Attach, detach and move on the topology: pick a device up by its handle, by drag or by Space, put it on a host port,
+// confirm.
 import { whyNotCompose } from "./show.js";
 
 let picked = null;
 const dialog = () => document.getElementById("attach");
+const handleOf = (device) => (device?.nextElementSibling?.matches("[data-handle]") ? device.nextElementSibling : null);
 const chassisOf = (node) => Number(node.closest("[data-chassis]").dataset.chassis);
 
 function pick(device) {
   picked?.classList.remove("lifted");
+  handleOf(picked)?.setAttribute("aria-pressed", "false");
   picked = device;
+  handleOf(picked)?.setAttribute("aria-pressed", "true");
   for (const port of document.querySelectorAll("[data-host-port]")) {
     const fits = device !== null && port.dataset.drawer === device.dataset.drawer
       && port.dataset.hostPort !== device.dataset.expected && chassisOf(port) === chassisOf(device);
     port.classList.toggle("takes", fits);
   }
   device?.classList.add("lifted");
+  document.getElementById("held").classList.toggle("held", device !== null);
+  document.getElementById("held-detach").hidden = !device?.dataset.expected;
+  document.getElementById("held-back").hidden = device === null;
   const said = document.getElementById("picked");
-  if (!said) return;
-  said.hidden = device === null;
-  if (device === null) return;
+  if (device === null) {
+    said.textContent = "";
+    return;
+  }
   const targets = document.querySelectorAll("[data-host-port].takes").length;
-  const detach = device.dataset.expected ? " Delete detaches it." : "";
-  said.textContent = targets
-    ? `Holding ${device.dataset.name}. Choose a marked host port.${detach} Escape puts it back.`
-    : `Holding ${device.dataset.name}. There is no other host port for its drawer.${detach} Escape puts it back.`;
+  const keys = document.createElement("span");
+  keys.className = "by-keys";
+  keys.textContent = `${device.dataset.expected ? " Delete detaches it." : ""} Escape puts it back.`;
+  const next = targets ? "Choose a marked host port." : "There is no other host port for its drawer.";
+  said.replaceChildren(`Holding ${device.dataset.name}. ${next}`, keys);
+}
+
+/** Put what is held back, and the focus on it. */
+function putBack() {
+  const back = picked;
+  pick(null);
+  back?.focus({ preventScroll: true });
 }
 
 /** The host ports that a device could go to, as options of a select. */
@@ -142,9 +158,7 @@ if (dialog()) {
     } else if (event.key === "Delete" && picked?.dataset.expected && !dialog().open) {
       ask(picked, "");
     } else if (event.key === "Escape" && picked && !dialog().open) {
-      const back = picked;
-      pick(null);
-      back.focus();
+      putBack();
     }
   });
   document.addEventListener("click", (event) => {
@@ -153,8 +167,19 @@ if (dialog()) {
       event.preventDefault();
       ask(picked, port.dataset.hostPort);
     }
+    const handle = event.target.closest("[data-handle]");
+    if (handle) {
+      const device = handle.previousElementSibling;
+      if (picked === device) putBack();
+      else {
+        pick(device);
+        device.focus({ preventScroll: true });
+      }
+    }
     const row = event.target.closest("button[data-compose]");
     if (row) ask(row);
+    if (event.target.id === "held-detach") ask(picked, "");
+    if (event.target.id === "held-back") putBack();
     if (event.target.id === "attach-no") dialog().close();
   });
 
@@ -165,12 +190,15 @@ if (dialog()) {
     ask(form, form.elements.target.value);
   });
 
-  // Pointer events, because SVG elements have no drag and drop of their own.
+  // Pointer events, because SVG elements have no drag and drop of their own. A mouse drags by the whole box, a finger by
+  // the handle: elsewhere it scrolls.
   let start = null;
   document.addEventListener("pointerdown", (event) => {
-    const device = event.target.closest("[data-device]");
-    if (device && event.button === 0 && device.closest("svg")) {
-      start = { device, x: event.clientX, y: event.clientY, moved: false };
+    if (event.button !== 0 || !event.isPrimary) return;
+    const handle = event.target.closest("[data-handle]");
+    const device = handle?.previousElementSibling ?? event.target.closest("svg [data-device]");
+    if (device && (handle || event.pointerType === "mouse")) {
+      start = { device, handle, before: picked, x: event.clientX, y: event.clientY, moved: false };
     }
   });
   document.addEventListener("pointermove", (event) => {
@@ -181,10 +209,14 @@ if (dialog()) {
   });
   document.addEventListener("pointerup", (event) => {
     if (start?.moved) {
-      const port = document.elementFromPoint(event.clientX, event.clientY)?.closest("[data-host-port].takes");
-      const device = start.device;
-      device.addEventListener("click", (click) => click.preventDefault(), { once: true });
-      if (port) ask(device, port.dataset.hostPort);
+      const over = document.elementFromPoint(event.clientX, event.clientY);
+      const port = over?.closest("[data-host-port].takes");
+      // The click that may follow a drag at once opens nothing.
+      const stop = (click) => click.preventDefault();
+      document.addEventListener("click", stop, { capture: true, once: true });
+      setTimeout(() => document.removeEventListener("click", stop, { capture: true }));
+      if (port) ask(start.device, port.dataset.hostPort);
+      else if (start.handle && over?.closest("[data-handle]") === start.handle) pick(start.before); // a shaky click
       else pick(null);
     }
     start = null;
@@ -199,8 +231,6 @@ if (dialog()) {
   // Close events do not bubble, so they are caught on their way down. The focus goes back to the device that was held.
   document.addEventListener("close", (event) => {
     if (event.target.id !== "attach") return;
-    const back = picked;
-    pick(null);
-    back?.focus();
+    putBack();
   }, true);
 }

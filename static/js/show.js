@@ -3,6 +3,7 @@ import { freshness, newest, wanted } from "./live.js";
 
 const LINK_STATES = ["no link", "down", "starting", "training", "up"];
 const METER_WIDTH = 116; // of the box less its margins, see picture.html
+const SAY_EVERY = 5000; // ms between changes of what is read aloud: more would flood a screen reader
 const SENTENCES = {
   "signed-out": "▲ You are signed out: sign in again",
   offline: "▲ No connection to FalconWeb; trying again",
@@ -27,9 +28,11 @@ export function format(value, unit) {
   return `${value.toFixed(DECIMALS[unit] ?? 1)} ${unit}`.trim();
 }
 
+/** Load as a share of the capacity, NaN where one of both is not known. */
+const share = (bytesPerSecond, gigabitsPerSecond) => (bytesPerSecond * 8) / (gigabitsPerSecond * 1e9);
+
 /** Load as one of six steps: 0 idle, then fifths of the capacity. */
-export function step(bytesPerSecond, gigabitsPerSecond) {
-  const load = (bytesPerSecond * 8) / (gigabitsPerSecond * 1e9);
+function step(load) {
   if (!(load > 0.005)) return 0;
   return Math.min(5, 1 + Math.floor(load * 5));
 }
@@ -51,20 +54,24 @@ function show(frame) {
 function topology(section, frame) {
   for (const link of section.querySelectorAll("[data-load]")) {
     const [port, direction] = link.dataset.load.split("/");
-    const now = step(
-      frame.value(`port/${port}/${direction}_bytes_per_second`),
-      frame.value(`port/${port}/link_speed_gbps`),
-    );
+    const now = step(loadOf(frame, port, direction));
     if (link.dataset.step === String(now)) continue;
     link.classList.remove(`load-${link.dataset.step}`);
     link.classList.add(`load-${now}`);
     link.dataset.step = now;
   }
+  for (const node of section.querySelectorAll("[data-link]")) {
+    const load = busier(frame, node.dataset.link);
+    const words = Number.isFinite(load) ? `link ${percent(load)}` : "";
+    const text = node.querySelector("[data-load-words]");
+    if (text.textContent !== words) text.textContent = words;
+  }
+  if (!section.classList.contains("stale")) sayLoads(section, frame);
   for (const text of section.querySelectorAll("[data-reading]")) {
     const of = (quantity) => frame.value(`device/${text.dataset.reading}/${quantity}`);
     const load = of("utilisation_percent");
     const heat = of("temperature_celsius");
-    const words = [Number.isFinite(load) ? `${load.toFixed(0)} %` : "", Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : ""];
+    const words = [Number.isFinite(load) ? `use ${load.toFixed(0)} %` : "", Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : ""];
     text.textContent = words.filter(Boolean).join(" · ");
     const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
     meter?.setAttribute("width", load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0);
@@ -72,6 +79,31 @@ function topology(section, frame) {
   for (const cell of section.querySelectorAll("[data-live]")) {
     const series = frame.series.find((one) => one.key === cell.dataset.live);
     if (series) cell.textContent = format(frame.value(series.key), series.unit);
+  }
+}
+
+const percent = (load) => `${Math.round(Math.min(1, load) * 100)} %`;
+const loadOf = (frame, port, direction) =>
+  share(frame.value(`port/${port}/${direction}_bytes_per_second`), frame.value(`port/${port}/link_speed_gbps`));
+
+/** The load of a link the way that is busier: the number that stands for it; NaN where the link is down. */
+function busier(frame, port) {
+  return Math.max(loadOf(frame, port, "rx"), loadOf(frame, port, "tx"));
+}
+
+/** Put the load of each link into what is read aloud of its device and host port; null: what is known is old. */
+function sayLoads(section, frame) {
+  const now = Date.now();
+  for (const node of section.querySelectorAll("[data-link]")) {
+    // A changed name of what has the focus may be read at once, again and again.
+    if (frame && (now - Number(node.dataset.saidAt ?? 0) < SAY_EVERY || node === document.activeElement)) continue;
+    node.dataset.saidAt = now;
+    node.dataset.label ??= node.getAttribute("aria-label");
+    const load = frame ? busier(frame, node.dataset.link) : NaN;
+    const label = node.dataset.label + (Number.isFinite(load) ? `, ${percent(load)} load` : "");
+    if (node.getAttribute("aria-label") === label) continue;
+    node.setAttribute("aria-label", label);
+    node.querySelector("title").textContent = label;
   }
 }
 
@@ -146,6 +178,7 @@ function tellFreshness() {
   for (const [chassis, { state, age }] of all) {
     const old = ["signed-out", "offline", "stale"].includes(state);
     for (const section of document.querySelectorAll(`[data-chassis="${chassis}"]`)) {
+      if (old && !section.classList.contains("stale")) sayLoads(section, null);
       section.classList.toggle("stale", old);
       const seen = section.querySelector("[data-last-seen]");
       if (seen) seen.textContent = old ? `▲ Last seen ${ago(age)}` : "";

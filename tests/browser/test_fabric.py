@@ -1,8 +1,13 @@
-"""Composing on the fabric page in Debian's Chromium, against a whole running site: by mouse, by keyboard, by form."""
+"""Composing on the fabric page in Debian's Chromium: by drag, by keyboard, by form."""
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+import re
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.site import RunningSite
 
 
 def slot(page: Page, chassis: str, drawer: int, number: int) -> str:
@@ -12,6 +17,17 @@ def slot(page: Page, chassis: str, drawer: int, number: int) -> str:
 
 def port(page: Page, chassis: str, label: str) -> str:
     return f'section[aria-label="{chassis}"] [aria-label*="host port {label},"]'
+
+
+def handle(page: Page, chassis: str, drawer: int, number: int) -> Locator:
+    """Return what picks a slot's device up."""
+    return page.locator(f"{slot(page, chassis, drawer, number)} + .handle")
+
+
+def drawer(page: Page, chassis: str, number: int) -> str:
+    """Return a drawer's address."""
+    link = page.locator(f'section[aria-label="{chassis}"] g[aria-label="Drawer {number}"] .drawer-name a')
+    return link.get_attribute("href") or ""
 
 
 def done(page: Page) -> None:
@@ -46,6 +62,7 @@ def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page) -> None:
     expect(page.locator(slot(page, "falcon-1", 1, 2))).to_contain_text("node-a")
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 def test_a_nic_is_attached_and_detached_by_form(page: Page) -> None:
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     page.select_option("#target", label="node-b (H2)")
@@ -60,6 +77,7 @@ def test_a_nic_is_attached_and_detached_by_form(page: Page) -> None:
     expect(page.locator(slot(page, "falcon-1", 1, 7))).to_contain_text("not attached")
 
 
+@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 def test_a_device_is_detached_and_attached_from_the_list(page: Page) -> None:
     def change(target: str) -> None:
         page.goto("/fabric/?view=list")
@@ -115,6 +133,51 @@ def test_a_question_mark_shows_the_keys(page: Page) -> None:
     expect(page.locator("#keys")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.locator("#keys")).to_be_hidden()
+
+
+@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
+def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page) -> None:
+    # falcon-1's second drawer serves one host: it may become advanced, and back.
+    def change(name: str) -> None:
+        page.goto(drawer(page, "falcon-1", 2))
+        page.get_by_role("radio", name=re.compile(name)).check()
+        page.get_by_role("button", name="Change mode").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text(f"to {name}.")
+        expect(dialog).to_contain_text("No attachment is broken: all 5 stay as they are.")
+        expect(dialog.locator("li")).to_have_count(5)
+
+    change("Advanced")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.goto("/fabric/")
+    for name in ("Advanced", "Standard, one host"):
+        change(name)
+        page.get_by_role("button", name="Confirm").click()
+        done(page)
+
+
+def test_a_mode_is_asked_for_without_javascript_too(
+    browser: Browser, administrators: dict[str, BrowserContext], running_site: RunningSite
+) -> None:
+    state = administrators["light"].storage_state()
+    context = browser.new_context(java_script_enabled=False, base_url=running_site.address, storage_state=state)
+    page = context.new_page()
+    page.goto("/fabric/")
+    page.goto(drawer(page, "falcon-2", 1))
+    for name in ("Advanced", "Standard, two hosts"):
+        address = page.url
+        page.get_by_role("radio", name=re.compile(name)).check()
+        page.get_by_role("button", name="Change mode").click()
+        page.wait_for_url("**/operations/**")
+        for _ in range(60):
+            if page.locator(".state.done").count():
+                break
+            page.wait_for_timeout(500)
+            page.reload()
+        page.goto(address)
+        expect(page.locator("dd", has_text=name)).to_be_visible()
+    context.close()
 
 
 def test_the_rules_refusal_is_a_sentence(page: Page) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 
-from playwright.sync_api import Browser, Page, expect
+import pytest
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from tests.browser.conftest import sign_in
 from tests.browser.test_fabric import slot
@@ -47,6 +49,37 @@ def test_a_device_page_shows_charts_that_move_on(page: Page) -> None:
     assert len(lines) > 3
 
 
+def test_a_name_from_a_bmc_is_no_markup_in_a_chart(page: Page) -> None:
+    name = "Receive <b>fast</b> &amp;<br>"
+
+    def change(side: WebSocketRoute) -> None:
+        server = side.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            told = json.loads(message) if isinstance(message, str) else {}
+            for series in told.get("series", []):
+                series["label"] = series["label"].replace("Receive", name)
+            side.send(json.dumps(told) if told else message)
+
+        server.on_message(pass_on)
+
+    page.route_web_socket("**/ws/live/", change)
+    page.goto("/devices/1/")
+    traffic = page.locator("figure.chart", has_text="Port traffic").first
+    traffic.scroll_into_view_if_needed()
+    expect(traffic.locator(".chart-legend li").first).to_contain_text(name)
+    expect(traffic.locator(".scatterlayer .js-line").first).to_be_attached(timeout=15_000)
+    # To the right, where the newest values are.
+    plot = traffic.locator(".nsewdrag").first.bounding_box()
+    assert plot is not None
+    hover = traffic.locator(".hoverlayer")
+    for place in (0.98, 0.99, 0.97):
+        page.mouse.move(plot["x"] + plot["width"] * place, plot["y"] + plot["height"] / 2)
+        page.wait_for_timeout(150)
+    expect(hover).to_contain_text(name)
+
+
+@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 def test_a_chassis_that_stops_sending_turns_stale_alone_and_comes_back(page: Page, running_site: RunningSite) -> None:
     expect(page.locator("#freshness")).to_have_text("● Live", timeout=20_000)
     running_site.control("falcon-2", "POST", "/faults", {"kind": "hang", "seconds": 18})

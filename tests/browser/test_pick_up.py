@@ -1,0 +1,152 @@
+"""Picking devices up by their handle on the topology, by click and by touch; the load of links in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.browser.conftest import PATIENCE
+from tests.browser.test_fabric import done, handle, port, slot
+from tests.site import RunningSite
+
+
+def middle(target: Locator) -> tuple[float, float]:
+    """Return where in the window the middle of something is."""
+    box = target.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def drag_by_finger(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Move a finger from here to there, as a touch screen reports it."""
+    session = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in points]})
+
+    touch("touchStart", start)
+    for part in range(1, 9):
+        touch("touchMove", tuple(a + (b - a) * part / 8 for a, b in zip(start, end, strict=True)))  # type: ignore[arg-type]
+    touch("touchEnd")
+    session.detach()
+
+
+@pytest.fixture(params=["light", "dark"])
+def phone(
+    request: pytest.FixtureRequest,
+    browser: Browser,
+    administrators: dict[str, BrowserContext],
+    running_site: RunningSite,
+) -> Iterator[Page]:
+    """The topology on a narrow touch screen, in both themes; nothing may be written to the console as an error."""
+    context = browser.new_context(
+        has_touch=True,
+        is_mobile=True,
+        viewport={"width": 412, "height": 900},
+        color_scheme=request.param,
+        base_url=running_site.address,
+        storage_state=administrators[request.param].storage_state(),
+    )
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.goto("/fabric/")
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def test_a_gpu_is_picked_up_and_placed_by_click(page: Page) -> None:
+    gpu = page.locator(slot(page, "falcon-1", 1, 6))
+    grip = handle(page, "falcon-1", 1, 6)
+    box = grip.bounding_box()
+    assert box is not None
+    assert min(box["width"], box["height"]) >= 24
+    grip.click()
+    expect(page.locator("#picked")).to_contain_text("Holding")
+    expect(grip).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("button", name="Detach", exact=True)).to_be_visible()
+    # Again: it is put back. So does the button, and Escape.
+    grip.click()
+    expect(grip).to_have_attribute("aria-pressed", "false")
+    expect(page.locator(".takes")).to_have_count(0)
+    grip.click()
+    page.get_by_role("button", name="Put back").click()
+    expect(page.get_by_role("button", name="Put back")).to_be_hidden()
+    expect(gpu).to_be_focused()
+    grip.click()
+    page.keyboard.press("Escape")
+    expect(page.locator(".lifted")).to_have_count(0)
+    # Asked to detach, and not done: it stays what it was, and its box still opens the details.
+    grip.click()
+    page.get_by_role("button", name="Detach", exact=True).click()
+    expect(page.locator("#attach-title")).to_have_text("Detach device")
+    page.click("#attach-no")
+    expect(page.locator(".lifted")).to_have_count(0)
+    grip.click()
+    page.locator(port(page, "falcon-1", "H3")).click()
+    expect(page.locator("#attach-words")).to_contain_text("attached to node-c (H3)")
+    page.click("#attach-yes")
+    done(page)
+    expect(gpu).to_contain_text("node-c")
+    grip.click()
+    page.locator(port(page, "falcon-1", "H2")).click()
+    page.click("#attach-yes")
+    done(page)
+    expect(gpu).to_contain_text("node-b")
+    gpu.click()
+    page.wait_for_url("**/devices/**")
+
+
+def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page) -> None:
+    gpu = phone.locator(slot(phone, "falcon-1", 1, 5))
+    grip = handle(phone, "falcon-1", 1, 5)
+    grip.tap()
+    expect(phone.locator("#picked")).to_contain_text("Holding")
+    phone.get_by_role("button", name="Put back").tap()
+    expect(phone.locator(".lifted")).to_have_count(0)
+    grip.tap()
+    phone.locator(port(phone, "falcon-1", "H3")).tap()
+    expect(phone.locator("#attach-words")).to_contain_text("attached to node-c (H3)")
+    phone.locator("#attach-yes").tap()
+    done(phone)
+    expect(gpu).to_contain_text("node-c")
+    target = phone.locator(port(phone, "falcon-1", "H2"))
+    target.scroll_into_view_if_needed()
+    grip.scroll_into_view_if_needed()
+    drag_by_finger(phone, middle(grip), middle(target))
+    expect(phone.locator("#attach-words")).to_contain_text("attached to node-b (H2)")
+    phone.locator("#attach-yes").click()  # a tap this soon after a swipe would only stop the swipe
+    done(phone)
+    expect(gpu).to_contain_text("node-b")
+    gpu.tap()
+    phone.wait_for_url("**/devices/**")
+    phone.goto("/fabric/")
+    # A finger that moves elsewhere on the box scrolls and picks nothing up.
+    gpu.scroll_into_view_if_needed()
+    x, y = middle(gpu)
+    before = phone.evaluate("scrollY")
+    drag_by_finger(phone, (x, y + 20), (x, y - 160))
+    phone.wait_for_function("(before) => scrollY > before", arg=before)
+    expect(phone.locator(".lifted")).to_have_count(0)
+
+
+def test_the_load_of_a_link_is_in_words_too(page: Page) -> None:
+    for node in (page.locator(slot(page, "falcon-1", 2, 1)), page.locator(port(page, "falcon-1", "H4"))):
+        expect(node).to_have_attribute("aria-label", re.compile(r", (link )?x16( Gen 3)?, \d+ % load$"), timeout=15_000)
+        expect(node.locator("[data-load-words]")).to_have_text(re.compile(r"^link \d+ %$"))
+        assert node.locator("title").text_content() == node.get_attribute("aria-label")
+    # Screen readers are not flooded: in two seconds of frames the words change at most once, in focus not at all.
+    page.evaluate("""() => {
+      window.changes = 0;
+      const watcher = new MutationObserver((records) => { window.changes += records.length; });
+      const node = document.querySelector('[data-device][data-link]');
+      watcher.observe(node, { attributeFilter: ["aria-label"] });
+    }""")
+    page.wait_for_timeout(2500)
+    assert page.evaluate("window.changes") <= 1
