@@ -15,6 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,3 +196,26 @@ def healthy(operator: Operator, name: str, since: float) -> None:
     assert len(times) >= 0.8 * elapsed - 1, (len(times), elapsed)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert max(gaps) < LONGEST_GAP, gaps
+
+
+def test_a_broker_that_hangs_holds_nobody_up_for_long(operator: Operator) -> None:
+    """It is asked for live readings and queues; what was asked for stands in the database."""
+    (broker,) = [pid for pid in pids_naming("server 127.0.0.1:") if parent_of(pid) == operator.site.process.pid]
+    gpu = operator.devices("falcon-2")["drawer1slot1"]
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        assert operator.site.get("/healthz")[0] == 503
+        asked = operator.post("operations/", {"device_id": gpu["id"], "target_host_port_id": None})
+        # Far less than a browser, a proxy or a person waits.
+        assert time.monotonic() - began < 25
+    finally:
+        os.kill(broker, signal.SIGCONT)
+    wait_for(lambda: operator.get(f"operations/{asked['id']}/")["state"] == "done", "it was lost", seconds=40)
+    wait_for(lambda: operator.site.get("/healthz")[0] == 200, "the site did not come back")
+    wait_for(lambda: operator.seconds_read("falcon-2", 2), "its readings did not come back")
+
+
+def parent_of(pid: int) -> int:
+    # The name in parentheses may hold spaces.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
