@@ -7,6 +7,7 @@ three hosts share the 8 slots in any split.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fabric.bmc.types import DrawerMode
@@ -104,14 +105,40 @@ def _advanced(drawer: DrawerState, *, slot: int, target: Connection) -> str:
 
 
 def why_not_mode(drawer: DrawerState, mode: DrawerMode) -> str:
-    """Return '' if the drawer may change to `mode` with its attachments as they are, else why not."""
+    """Return '' if the drawer may change to `mode` with its attachments as they are, else what stands in its way."""
     after = DrawerState(mode=mode, connections=drawer.connections, attached=drawer.attached)
-    for slot, label in sorted(drawer.attached.items()):
-        if reason := why_not_attach(after, slot=slot, label=label):
-            return f"Slot {slot} is attached to {label}, which the new mode does not allow. {reason}"
-    return ""
+    reasons = {
+        slot: reason
+        for slot, label in sorted(drawer.attached.items())
+        if (reason := why_not_attach(after, slot=slot, label=label))
+    }
+    if not reasons:
+        return ""
+    if mode is DrawerMode.STANDARD_ONE_HOST:
+        held = {
+            label: _slots(slot for slot, other in drawer.attached.items() if other == label)
+            for label in sorted(set(drawer.attached.values()))
+        }
+        users = _listed(f"{label} ({slots})" for label, slots in held.items())
+        return f"In this mode one host port at a time has devices, and {users} have some. Detach all but one's first."
+    their, them = ("its", "it") if len(reasons) == 1 else ("their", "them")
+    if mode is DrawerMode.STANDARD_TWO_HOSTS:
+        first, second = f"slots 1 to {HALF}", f"slots {HALF + 1} to {SLOTS_OF_A_DRAWER}"
+        pair = sorted(drawer.connections, key=lambda connection: connection.number)[:2]
+        reach = " and ".join(f"{port.label} reaches {half}" for port, half in zip(pair, (first, second), strict=False))
+        return f"{_slots(reasons).capitalize()} would lose {their} host: in this mode {reach}. Detach {them} first."
+    return next(iter(reasons.values()))
 
 
-def _listed(labels: object) -> str:
-    names = sorted(str(label) for label in labels)  # type: ignore[attr-defined]
+def _slots(numbers: Iterable[int]) -> str:
+    """Return 'slot 3' or 'slots 1, 2 and 5'."""
+    known = sorted(numbers)
+    return f"slot{'' if len(known) == 1 else 's'} {_in_words([str(number) for number in known])}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    return _in_words(sorted(words))
+
+
+def _in_words(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

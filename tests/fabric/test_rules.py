@@ -174,4 +174,19 @@ def test_a_mode_is_entered_only_with_attachments_it_allows(
     said = why_not_mode(drawer(now, FOUR, attached), wanted)
     assert (said == "") == (wanted in fits)
     if said:
-        assert "which the new mode does not allow" in said
+        assert said.endswith(" first.") or "serves at most 3 hosts" in said
+
+
+def test_what_stands_in_the_way_of_a_mode_is_said_in_full() -> None:
+    four = {"H1": A, "H2": B, "H3": C}
+    attached = {1: "H1", 2: "H1", 3: "H2", 6: "H1"}
+    assert why_not_mode(drawer(ADVANCED, four, attached), ONE) == (
+        "In this mode one host port at a time has devices, and H1 (slots 1, 2 and 6) and H2 (slot 3) have some. "
+        "Detach all but one's first."
+    )
+    assert why_not_mode(drawer(ADVANCED, four, attached), TWO) == (
+        "Slots 3 and 6 would lose their host: in this mode H1 reaches slots 1 to 4 and H2 reaches slots 5 to 8. "
+        "Detach them first."
+    )
+    assert why_not_mode(drawer(ADVANCED, four, {6: "H1"}), TWO).startswith("Slot 6 would lose its host: ")
+    assert why_not_mode(drawer(ADVANCED, four, {1: "H1", 2: "H1"}), ONE) == ""
