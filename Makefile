@@ -15,7 +15,7 @@ up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site 
 
 test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ARGS=... for pytest)
 	@$(PYTHON) -m tests.chromium
-	@$(PYTHON) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)

@@ -10,8 +10,8 @@ from datetime import timedelta
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.models import Chassis, Device, Operation
-from fabric.selectors import downgraded
+from fabric.models import Chassis, Device, HostPort, Operation
+from fabric.selectors import below_capability, downgraded
 
 BAD_HEALTH = {"Warning", "Critical"}
 FAILED_SHOWN = timedelta(hours=1)  # what failed earlier is history, not wrong now
@@ -36,11 +36,7 @@ class Capacity:
     model: str
     attached: int
     free: int
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.attached + self.free
+    total: int  # with those of services that are monitored only
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +55,20 @@ def overview_of(person: User) -> Overview:
     chassis = list(Chassis.objects.visible_to(person))
     devices = list(Device.objects.visible_to(person).select_related("chassis", "slot__port", "slot__drawer"))
     operations = Operation.objects.visible_to(person)
-    counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for device in devices:
         if device.missing_since is None:
-            counted[device.get_kind_display(), device.model or device.name][device.host_port_id is None] += 1
+            # What nobody can attach is not free.
+            place = 0 if device.host_port_id else 1 if device.chassis.is_composable else 2
+            counted[device.get_kind_display(), device.model or device.name][place] += 1
     return Overview(
         chassis_count=len(chassis),
         troubles=tuple(_troubles(person, chassis, devices, operations)),
         capacity=tuple(
-            Capacity(kind=kind, model=model, attached=attached, free=free)
-            for (kind, model), (attached, free) in sorted(counted.items(), key=lambda one: (KINDS[one[0][0]], one[0]))
+            Capacity(kind=kind, model=model, attached=attached, free=free, total=attached + free + watched)
+            for (kind, model), (attached, free, watched) in sorted(
+                counted.items(), key=lambda one: (KINDS[one[0][0]], one[0])
+            )
         ),
         running=tuple(operations.open().order_by("requested_at")),
         newest=tuple(operations.order_by("-requested_at")[:NEWEST]),
@@ -85,22 +85,38 @@ def _troubles(
         elif one.health in BAD_HEALTH and person.is_administrator:
             yield Trouble(sentence=f"{one.name} reports its health as {one.health}.", page="fabric:chassis", pk=one.pk)
     for device in devices:
-        place = f"{device.name} in {device.chassis.name}" + (f", {device.slot.name}" if device.slot else "")
+        # '/redfish/v1/Chassis/CXL1/PCIeDevices/1': one number alone would be many devices.
+        steps = device.uri.split("/")
+        where = device.slot.name if device.slot else f"{''.join(steps[-3:-2])} {steps[-1]}"
+        place = f"{device.name} in {device.chassis.name}, {where}"
         port = device.slot.port if device.slot is not None else None
         if device.missing_since is not None:
             yield Trouble(sentence=f"{place} is missing.", page="fabric:device", pk=device.pk)
-        elif device.health in BAD_HEALTH:
-            yield Trouble(
-                sentence=f"{place} reports its health as {device.health}.", page="fabric:device", pk=device.pk
-            )
         elif device.host_port_id and port is not None and port.link_status in {"LinkDown", "NoLink"}:
             yield Trouble(sentence=f"The link of {place} is down.", page="fabric:device", pk=device.pk)
         elif below := downgraded(device):
             yield Trouble(
                 sentence=f"The link of {place} runs below its capability: {below}.", page="fabric:device", pk=device.pk
             )
+        elif device.health in BAD_HEALTH:
+            yield Trouble(
+                sentence=f"{place} reports its health as {device.health}.", page="fabric:device", pk=device.pk
+            )
+    yield from _troubles_of_host_ports(person)
     since = timezone.now() - FAILED_SHOWN
     for operation in operations.filter(state="failed", finished_at__gt=since).order_by("-finished_at")[:5]:
         yield Trouble(
             sentence=f"‘{operation.summary}’ failed. {operation.error}", page="fabric:operation", pk=operation.pk
         )
+
+
+def _troubles_of_host_ports(person: User) -> Iterator[Trouble]:
+    rows = HostPort.objects.visible_to(person).filter(missing_since=None, port__isnull=False)
+    for row in rows.select_related("chassis", "port", "host"):
+        place = f"host port {row.label} of {row.chassis.name}" + (f" to {row.host.name}" if row.host else "")
+        if row.host and row.port.link_status in {"LinkDown", "NoLink"}:
+            yield Trouble(sentence=f"The link of {place} is down.", page="fabric:port", pk=row.port_id)
+        elif below := below_capability(row.port):
+            yield Trouble(
+                sentence=f"The link of {place} runs below its capability: {below}.", page="fabric:port", pk=row.port_id
+            )

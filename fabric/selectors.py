@@ -16,6 +16,7 @@ from django.db.models import QuerySet
 
 from accounts.models import User
 from fabric.bmc.types import Inventory
+from fabric.links import NEARLY
 from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port, Slot, Switch
 
 SlotState = Literal["empty", "in_use", "occupied", "missing"]
@@ -56,6 +57,7 @@ class DeviceView:
     host_port_id: int | None
     host_name: str
     host_port_label: str
+    held_elsewhere: bool  # attached to a host port that the person may not see: only its holder can move it
     tenant_name: str
     missing_since: datetime | None
     operation: OperationView | None
@@ -116,6 +118,7 @@ class HostPortView:
     speed_gbps: float | None
     max_speed_gbps: float | None
     link_status: str
+    downgraded: str  # 'x8 of x16', '' where the link runs as it can
     tenant_name: str
     device_ids: tuple[int, ...] = field(default=())
 
@@ -193,7 +196,7 @@ def fabric_view(
         drawers[drawer.chassis_id].append(drawer)
     switches = defaultdict(list)
     for switch in Switch.objects.visible_to(person).filter(chassis__in=ids):
-        switches[switch.drawer_id].append(_switch(switch))
+        switches[switch.chassis_id, switch.drawer_id].append(_switch(switch))
     slots = _slots(person, ids, devices, search.strip().casefold())
     return tuple(
         ChassisView(
@@ -222,7 +225,7 @@ def fabric_view(
 def _drawers(
     row: Chassis,
     drawers: list[Drawer],
-    switches: dict[int | None, list[SwitchView]],
+    switches: dict[tuple[int, int | None], list[SwitchView]],
     slots: dict[tuple[int, int | None], list[SlotView]],
 ) -> tuple[DrawerView, ...]:
     views = [
@@ -231,18 +234,20 @@ def _drawers(
             name=drawer.name,
             number=drawer.number,
             mode=drawer.mode,
-            switches=tuple(switches[drawer.pk]),
+            switches=tuple(switches[row.pk, drawer.pk]),
             slots=tuple(slots[row.pk, drawer.pk]),
         )
         for drawer in drawers
     ]
     loose = slots.get((row.pk, None), [])
-    for name, apart in (
-        ("Slots", [slot for slot in loose if slot.number is not None]),
-        ("Outside slots", [slot for slot in loose if slot.number is None]),
-    ):
-        if apart:
-            views.append(DrawerView(id=None, name=name, number=0, mode="Unknown", switches=(), slots=tuple(apart)))
+    chips = tuple(switches[row.pk, None])
+    numbered = tuple(slot for slot in loose if slot.number is not None)
+    outside = tuple(slot for slot in loose if slot.number is None)
+    if numbered or chips:
+        name = "Slots" if numbered else "Switch chips"
+        views.append(DrawerView(id=None, name=name, number=0, mode="Unknown", switches=chips, slots=numbered))
+    if outside:
+        views.append(DrawerView(id=None, name="Outside slots", number=0, mode="Unknown", switches=(), slots=outside))
     return tuple(views)
 
 
@@ -324,6 +329,7 @@ def _device(row: Device, operation: OperationView | None, seen_ports: set[int]) 
         host_port_id=host_port.pk if host_port is not None else None,
         host_name=host_port.host.name if host_port is not None and host_port.host is not None else "",
         host_port_label=host_port.label if host_port is not None else "",
+        held_elsewhere=row.host_port_id is not None and host_port is None,
         tenant_name=row.tenant.name if row.tenant is not None else "",
         missing_since=row.missing_since,
         operation=operation,
@@ -340,6 +346,20 @@ def downgraded(device: Device) -> str:
     if device.pcie_type and device.max_pcie_type and device.pcie_type < device.max_pcie_type:
         parts.append(f"{device.pcie_type} of {device.max_pcie_type}")
     return ", ".join(parts)
+
+
+def below_capability(port: Port | None) -> str:
+    """Return how the link of a host port runs below what the port can do ('x8 of x16', '128 of 256 Gb/s'), or ''.
+
+    Not for ports of slots: there the device may be the one that can do less.
+    """
+    if port is None or port.link_status != "LinkUp":
+        return ""
+    if port.active_width and port.width and port.active_width < port.width:
+        return f"x{port.active_width} of x{port.width}"
+    if port.speed_gbps and port.max_speed_gbps and port.speed_gbps < NEARLY * port.max_speed_gbps:
+        return f"{port.speed_gbps:g} of {port.max_speed_gbps:g} Gb/s"
+    return ""
 
 
 def _host_ports(person: User, ids: list[int], devices: dict[int, DeviceView]) -> dict[int, list[HostPortView]]:
@@ -364,6 +384,7 @@ def _host_ports(person: User, ids: list[int], devices: dict[int, DeviceView]) ->
                 speed_gbps=port.speed_gbps if port else None,
                 max_speed_gbps=port.max_speed_gbps if port else None,
                 link_status=port.link_status if port else "",
+                downgraded=below_capability(port),
                 tenant_name=row.tenant.name if row.tenant is not None else "",
                 device_ids=tuple(attached[row.pk]),
             )

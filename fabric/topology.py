@@ -93,7 +93,7 @@ class HalfLink:
     x2: float
     y2: float
     width: float
-    state: str  # up, training, down, idle
+    state: str  # up, training, down, idle (nobody's), unknown (not told)
     port: int | None
     direction: str  # rx, tx: as the port counts
     node: str  # whose link: 'device-3', 'host-port-2'
@@ -128,15 +128,19 @@ def lay_out(chassis: ChassisView) -> Picture:
     for drawer in chassis.drawers:
         picture = _drawer(chassis, drawer, y)
         drawers.append(picture)
-        rows = max(1, -(-len(drawer.slots) // COLUMNS))
+        rows = -(-len(drawer.slots) // COLUMNS)
         bare = 0 if picture.heads or picture.chips else SLOT_Y - BARE_SLOT_Y
-        y += DRAWER_HEIGHT - bare + (rows - 1) * (SLOT_HEIGHT + GAP)
+        high = DRAWER_HEIGHT - bare + (rows - 1) * (SLOT_HEIGHT + GAP)
+        y += high if rows else SWITCH_Y + SWITCH_HEIGHT + DRAWER_GAP
     return Picture(WIDTH, max(y - DRAWER_GAP + EDGE, 40), tuple(drawers))
 
 
 def _drawer(chassis: ChassisView, drawer: DrawerView, y: int) -> DrawerPicture:
     chips = _chips(drawer, y)
-    ports = [port for port in chassis.host_ports if port.drawer_id == drawer.id]
+    # What hangs on nothing belongs to the first part without a drawer.
+    first = next((one for one in chassis.drawers if one.id is None), None)
+    here = drawer.id is not None or drawer is first
+    ports = [port for port in chassis.host_ports if here and port.drawer_id == drawer.id]
     heads = tuple(_head(port, index, len(ports), y) for index, port in enumerate(ports))
     links: list[HalfLink] = []
     for index, head in enumerate(heads):
@@ -155,7 +159,8 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int) -> DrawerPicture:
         boxes.append(_box(drawer, slot, x, top_y))
         if slot.device is not None and (heads or chips):
             start = (_chip_x(chips, index % COLUMNS, min(COLUMNS, len(drawer.slots))), y + SWITCH_Y + SWITCH_HEIGHT)
-            state = _state(slot.device.link_status) if slot.device.host_port_id is not None else "idle"
+            attached = slot.device.host_port_id is not None or slot.device.held_elsewhere
+            state = _state(slot.device.link_status) if attached else "idle"
             links += _link(
                 start, (x + SLOT_WIDTH // 2, top_y), _capacity(slot.device), state, slot.port_id,
                 f"device-{slot.device.id}",
@@ -187,14 +192,16 @@ def _head(port: HostPortView, index: int, count: int, y: int) -> Head:
     # In the middle, above the chips, as long as the drawer's name has its place.
     spread = min(max((WIDTH - 2 * NAME_WIDTH) // count, HEAD_WIDTH + GAP), (WIDTH - NAME_WIDTH) // count)
     left = max(NAME_WIDTH, (WIDTH - count * spread) // 2)
-    width = f"x{port.active_width}" if port.active_width else "down"
+    width = f"x{port.active_width}" if port.active_width else "down" if port.link_status else ""
     devices = f"{len(port.device_ids)} device{'' if len(port.device_ids) == 1 else 's'}"
+    short = "" if port.downgraded else devices
     return Head(
         port,
         left + index * spread + spread // 2 - HEAD_WIDTH // 2,
         y + HEAD_Y,
-        f"{port.label} · {width} · {devices}",
-        f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, link {width}",
+        " · ".join(word for word in (port.label, f"▼ {port.downgraded}" if port.downgraded else width, short) if word),
+        f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, "
+        f"link {port.downgraded or width or 'not given'}",
     )
 
 
@@ -224,6 +231,8 @@ def _capacity(device: DeviceView) -> float | None:
 
 
 def _state(link_status: str) -> str:
+    if not link_status:
+        return "unknown"
     return "up" if link_status == "LinkUp" else "training" if link_status in {"Training", "Starting"} else "down"
 
 
@@ -235,7 +244,9 @@ def _box(drawer: DrawerView, slot: SlotView, x: int, y: int) -> Box:
         return Box(slot, x, y, f"{slot.number}", "in use", "", f"{place}, in use by another tenant")
     device = slot.device
     kind = NAMES.get(device.kind, device.kind)
-    where = f"{device.host_name} · {device.host_port_label}" if device.host_port_label else "not attached"
+    where = " · ".join(word for word in (device.host_name, device.host_port_label) if word) or "not attached"
+    if device.held_elsewhere:
+        where = "others' host"
     if slot.state == "missing":
         where = "missing"
     generation = device.pcie_type.replace("Gen", "Gen ")

@@ -20,11 +20,11 @@ from accounts.access import person_of
 from accounts.models import User
 from fabric import sheets
 from fabric.bmc.series import counter_words
-from fabric.listing import host_rows
+from fabric.listing import host_rows, port_rows
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot, Walk
 from fabric.overview import overview_of
 from fabric.rules import ABOUT_MODES, why_not_mode
-from fabric.selectors import downgraded, fabric_page, fabric_view, operations_visible_to
+from fabric.selectors import below_capability, downgraded, fabric_page, fabric_view, operations_visible_to
 from fabric.services.operations import UNKNOWN, drawer_state, mode_request, operation_request
 from fabric.topology import MODES, lay_out
 from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
@@ -62,7 +62,8 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     views = fabric_view(person, chassis_id=pk)
     if not views:
         raise NotFound("There is no such chassis.")
-    context: dict[str, Any] = {"chassis": views[0], "picture": lay_out(views[0])}
+    ports = port_rows(person, chassis=pk).filter(missing_since=None).order_by("switch", "port_id")
+    context: dict[str, Any] = {"chassis": views[0], "picture": lay_out(views[0]), "ports": ports}
     if person.is_administrator:
         row = Chassis.objects.get(pk=pk)
         walk = Walk.objects.filter(chassis=row).first()
@@ -193,6 +194,7 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
         "errors": {counter_words(name): count for name, count in row.errors.items()},
         "objects": f"port/{row.pk}",
     }
+    context["below"] = below_capability(row) if context["host_port"] else ""
     return render(request, "fabric/port.html", context)
 
 

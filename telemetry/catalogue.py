@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
@@ -51,6 +52,7 @@ class Catalogue:
             if nth > 1:
                 entry["key"] += f"/{nth}"
             self.entries.append(entry)
+        _tell_apart(series, self.entries)
         self._counters = np.array([index for index, one in enumerate(series) if one.quantity in RATES], dtype=np.intp)
         self._before: Reading | None = None
         self._rates: Values = np.full(len(self._counters), math.nan)
@@ -72,6 +74,27 @@ class Catalogue:
                 self._rates = np.where(usable, moved / abs(elapsed), math.nan)
         values[self._counters] = self._rates
         return values
+
+
+def _tell_apart(series: Sequence[Series], entries: list[Entry]) -> None:
+    """Name the place of series that would be called the same: a service may have four fans called 'Fan'."""
+    names = Counter((one["object"], one["id"], one["quantity"], one["label"]) for one in entries)
+    taken: Counter[tuple[str, int, str, str]] = Counter()
+    for one, entry in zip(series, entries, strict=True):
+        if names[entry["object"], entry["id"], entry["quantity"], entry["label"]] > 1:
+            entry["label"] = f"{_place(one.property)} {entry['label']}"
+            name = (entry["object"], entry["id"], entry["quantity"], entry["label"])
+            taken[name] += 1
+            if taken[name] > 1:
+                entry["label"] += f" {taken[name]}"
+
+
+def _place(name: str) -> str:
+    """Return the chassis of a property, or what its resource is called."""
+    steps = [step for step in name.partition("#")[0].split("/") if step]
+    if "Chassis" in steps[:-1]:
+        return steps[len(steps) - 1 - steps[::-1].index("Chassis") + 1]
+    return steps[-1] if steps else name
 
 
 def _entry(series: Series, owners: Mapping[str, Owner]) -> Entry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -313,7 +314,9 @@ class _Mirror:
     def _host_ports(self, hosts: dict[str, Host]) -> dict[str, dict[str, Any]]:
         endpoints = {endpoint.uri: endpoint for endpoint in self.inventory.endpoints}
         known = {row.uri: row for row in HostPort.objects.filter(chassis=self.chassis).select_related("host")}
-        found = {}
+        found: dict[str, dict[str, Any]] = {}
+        labels: Counter[str] = Counter()
+        zone_ids: dict[str, str] = {}
         for zone in self.inventory.zones:
             initiator = next(
                 (
@@ -332,11 +335,17 @@ class _Mirror:
             if host is None and zone.uri in known and any(self._is_unread(uri) for uri in initiator.entity_uris):
                 host = known[zone.uri].host
             label = port.port_id if port is not None and port.port_id else str(zone.id or zone.name)
+            labels[label] += 1
+            zone_ids[zone.uri] = str(zone.id or zone.name)
             found[zone.uri] = {
                 "name": zone.name[:200], "health": zone.health, "endpoint_uri": initiator.uri, "port": port,
                 "host": host, "drawer": port.switch.drawer if port is not None and port.switch is not None else None,
                 "label": label[:50], "number": int(digits[0]) if (digits := re.findall(r"\d+$", label)) else 0,
             }  # fmt: skip
+        for uri, values in found.items():
+            if labels[values["label"]] > 1:
+                # Each switch of some services counts its ports from 1.
+                values["label"] = zone_ids[uri][:50]
         return found
 
     def _device(self, device: wire.Device, known_endpoint: str) -> dict[str, Any]:

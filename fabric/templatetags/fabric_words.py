@@ -40,6 +40,12 @@ def link_words(status: str) -> str:
 
 
 @register.filter
+def total(counts: dict[str, int]) -> int:
+    """Return the sum of counters."""
+    return sum(counts.values())
+
+
+@register.filter
 def generation(pcie_type: str) -> str:
     """Return 'Gen3' as 'Gen 3'."""
     return pcie_type.replace("Gen", "Gen ")

@@ -150,6 +150,7 @@ if (dialog()) {
     const port = event.target.closest?.("[data-host-port]");
     if (event.key === " " && device) {
       event.preventDefault();
+      if (!handleOf(device)) return; // missing, busy, or not this person's to move
       pick(picked === device ? null : device);
       document.querySelector("[data-host-port].takes")?.focus();
     } else if ((event.key === " " || event.key === "Enter") && port?.classList.contains("takes")) {
@@ -197,7 +198,7 @@ if (dialog()) {
     if (event.button !== 0 || !event.isPrimary) return;
     const handle = event.target.closest("[data-handle]");
     const device = handle?.previousElementSibling ?? event.target.closest("svg [data-device]");
-    if (device && (handle || event.pointerType === "mouse")) {
+    if (device && handleOf(device) && (handle || event.pointerType === "mouse")) {
       start = { device, handle, before: picked, x: event.clientX, y: event.clientY, moved: false };
     }
   });

@@ -18,12 +18,13 @@ from accounts.models import Tenant, User
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import detach, read_zone
 from fabric.bmc.types import Dialect
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port
 from fabric.services import execution
 from fabric.services.execution import execute, waiting
 from fabric.services.operations import mode_request, operation_request
 from fabric.tasks import run_operation
 from falconweb.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound, RuleViolation
+from tests.fabric.conftest import mirror
 from tests.processes import SimulatorProcess
 
 
@@ -368,6 +369,44 @@ def test_what_an_operation_says_names_no_host_of_others(
     for sentence in (refused.value.sentence, moved.summary):
         assert "node-a" not in sentence
     assert "from H1 to node-b (H2)" in moved.summary
+
+
+def test_a_device_on_a_host_port_of_others_is_shown_so_and_offers_nothing(
+    chassis: Chassis, tenant: Tenant, member: User
+) -> None:
+    gpu = device_in("drawer1/PCIeDevices/slot1")
+    Device.objects.filter(pk=gpu.pk).update(tenant=tenant)
+    HostPort.objects.filter(label="H2").update(tenant=tenant)
+    client = Client()
+    client.force_login(member)
+    for address, words in (
+        ("/fabric/", "others&#x27; host"),
+        ("/fabric/?view=list", "a host port of others"),
+        (f"/devices/{gpu.pk}/", "only an administrator can move it"),
+    ):
+        page = client.get(address).content.decode()
+        assert words in page
+        assert "node-a" not in page
+        assert "data-handle" not in page
+        assert "data-compose " not in page
+
+
+def test_a_host_link_below_its_capability_is_said_wherever_it_is_shown(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    simulator.fault("link_downgrade", "H1", lanes=8)
+    simulator.fault("link_downgrade", "drawer1slot1", lanes=8)
+    # They train anew first.
+    wait_until(lambda: mirror(chassis) and Port.objects.filter(active_width=8, link_status="LinkUp").count() == 2)
+    client = Client()
+    client.force_login(administrator)
+    assert "The link of host port H1 of falcon-1 to node-a runs below its capability: x8 of x16." in (
+        overview := client.get("/").content.decode()
+    )
+    assert "Drawer 1 slot 1 runs below its capability: x8 of x16" in overview
+    assert "▼ x8 of x16" in client.get("/fabric/").content.decode()
+    assert "runs below what the port can do: x8 of x16" in client.get(f"/ports/{port('H1').port_id}/").content.decode()
+    simulator.clear_faults()
 
 
 def test_operations_stay_with_the_tenant_they_were_asked_in(

@@ -9,16 +9,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.test import Client
+from django.urls import reverse
 
-from accounts.models import Tenant
+from accounts.models import Tenant, User
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError
+from fabric.bmc.series import SeriesNamer
 from fabric.bmc.types import Inventory
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch
+from fabric.selectors import owners_of_readings
 from fabric.services.sync import inventory_apply
 from fabric.signals import access_changed
 from falconweb.testing import SimulatorProcess, device_in, host_port_of, mirror
+from telemetry.catalogue import Catalogue
 from tests.bmc.conftest import serve_mockup
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
 
@@ -245,6 +250,26 @@ def test_every_published_service_is_mirrored(transactional_db: None, folder: str
     assert Drawer.objects.filter(chassis=chassis).count() == len(inventory.drawers)
     # Each system is one host; two systems with one identity are one machine.
     assert 0 < Host.objects.count() <= max(1, len(inventory.systems)) or not inventory.systems
+    # And what is mirrored is where people look: devices and switches in the picture, ports on the chassis' page.
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    answer = client.get(reverse("fabric:chassis", args=[chassis.pk]))
+    picture = answer.context["picture"]
+    shown = [box.slot.device.id for part in picture.drawers for box in part.boxes if box.slot.device]
+    assert sorted(shown) == sorted(Device.objects.values_list("pk", flat=True))
+    assert sum(len(part.chips) for part in picture.drawers) == len(inventory.switches)
+    assert sum(len(part.heads) for part in picture.drawers) == HostPort.objects.count()
+    page = answer.content.decode()
+    for port in Port.objects.all():
+        assert reverse("fabric:port", args=[port.pk]) in page
+    labels = list(HostPort.objects.values_list("label", flat=True))
+    assert len(labels) == len(set(labels))
+    series = [SeriesNamer(inventory).series(f"{sensor.uri}#/Reading") for sensor in inventory.sensors]
+    names = [
+        (entry["object"], entry["id"], entry["quantity"], entry["label"])
+        for entry in Catalogue(series, owners_of_readings(chassis.pk, inventory)).entries
+    ]
+    assert len(names) == len(set(names))
 
 
 def test_the_same_names_everywhere_are_told_apart_by_where_they_are(chassis: Chassis) -> None:

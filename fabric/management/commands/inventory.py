@@ -164,7 +164,10 @@ def read_address(options: dict[str, Any]) -> Address:
 def read_password(file: Path | None) -> str:
     """Return the first line of a file, or what is typed on the terminal."""
     if file is None:
-        return getpass.getpass("Password: ")
+        try:
+            return getpass.getpass("Password: ")
+        except EOFError:
+            raise WrongAddress("There is no terminal to type the password on: give it with --password-file.") from None
     return file.read_text("utf-8").split("\n", 1)[0].removesuffix("\r")
 
 
