@@ -10,12 +10,13 @@ from datetime import timedelta
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.models import Chassis, Device, HostPort, Operation
+from fabric.models import Chassis, Device, HostPort, Operation, Walk
 from fabric.selectors import below_capability, downgraded
 
 BAD_HEALTH = {"Warning", "Critical"}
 FAILED_SHOWN = timedelta(hours=1)  # what failed earlier is history, not wrong now
 NEWEST = 8
+MOST_PARTS = 4
 KINDS = {label: place for place, label in enumerate(Device.Kind.labels)}  # in the order people look for them
 
 
@@ -83,7 +84,11 @@ def _troubles(
             why = f" {one.last_error}" if person.is_administrator else ""
             yield Trouble(sentence=f"{one.name} is not answering.{why}", page="fabric:chassis", pk=one.pk)
         elif one.health in BAD_HEALTH and person.is_administrator:
-            yield Trouble(sentence=f"{one.name} reports its health as {one.health}.", page="fabric:chassis", pk=one.pk)
+            parts = _ill_parts(one)
+            why = f": {', '.join(parts)}" if parts else ""
+            yield Trouble(
+                sentence=f"{one.name} reports its health as {one.health}{why}.", page="fabric:chassis", pk=one.pk
+            )
     for device in devices:
         # '/redfish/v1/Chassis/CXL1/PCIeDevices/1': one number alone would be many devices.
         steps = device.uri.split("/")
@@ -108,6 +113,15 @@ def _troubles(
         yield Trouble(
             sentence=f"‘{operation.summary}’ failed. {operation.error}", page="fabric:operation", pk=operation.pk
         )
+
+
+def _ill_parts(chassis: Chassis) -> list[str]:
+    """Return the fans and sensors that the chassis reports as ill, worst first, a few of them."""
+    walk = Walk.objects.filter(chassis=chassis).first()
+    parts = [part for kind in ("fans", "sensors") for part in (walk.found.get(kind, []) if walk else [])]
+    ill = [part for part in parts if part.get("health") in BAD_HEALTH]
+    ill.sort(key=lambda part: part["health"])
+    return [f"{part['name']} ({part['health']})" for part in ill[:MOST_PARTS]]
 
 
 def _troubles_of_host_ports(person: User) -> Iterator[Trouble]:

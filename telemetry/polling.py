@@ -213,7 +213,7 @@ class Following:
                 await in_thread(_apply, chassis, inventory)
                 owners = await in_thread(owners_of_readings, chassis.pk, inventory)
                 plan = await plan_readings(bmc, inventory)
-                refreshing = asyncio.create_task(self._refresh(chassis, discovery, owners))
+                refreshing = asyncio.create_task(self._refresh(chassis, discovery, owners, _healths(inventory)))
                 try:
                     await self._read(bmc, plan, owners, refreshing)
                 except PlanOutdated:
@@ -256,7 +256,9 @@ class Following:
         else:
             self._unpublished = False
 
-    async def _refresh(self, chassis: Chassis, discovery: Discovery, owners: dict[str, Owner]) -> Inventory:
+    async def _refresh(
+        self, chassis: Chassis, discovery: Discovery, owners: dict[str, Owner], healths: dict[str, str]
+    ) -> Inventory:
         """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by."""
         for _ in range(REFRESHES_A_WALK):
             await _until(self.disturbed, settings.CONFIG.inventory_period)
@@ -271,6 +273,8 @@ class Following:
                 # Readings go on meanwhile; the next refresh writes what this one could not.
                 logger.warning("chassis %s is not mirrored: %s", self._pk, error)
                 continue
+            if _healths(inventory) != healths:
+                break  # the walk finds out what below it has fallen ill, or is well again
             if found != owners:
                 # A device came, went or was swapped: its readings must not go out under another's id.
                 return inventory
@@ -289,6 +293,10 @@ class Following:
             except Exception:
                 logger.exception("events of chassis %s", self._pk)
             await asyncio.sleep(STREAM_PAUSE)
+
+
+def _healths(inventory: Inventory) -> dict[str, str]:
+    return {one.uri: one.health for one in (*inventory.chassis, *inventory.drawers)}
 
 
 def _apply(chassis: Chassis, inventory: Inventory) -> None:

@@ -59,6 +59,13 @@ def listed(uri: str, body: Body) -> Listed:
     )
 
 
+def enclosure(found: Found) -> Listed:
+    """Return what every resource has; its health is the worse of its own and that of all it contains."""
+    told = [text(found.body, "Status", name) for name in ("Health", "HealthRollup")]
+    worse = next((health for health in ("Critical", "Warning") if health in told), told[0] or told[1])
+    return {**listed(found.uri, found.body), "health": worse}
+
+
 def place(body: Body) -> str:
     """Return where a thing sits, in the words on the sticker."""
     return text(body, "Location", "PartLocation", "ServiceLabel") or text(body, "Location", "Info")
@@ -86,15 +93,13 @@ def is_drawer(found: Found, with_slots: frozenset[str]) -> bool:
 
 def read_chassis(found: Found) -> Chassis:
     """Return a Chassis that is no drawer."""
-    return Chassis(**listed(found.uri, found.body), **_chassis(found.body))
+    return Chassis(**enclosure(found), **_chassis(found.body))
 
 
 def read_drawer(found: Found) -> Drawer:
     """Return a drawer with its number and, where its maker tells it, its mode."""
     mode, allowed = drawer_mode(found.body)
-    return Drawer(
-        **listed(found.uri, found.body), **_chassis(found.body), number=ordinal(found), mode=mode, allowed_modes=allowed
-    )
+    return Drawer(**enclosure(found), **_chassis(found.body), number=ordinal(found), mode=mode, allowed_modes=allowed)
 
 
 def _chassis(body: Body) -> dict[str, Any]:

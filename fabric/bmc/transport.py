@@ -195,7 +195,8 @@ class Transport:
             return Unreachable(f"{self.host} does not answer at port {self.origin.port}: {reason}.")
         if isinstance(error, aiohttp.ClientResponseError):
             return NotRedfish(f"{self.host} answers at port {self.origin.port} with something that is no HTTP.")
-        return Unreachable(f"{self.host} broke the connection before its answer was complete.")
+        tls = " If it speaks TLS, take https://." if self.origin.scheme == "http" else ""
+        return Unreachable(f"{self.host} broke the connection before its answer was complete.{tls}")
 
     async def _untrusted(self, reason: Exception) -> CertificateRejected:
         try:

@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 LEASE_SECONDS = 10.0
 RENEW_SECONDS = 3.0
 LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
+PRESENCE_SECONDS = 2.0  # between two looks whether what trains is still there
 RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
 LOOK_SECONDS = 0.1  # between two looks at a link that trains: half of it is how late we know on average
 REQUEST_SECONDS = 10.0  # one answer of the BMC
@@ -286,11 +287,15 @@ class _Run:
             return "The chassis shows no port for this slot, so the link was not checked."
         end = time.monotonic() + LINK_SECONDS
         up_since = None
+        look_at = time.monotonic() + PRESENCE_SECONDS
         while True:
             link = await self._patiently(lambda: read_link(bmc, port.uri))
             now = time.monotonic()
             if link.status != "LinkUp":
                 up_since = None
+                if now > look_at:
+                    await self._patiently(lambda: self._refuse_vanished(bmc, device))
+                    look_at = now + PRESENCE_SECONDS
                 if now > end:
                     raise OperationFailedError(
                         f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
@@ -305,6 +310,14 @@ class _Run:
                         "Detach and attach it again to train the link anew."
                     )
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _refuse_vanished(self, bmc: BmcClient, device: Device) -> None:
+        target = self.operation.target
+        holder = await self._holder(bmc, Dialect(self.operation.chassis.dialect), device.endpoint_uri)
+        if target is not None and holder != target.uri:
+            raise OperationFailedError(
+                f"{device.name} was taken out, or detached by somebody else, while its link trained."
+            )
 
     async def _patiently(self, ask: Callable[[], Any]) -> Any:
         """Ask, and again while the BMC is away or a zone changes under us; what was done is looked at, not repeated."""
@@ -325,17 +338,38 @@ class _Run:
     async def _finish(self, error: str) -> None:
         if error:
             error = _without_address(error, self.operation.chassis)
-            await self._tell_truth()
+            self._close_steps(await self._tell_truth())
         state = Operation.State.FAILED if error else Operation.State.DONE
         await self._save(state=state, error=error, finished_at=timezone.now(), lease_until=None)
 
-    async def _tell_truth(self) -> None:
-        """Read the hardware back into the mirror after a failure; a BMC that is away is read by the next poll."""
+    def _close_steps(self, truth: str) -> None:
+        """Leave no step of a failed operation open; the last one tells what was read back."""
+        for step in self.operation.steps:
+            step["state"] = {"waiting": "skipped", "running": "failed"}.get(step["state"], step["state"])
+        last = self.operation.steps[-1]
+        if truth and last["state"] == "skipped":
+            last.update(state="done", started_at=_now(), finished_at=_now(), sentence=truth)
+
+    def _truth_of(self, found: str) -> str:
+        """Return what was read back in a sentence: `found` is the mode, or the zone that holds the device."""
+        operation = self.operation
+        if operation.kind == Operation.Kind.MODE:
+            return f"The drawer is in mode {found}."
+        for port in (operation.source, operation.target):
+            if port is not None and port.uri == found:
+                return f"It is attached to {port.label}."
+        return "It is attached to another host port." if found else "It is attached to no host."
+
+    async def _tell_truth(self) -> str:
+        """Read the hardware back into the mirror after a failure and return it in a sentence.
+
+        A BMC that is away is read by the next poll: then ''.
+        """
         try:
             address = await in_thread(self.operation.chassis.address)
             client = BmcClient(address, timeout=REQUEST_SECONDS / 2, at_a_time=PLACES)
             async with asyncio.timeout(TRUTH_SECONDS), client as bmc:
-                await self._read_back(bmc)
+                return self._truth_of(await self._read_back(bmc))
         except FalconWebError as error:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
         except TimeoutError:
@@ -343,6 +377,7 @@ class _Run:
         except Exception:
             # Whatever the chassis answers, the operation ends.
             logger.exception("operation %s: read-back after failure", self.operation.pk)
+        return ""
 
     async def _renew(self, turn: asyncio.Task[None]) -> None:
         while True:

@@ -76,7 +76,11 @@ def _storable(value: Any) -> Any:
 
 
 def _stable(inventory: dict[str, Any]) -> dict[str, Any]:
-    return {kind: value for kind, value in inventory.items() if kind not in VOLATILE_KINDS}
+    """Return what is a change when it differs: of what is read each second, only what there is and how well it is."""
+    return {
+        kind: [(part.get("uri"), part.get("health")) for part in value] if kind in VOLATILE_KINDS else value
+        for kind, value in inventory.items()
+    }
 
 
 def _describe(chassis: Chassis, inventory: wire.Inventory) -> None:

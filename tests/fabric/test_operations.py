@@ -391,6 +391,39 @@ def test_a_device_on_a_host_port_of_others_is_shown_so_and_offers_nothing(
         assert "data-compose " not in page
 
 
+def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "PRESENCE_SECONDS", 0.2)
+    simulator.set_speed(0.2)  # links train for long
+    gpu = device_in("drawer1/PCIeDevices/slot7")
+    operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
+    thread = threading.Thread(target=lambda: execute(str(operation.pk), worker="test"))
+    thread.start()
+    wait_until(lambda: Operation.objects.get(pk=operation.pk).steps[2]["state"] == "running")
+    simulator.fault("surprise_removal", "drawer1slot7")
+    thread.join(25)
+    operation.refresh_from_db()
+    assert operation.state == "failed"
+    assert "was taken out, or detached by somebody else, while its link trained" in operation.error
+    last = operation.steps[-1]
+    assert (last["name"], last["state"], last["sentence"]) == ("Read back", "done", "It is attached to no host.")
+    assert zones_with(simulator, "drawer1slot7") == []
+
+
+def test_a_fan_that_fails_is_named_among_what_is_wrong(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    client = Client()
+    client.force_login(administrator)
+    simulator.fault("fan_failure", "fan1")
+    wait_until(lambda: mirror(chassis) and Chassis.objects.get().health == "Critical")
+    assert "falcon-1 reports its health as Critical: Fan 1 (Critical)" in client.get("/").content.decode()
+    simulator.clear_faults()
+    wait_until(lambda: mirror(chassis) and Chassis.objects.get().health == "OK")
+    assert "Fan 1" not in client.get("/").content.decode()
+
+
 def test_a_host_link_below_its_capability_is_said_wherever_it_is_shown(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
