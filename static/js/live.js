@@ -30,6 +30,13 @@ export function freshness(chassis) {
   return { state: age > STALE ? "stale" : age > LATE ? "late" : "live", age };
 }
 
+/** How the page stands with the site itself: connected, joining, offline or signed-out. */
+export function connection() {
+  if (signedOut) return "signed-out";
+  if (socket?.readyState === WebSocket.OPEN) return "connected";
+  return attempts > 0 ? "offline" : "joining";
+}
+
 /** The newest frame of a chassis, or null. */
 export function newest(chassis) {
   const one = known.get(chassis);
@@ -48,7 +55,8 @@ function frameOf(chassis, one) {
 
 function connect() {
   clearTimeout(timer);
-  if (socket || signedOut || wanted().length === 0) return;
+  // Pages without a chassis are told of a sign-out as well; pages of nobody have no place for it.
+  if (socket || signedOut || !document.getElementById("freshness")) return;
   socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/live/`);
   socket.binaryType = "arraybuffer";
   socket.onopen = () => {

@@ -1,5 +1,5 @@
 // Puts readings into the page: topology, tables of live values, and how fresh they are.
-import { freshness, newest, wanted } from "./live.js";
+import { connection, freshness, newest, wanted } from "./live.js";
 
 const LINK_STATES = ["no link", "down", "starting", "training", "up"];
 const METER_WIDTH = 116; // of the box less its margins, see picture.html
@@ -11,6 +11,7 @@ const SENTENCES = {
   joining: "○ Connecting",
   late: "◐ Late",
   live: "● Live",
+  connected: "● Live", // pages without a chassis: the site answers
 };
 const WORST_FIRST = Object.keys(SENTENCES);
 const title = document.title;
@@ -155,9 +156,8 @@ document.addEventListener("falconweb:freshness", tellFreshness);
 
 function tellFreshness() {
   const here = wanted();
-  if (here.length === 0) return;
   const all = here.map((chassis) => [chassis, freshness(chassis)]);
-  const worst = WORST_FIRST.find((state) => all.some(([, one]) => one.state === state));
+  const worst = here.length ? WORST_FIRST.find((state) => all.some(([, one]) => one.state === state)) : connection();
   const bad = ["signed-out", "offline", "stale"].includes(worst);
   const said = document.getElementById("freshness");
   const ill = all.filter(([, one]) => one.state === "stale").length;

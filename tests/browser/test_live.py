@@ -100,10 +100,13 @@ def test_a_chassis_that_stops_sending_turns_stale_alone_and_comes_back(page: Pag
     assert not page.title().startswith("▲")
 
 
-def test_signing_out_elsewhere_is_said_with_a_way_back(browser: Browser, running_site: RunningSite) -> None:
+@pytest.mark.parametrize("address", ["/fabric/", "/people/"])
+def test_signing_out_elsewhere_is_said_with_a_way_back(
+    browser: Browser, running_site: RunningSite, address: str
+) -> None:
     context = browser.new_context(base_url=running_site.address)
     page = sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
-    page.goto("/fabric/")
+    page.goto(address)
     expect(page.locator("#freshness")).to_have_text("● Live", timeout=15_000)
     other = context.new_page()
     other.goto("/account/")
