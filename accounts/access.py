@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from django.http import HttpRequest
 
 from accounts.models import User
 from falconweb.errors import Forbidden, NotFound
 
 
-def person_of(request: HttpRequest) -> User:
-    """Return the signed-in person (the middleware has seen to it that there is one)."""
+class Asked(Protocol):
+    """A request of a page or of the API."""
+
+    @property
+    def user(self) -> Any:
+        """Who is signed in, or nobody."""
+
+
+def person_of(request: Asked) -> User:
+    """Return the signed-in person (middleware or permission classes have seen to it that there is one)."""
     if not isinstance(request.user, User):
         raise NotFound("There is nobody signed in.")
     return request.user

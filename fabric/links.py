@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from fabric.bmc.types import Link
+from fabric.bmc.values import LANE_GBPS
 
-# GT/s a lane, by Redfish's PCIeTypes.
-RATES: Final = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0, "Gen6": 64.0}
 # Services tell the raw rate, or what is left after encoding (0.8 of it for Gen1 and Gen2, 0.985 after); the next lower
 # generation has at most 0.625.
 NEARLY: Final = 0.75
@@ -24,8 +23,8 @@ def is_below(link: Link, max_lanes: int | None, max_pcie_type: str) -> bool:
     speeds = []
     if link.max_speed_gbps:
         speeds.append(link.max_speed_gbps * (lanes / link.width if lanes and link.width else 1.0))
-    if lanes and max_pcie_type in RATES:
-        speeds.append(RATES[max_pcie_type] * lanes)
+    if lanes and max_pcie_type in LANE_GBPS:
+        speeds.append(LANE_GBPS[max_pcie_type] * lanes)
     return bool(speeds and link.speed_gbps) and (link.speed_gbps or 0.0) < NEARLY * min(speeds)
 
 

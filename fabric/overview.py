@@ -13,6 +13,7 @@ from accounts.models import User
 from fabric.models import Chassis, Device, HostPort, Operation, Walk
 from fabric.selectors import below_capability, downgraded
 
+DOWN = {"LinkDown", "NoLink"}
 BAD_HEALTH = {"Warning", "Critical"}
 FAILED_SHOWN = timedelta(hours=1)  # what failed earlier is history, not wrong now
 NEWEST = 8
@@ -97,7 +98,7 @@ def _troubles(
         port = device.slot.port if device.slot is not None else None
         if device.missing_since is not None:
             yield Trouble(sentence=f"{place} is missing.", page="fabric:device", pk=device.pk)
-        elif device.host_port_id and port is not None and port.link_status in {"LinkDown", "NoLink"}:
+        elif device.host_port_id and port is not None and port.link_status in DOWN:
             yield Trouble(sentence=f"The link of {place} is down.", page="fabric:device", pk=device.pk)
         elif below := downgraded(device):
             yield Trouble(
@@ -128,7 +129,7 @@ def _troubles_of_host_ports(person: User) -> Iterator[Trouble]:
     rows = HostPort.objects.visible_to(person).filter(missing_since=None, port__isnull=False)
     for row in rows.select_related("chassis", "port", "host"):
         place = f"host port {row.label} of {row.chassis.name}" + (f" to {row.host.name}" if row.host else "")
-        if row.host and row.port.link_status in {"LinkDown", "NoLink"}:
+        if row.host and row.port.link_status in DOWN:
             yield Trouble(sentence=f"The link of {place} is down.", page="fabric:port", pk=row.port_id)
         elif below := below_capability(row.port):
             yield Trouble(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fabric.bmc.values import LANE_GBPS
 from fabric.selectors import ChassisView, DeviceView, DrawerView, HostPortView, SlotView, SwitchView
 
 WIDTH = 1120
@@ -26,7 +27,6 @@ MODES = {
     "Advanced": "Advanced",
     "Unknown": "Mode not reported",
 }
-LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0, "Gen6": 64.0}  # PCI-SIG, a lane
 WIDEST_GBPS = 256.0  # x16 Gen4, drawn widest
 HALF_GAP = 1.5  # between the two half-links of a link
 

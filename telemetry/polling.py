@@ -135,6 +135,7 @@ class Poller:
             wanted = set()  # without a lease nobody is polled: another worker may hold it
         for key in [key for key in self._tasks if key not in wanted or self._tasks[key].done()]:
             self._tasks.pop(key).cancel()
+            self._following.pop(key[0], None)
         for key in wanted - self._tasks.keys():
             following = self._following[key[0]] = Following(key[0], bus)
             self._tasks[key] = asyncio.create_task(following.run())
@@ -210,7 +211,7 @@ class Following:
         listening = asyncio.create_task(self._listen(bmc, inventory))
         try:
             while True:
-                await in_thread(_apply, chassis, inventory)
+                await in_thread(inventory_apply, chassis=chassis, inventory=inventory)
                 owners = await in_thread(owners_of_readings, chassis.pk, inventory)
                 plan = await plan_readings(bmc, inventory)
                 refreshing = asyncio.create_task(self._refresh(chassis, discovery, owners, _healths(inventory)))
@@ -267,7 +268,7 @@ class Following:
                 self.disturbed.clear()
             inventory = await discovery.refresh()
             try:
-                await in_thread(_apply, chassis, inventory)
+                await in_thread(inventory_apply, chassis=chassis, inventory=inventory)
                 found = await in_thread(owners_of_readings, chassis.pk, inventory)
             except DatabaseError as error:
                 # Readings go on meanwhile; the next refresh writes what this one could not.
@@ -297,10 +298,6 @@ class Following:
 
 def _healths(inventory: Inventory) -> dict[str, str]:
     return {one.uri: one.health for one in (*inventory.chassis, *inventory.drawers)}
-
-
-def _apply(chassis: Chassis, inventory: Inventory) -> None:
-    inventory_apply(chassis=chassis, inventory=inventory)
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 Body = Mapping[str, Any]
 
 # Gb/s a lane by generation, as Redfish counts them (raw rate of the link, one way).
-LANE_GBPS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
+LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0, "Gen6": 64.0}
 BINARY_GIGA = 2**30 / 1e9
 LONGEST_NUMBER = 30  # digits; Python refuses to read thousands, and nobody counts so far
 
@@ -127,7 +127,7 @@ def link_speed(gbps: float | None, lanes: Iterable[int | None]) -> float | None:
     """
     if gbps is None:
         return None
-    true = [rate * count for count in lanes if count for rate in LANE_GBPS]
+    true = [rate * count for count in lanes if count for rate in LANE_GBPS.values()]
     if any(math.isclose(gbps, value, rel_tol=1e-6) for value in true):
         return gbps
     corrected = gbps * BINARY_GIGA

@@ -110,7 +110,7 @@ def _claimed(operation_id: str, worker: str) -> Operation | None:
         now = timezone.now()
         free = Operation.objects.open().filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
         operation: Operation | None = free.select_related(
-            "chassis", "device__slot__port", "source", "target", "drawer", "requested_by"
+            "chassis", "device__slot__port", "source", "target", "drawer"
         ).first()
         if operation is None:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from django.db import transaction
 from django.db.models import Q
@@ -99,12 +99,7 @@ def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: 
     for row in changed:
         name = f"{row.name} ({row.chassis.name}{f' {row.slot.drawer.name}' if row.slot and row.slot.drawer else ''})"
         _refuse_to_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
-    for row in changed:
-        _note(person, row, wanted[row.pk])
-        row.tenant, row.tenant_since = wanted[row.pk], timezone.now()
-        row.save(update_fields=["tenant", "tenant_since"])
-    if changed:
-        _announce(Device)
+    _change_hands(person, changed, wanted)
 
 
 def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> None:
@@ -125,12 +120,18 @@ def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_tak
     for row in changed:
         name = f"Host port {row.label} ({row.chassis.name})"
         _refuse_to_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
+    _change_hands(person, changed, wanted)
+
+
+def _change_hands(
+    person: User, changed: Sequence[Device] | Sequence[HostPort], wanted: dict[int, Tenant | None]
+) -> None:
     for row in changed:
         _note(person, row, wanted[row.pk])
         row.tenant, row.tenant_since = wanted[row.pk], timezone.now()
         row.save(update_fields=["tenant", "tenant_since"])
     if changed:
-        _announce(HostPort)
+        _announce(type(changed[0]))
 
 
 def _refuse_to_take(name: str, holder: Tenant | None, tenant: Tenant | None, *, allowed: bool) -> None:

@@ -266,8 +266,9 @@ def _summary(device: Device, source: HostPort | None, target: HostPort | None) -
     """Return what is to happen, for everybody who may see the device: another tenant's host is not named."""
 
     def place(port: HostPort | None) -> str:
-        named = port is None or device.tenant_id in {None, port.tenant_id}
-        return _place(port) if named or port is None else port.label
+        if port is not None and device.tenant_id not in {None, port.tenant_id}:
+            return port.label
+        return _place(port)
 
     slot = f" ({device.slot.name})" if device.slot else ""
     if target is None:

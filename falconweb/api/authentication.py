@@ -11,18 +11,10 @@ from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from accounts.models import Token, User
-from falconweb.errors import NotFound
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 # `last_used_at` is for people; a write a request would be for nobody.
 NOTED_EVERY = timedelta(minutes=1)
-
-
-def person_of(request: Request) -> User:
-    """Return the signed-in person (permission classes have seen to it that there is one)."""
-    if not isinstance(request.user, User):
-        raise NotFound("There is nobody signed in.")
-    return request.user
 
 
 class SessionAuthentication(authentication.SessionAuthentication):

@@ -12,11 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import administrator_required
+from accounts.access import administrator_required, person_of
 from fabric.models import Chassis
 from fabric.selectors import fabric_view
 from fabric.services.chassis import LONGEST_PASSWORD, LONGEST_PEM, chassis_add, chassis_edit, chassis_remove
-from falconweb.api.authentication import person_of
 from falconweb.api.fields import search_of
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS

@@ -8,12 +8,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import administrator_required
+from accounts.access import administrator_required, person_of
 from fabric import listing
 from fabric.models import Device
 from fabric.selectors import downgraded
 from fabric.services.grants import device_grant
-from falconweb.api.authentication import person_of
 from falconweb.api.fields import LinkedId, LinkedText
 from falconweb.api.openapi import problem
 from falconweb.api.parts import (

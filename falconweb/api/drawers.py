@@ -11,13 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import administrator_required
+from accounts.access import administrator_required, person_of
 from fabric import listing
 from fabric.models import Drawer, Slot
 from fabric.rules import ABOUT_MODES, why_not_mode
 from fabric.selectors import fabric_view
 from fabric.services.operations import drawer_state, mode_request
-from falconweb.api.authentication import person_of
 from falconweb.api.fields import IDEMPOTENCY_KEY, LinkedId, LinkedIds, LinkedText
 from falconweb.api.openapi import problem
 from falconweb.api.operations import OperationSerializer, operation_answer

@@ -11,9 +11,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.access import person_of
 from accounts.models import Role, Token
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
-from falconweb.api.authentication import person_of
 from falconweb.api.fields import LinkedId, LinkedText
 from falconweb.api.openapi import problem
 from falconweb.api.people import UNCACHED, TokenSerializer

@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.access import person_of
 from accounts.models import User
 from fabric.listing import operation_rows
 from fabric.models import Device, HostPort, Operation
 from fabric.services.operations import UNKNOWN, operation_request
-from falconweb.api.authentication import person_of
 from falconweb.api.fields import CHASSIS_ID, IDEMPOTENCY_KEY, IdField, LinkedId, Renaming, number
 from falconweb.api.openapi import problem
 from falconweb.errors import Invalid, NotFound

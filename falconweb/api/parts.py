@@ -10,8 +10,8 @@ from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.access import person_of
 from accounts.models import Tenant
-from falconweb.api.authentication import person_of
 from falconweb.api.fields import CHASSIS_ID, SEARCH, IdField, LinkedId, LinkedText, Renaming, number, search_of
 from falconweb.errors import NotFound
 
@@ -52,8 +52,8 @@ def holder_of(request: Request) -> tuple[Tenant | None, bool]:
     return tenant, wanted.validated_data["take"]
 
 
-class PartList(generics.ListAPIView[Any]):
-    """A list that can be narrowed by chassis and text; subclasses say of what."""
+class Parts(generics.GenericAPIView[Any]):
+    """Things of one kind, as far as the person may see them; subclasses say of which."""
 
     rows: Callable[..., Any]
 
@@ -63,11 +63,19 @@ class PartList(generics.ListAPIView[Any]):
             model: Any = self.get_serializer_class()
             return model.Meta.model.objects.none()
         rows: Any = type(self).rows
-        return rows(
-            person_of(self.request),
-            search=search_of(self.request),
-            chassis=number(self.request, "chassis_id", was="chassis"),
-        )
+        return rows(person_of(self.request), **self.narrowed())
+
+    def narrowed(self) -> dict[str, Any]:
+        """Return what the request narrows them to."""
+        return {}
+
+
+class PartList(Parts, generics.ListAPIView[Any]):
+    """A list that can be narrowed by chassis and text."""
+
+    def narrowed(self) -> dict[str, Any]:
+        """Return the text looked for, and the chassis."""
+        return {"search": search_of(self.request), "chassis": number(self.request, "chassis_id", was="chassis")}
 
     @extend_schema(parameters=[CHASSIS_ID, SEARCH])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -75,18 +83,8 @@ class PartList(generics.ListAPIView[Any]):
         return super().get(request, *args, **kwargs)
 
 
-class PartDetail(generics.RetrieveAPIView[Any]):
-    """One thing; subclasses say of what."""
-
-    rows: Callable[..., Any]
-
-    def get_queryset(self) -> Any:
-        """Return what the person may see."""
-        if getattr(self, "swagger_fake_view", False):
-            model: Any = self.get_serializer_class()
-            return model.Meta.model.objects.none()
-        rows: Any = type(self).rows
-        return rows(person_of(self.request))
+class PartDetail(Parts, generics.RetrieveAPIView[Any]):
+    """One thing."""
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Show it; 404 where you may not see it."""

@@ -14,9 +14,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import services
+from accounts.access import person_of
 from accounts.models import Role, Tenant, Token, User
 from accounts.selectors import people_found
-from falconweb.api.authentication import person_of
 from falconweb.api.fields import SEARCH, IdField, LinkedText, search_of
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS

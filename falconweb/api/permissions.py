@@ -6,8 +6,7 @@ from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from accounts.access import administrator_required
-from falconweb.api.authentication import person_of
+from accounts.access import administrator_required, person_of
 
 
 class IsAdministrator(BasePermission):

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from falconweb.api.authentication import person_of
+from accounts.access import person_of
 from falconweb.api.openapi import problem
 from falconweb.errors import Invalid
 from telemetry.selectors import readable_series, recent_readings

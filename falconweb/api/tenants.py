@@ -12,12 +12,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import services
+from accounts.access import person_of
 from accounts.models import Tenant
 from accounts.selectors import holdings_of, tenants_found
 from fabric.holdings import holdings_revision
 from fabric.models import Device, HostPort
 from fabric.services.grants import grants_set
-from falconweb.api.authentication import person_of
 from falconweb.api.fields import SEARCH, IdField, Renaming, search_of
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS

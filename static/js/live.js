@@ -24,8 +24,8 @@ export const wanted = () =>
 export function freshness(chassis) {
   const one = known.get(chassis);
   const age = one?.heard ? Date.now() - one.heard : null;
-  if (signedOut) return { state: "signed-out", age };
-  if (!socket || socket.readyState !== WebSocket.OPEN) return { state: attempts > 0 ? "offline" : "joining", age };
+  const state = connection();
+  if (state !== "connected") return { state, age };
   if (age === null) return { state: Date.now() - opened > STALE ? "stale" : "joining", age };
   return { state: age > STALE ? "stale" : age > LATE ? "late" : "live", age };
 }

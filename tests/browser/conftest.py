@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
@@ -61,10 +62,10 @@ def administrators(browser: Browser, running_site: RunningSite) -> Iterator[dict
         context.close()
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, administrators: dict[str, BrowserContext]) -> Iterator[Page]:
-    """The topology, in both themes; nothing may be written to the console as an error."""
-    page = administrators[request.param].new_page()
+@contextmanager
+def topology_without_errors(context: BrowserContext) -> Iterator[Page]:
+    """Open the topology in a page of its own; nothing may be written to the console as an error."""
+    page = context.new_page()
     page.set_default_timeout(PATIENCE)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -73,3 +74,10 @@ def page(request: pytest.FixtureRequest, administrators: dict[str, BrowserContex
     yield page
     page.close()
     assert wrong == []
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request: pytest.FixtureRequest, administrators: dict[str, BrowserContext]) -> Iterator[Page]:
+    """The topology, in both themes; nothing may be written to the console as an error."""
+    with topology_without_errors(administrators[request.param]) as page:
+        yield page

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.browser.conftest import PATIENCE
+from tests.browser.conftest import topology_without_errors
 from tests.browser.test_fabric import done, handle, port, slot
 from tests.site import RunningSite
 
@@ -50,15 +50,9 @@ def phone(
         base_url=running_site.address,
         storage_state=administrators[request.param].storage_state(),
     )
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.goto("/fabric/")
-    yield page
+    with topology_without_errors(context) as page:
+        yield page
     context.close()
-    assert wrong == []
 
 
 def test_a_gpu_is_picked_up_and_placed_by_click(page: Page) -> None:
