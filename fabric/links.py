@@ -15,9 +15,10 @@ NEARLY: Final = 0.75
 def is_below(link: Link, max_lanes: int | None, max_pcie_type: str) -> bool:
     """Tell whether a link is narrower or slower than both its port and the device on it can be.
 
-    `max_lanes` and `max_pcie_type` are the device's; what is not known does not count.
+    `max_lanes` and `max_pcie_type` are the device's; what is not known does not count. A link that is as narrow as its
+    port was configured is as it should be.
     """
-    lanes = min((known for known in (link.width, max_lanes) if known), default=None)
+    lanes = min((known for known in (link.width, link.configured_width, max_lanes) if known), default=None)
     if lanes and link.active_width and link.active_width < lanes:
         return True
     speeds = []
@@ -32,4 +33,6 @@ def described(link: Link) -> str:
     """Return a link that is up in a sentence."""
     speed = f" at {link.speed_gbps:g} Gb/s" if link.speed_gbps else ""
     below = link.width and link.active_width and link.active_width < link.width
-    return f"Link up, x{link.active_width}{f' of x{link.width}' if below else ''}{speed}."
+    asked = bool(below) and link.active_width == link.configured_width
+    of = " as configured" if asked else f" of x{link.width}" if below else ""
+    return f"Link up, x{link.active_width}{of}{speed}."

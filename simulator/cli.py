@@ -20,9 +20,10 @@ from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD
 from simulator.certificates import load_pem, server_certificate
 from simulator.clock import MAX_SPEED, Clock
 from simulator.control import Control
+from simulator.hosts import HostError, Hosts
 from simulator.lab import Lab, LabError, load_lab
 from simulator.server import ChassisServer
-from simulator.service import Falcon, Options
+from simulator.service import DIALECTS, Falcon, Options
 
 TICK_SECONDS = 0.1
 ADDRESS = "127.0.0.1"
@@ -48,6 +49,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="play N copies of the chassis, on N ports from --port on, for load tests",
     )
+    made.add_argument(
+        "--hosts-root",
+        type=Path,
+        metavar="DIR",
+        help="play the hosts, too: what each sees lies in DIR/HOST, for an agent with that root",
+    )
+    made.add_argument("--hotplug", action="store_true", help="hosts see a new device without scanning their bus")
     made.add_argument("--speed", type=float, default=1.0, help="simulated seconds in a second (default 1)")
     made.add_argument(
         "--certificate-directory", type=Path, help="folder that keeps the certificate (default: a temporary one)"
@@ -58,9 +66,10 @@ def parser() -> argparse.ArgumentParser:
     less.add_argument("--no-report", action="store_true", help="no telemetry service")
     less.add_argument(
         "--dialect",
-        choices=("both", "patch", "actions", "none"),
+        choices=DIALECTS,
         default="both",
-        help="how zones are changed: by PATCH, by the standard actions, by both (default), or not at all",
+        help="how devices are attached: by PATCH of zones, as older PSME have it, by the standard actions, by PATCH "
+        "and actions (default), by resource blocks of systems, or not at all",
     )
     less.add_argument(
         "--slow-bind", type=float, default=0.0, metavar="SECONDS", help="a change of a zone takes this long"
@@ -95,6 +104,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"password {password}", flush=True)
     try:
         asyncio.run(_serve(options, lab, password))
+    except HostError as error:
+        print(error, file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"cannot listen: {error}", file=sys.stderr)
         return 1
@@ -115,10 +127,16 @@ def _chassis(options: argparse.Namespace, lab: Lab, password: str, clock: Clock)
     aliases: list[str | None] = [None]
     if options.chassis_count:
         aliases = [f"{name}-{number}" for number in range(1, options.chassis_count + 1)]
-    return [
+    chassis = [
         Falcon(lab, name, lab.chassis[name], password=password, clock=clock, options=offers, alias=alias)
         for alias in aliases
     ]
+    if options.hosts_root is not None:
+        place = list(lab.chassis).index(name)
+        for number, falcon in enumerate(chassis):
+            index = place + number * len(lab.chassis)
+            falcon.play_hosts(Hosts(falcon.state, lab, options.hosts_root, index=index, hotplug=options.hotplug))
+    return chassis
 
 
 async def _serve(options: argparse.Namespace, lab: Lab, password: str) -> None:

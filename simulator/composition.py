@@ -1,4 +1,4 @@
-"""Attaching, detaching and changing modes: the BMC's side of composition, with its refusals."""
+"""Attaching, detaching, modes, ports and cables: the BMC's side of composition, with its refusals."""
 
 from __future__ import annotations
 
@@ -6,21 +6,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.errors import RedfishError, conflict
-from simulator.events import Events
+from simulator.events import Actor, Events
 from simulator.physics import Physics
 from simulator.rules import MODES, Mode, refusal
 from simulator.state import ChassisState, Drawer, HostPort, Slot
 
 FABRIC = "/redfish/v1/Fabrics/PCIe"
+ZONES = f"{FABRIC}/Zones"
+SYSTEMS = "/redfish/v1/Systems"
 
 
 class Composer:
-    """Changes who has what; every change is checked whole before anything is switched."""
+    """Changes who has what; every change is checked whole before anything is switched.
 
-    def __init__(self, state: ChassisState, physics: Physics, events: Events) -> None:
+    With `blocks` the devices of a host port are the resource blocks of its computer system, else the endpoints of its
+    zone. `by` is whose request it is, for the log.
+    """
+
+    def __init__(self, state: ChassisState, physics: Physics, events: Events, *, blocks: bool = False) -> None:
         self._state = state
         self._physics = physics
         self._events = events
+        self._blocks = blocks
+        self._holder, self._member = ("system", "resource block") if blocks else ("zone", "endpoint")
+
+    def holder_uri(self, port: HostPort) -> str:
+        """Return the zone of a host port, or its computer system: what holds the port's devices."""
+        return f"{SYSTEMS if self._blocks else ZONES}/{port.endpoint}"
 
     def slots_of_list(self, port: HostPort, endpoints: Sequence[str]) -> list[Slot]:
         """Return the slots that a zone's new list of endpoint Ids names.
@@ -49,6 +61,25 @@ class Composer:
             slots.append(slot)
         return slots
 
+    def slots_with(self, port: HostPort, name: str, *, add: bool) -> list[Slot]:
+        """Return the slots of a host port as they are now, with one more or one less, named as its endpoint is.
+
+        Refuses to take out what is not in (404), and what `slots_of_list` refuses.
+        """
+        listed = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
+        if add and name not in listed:
+            listed.append(name)
+        elif not add:
+            if name not in listed:
+                raise RedfishError(
+                    404,
+                    "ResourceNotFound",
+                    f"The {self._member} {name} is not in the {self._holder} {port.endpoint}.",
+                    arguments=(self._member, name),
+                )
+            listed.remove(name)
+        return self.slots_of_list(port, listed)
+
     def check(self, port: HostPort, slots: Sequence[Slot]) -> None:
         """Refuse with 409 what the rules of the drawer forbid; nothing is changed."""
         drawer = self._state.drawers[port.drawer]
@@ -61,14 +92,31 @@ class Composer:
                 )
             if slot.attached_to not in (None, port.name):
                 owner = drawer.host_ports[str(slot.attached_to)].endpoint
-                raise conflict(f"The endpoint {slot.endpoint} belongs to the zone {owner}; detach it there first.")
+                raise conflict(
+                    f"The {self._member} {slot.endpoint} belongs to the {self._holder} {owner}; detach it there first."
+                )
+            if slot.attached_to is None:
+                self._check_ports(port, slot)
         wanted = {number: owner for number, owner in drawer.allocation().port_of_slot.items() if owner != port.name}
         wanted.update((slot.number, port.name) for slot in slots)
         reason = refusal(drawer.mode, replace(drawer.allocation(), port_of_slot=wanted))
         if reason:
             raise conflict(reason)
 
-    def apply(self, port: HostPort, slots: Sequence[Slot]) -> None:
+    @staticmethod
+    def _check_ports(port: HostPort, slot: Slot) -> None:
+        if not slot.link.configured:
+            raise conflict(
+                f"The port {slot.link.port} of drawer {slot.drawer} is an UnconfiguredPort; "
+                f"make it a DownstreamPort before {slot.endpoint} is attached."
+            )
+        if not port.link.configured:
+            raise conflict(
+                f"The host port {port.name} is an UnconfiguredPort; "
+                "make it an UpstreamPort before devices are attached."
+            )
+
+    def apply(self, port: HostPort, slots: Sequence[Slot], by: Actor | None = None) -> None:
         """Make the slots the zone's devices: detach what is not in the list, attach and train what is new."""
         drawer = self._state.drawers[port.drawer]
         kept = {slot.number for slot in slots}
@@ -79,12 +127,12 @@ class Composer:
         for slot in slots:
             if slot.number not in before:
                 slot.attached_to = port.name
-                if slot.link.enabled:
+                if slot.in_use:
                     self._physics.train(slot.link, self._physics.time)
         port.slots = [slot.number for slot in slots]
         if port.slots != before:
             port.revision += 1
-            self._zone_changed(port)
+            self._holder_changed(port, by)
 
     def _detach(self, drawer: Drawer, port: HostPort, slot: Slot) -> None:
         was_up = slot.link.status == "LinkUp"
@@ -102,7 +150,7 @@ class Composer:
             self._detach(drawer, port, slot)
             port.slots.remove(slot.number)
             port.revision += 1
-            self._zone_changed(port)
+            self._holder_changed(port)
         self._physics.drop(slot.link, present=False)
         uri = f"/redfish/v1/Chassis/drawer{slot.drawer}/PCIeDevices/slot{slot.number}"
         self._events.emit(
@@ -131,7 +179,7 @@ class Composer:
         if reason:
             raise conflict(reason)
 
-    def set_mode(self, drawer: Drawer, mode: Mode) -> None:
+    def set_mode(self, drawer: Drawer, mode: Mode, by: Actor | None = None) -> None:
         """Put a drawer into a mode."""
         drawer.mode = mode
         self._events.emit(
@@ -140,13 +188,110 @@ class Composer:
             str(drawer.number),
             mode,
             origin=f"/redfish/v1/Chassis/drawer{drawer.number}",
+            by=by,
         )
 
-    def _zone_changed(self, port: HostPort) -> None:
+    def check_port_type(self, place: Slot | HostPort) -> None:
+        """Refuse with 409 to change the type of a port that something is attached over."""
+        drawer = self._state.drawers[place.drawer]
+        if drawer.changing_to is not None:
+            raise conflict(f"The mode of drawer {drawer.number} is being changed; wait for its task to end.")
+        if isinstance(place, Slot) and place.attached_to is not None:
+            owner = drawer.host_ports[place.attached_to].endpoint
+            raise conflict(
+                f"{place.endpoint} is attached in the {self._holder} {owner}; "
+                f"detach it before the type of its port {place.link.port} is changed."
+            )
+        if isinstance(place, HostPort) and place.slots:
+            raise conflict(
+                f"The {self._holder} {place.endpoint} has devices; "
+                f"detach them before the type of the host port {place.name} is changed."
+            )
+
+    def set_port(
+        self,
+        place: Slot | HostPort,
+        *,
+        configured: bool,
+        lanes: int,
+        enabled: bool,
+        by: Actor | None = None,
+    ) -> None:
+        """Configure a port; its link trains anew where that changes what it may do."""
+        link = place.link
+        before = (link.configured, link.configured_lanes, link.enabled)
+        if before == (configured, lanes, enabled):
+            return
+        was_up = link.status == "LinkUp"
+        link.configured, link.configured_lanes, link.enabled = configured, lanes, enabled
+        if place.in_use:
+            self._physics.train(link, self._physics.time)
+        elif link.status in ("LinkUp", "Starting", "Training"):
+            present = place.host is not None if isinstance(place, HostPort) else place.present is not None
+            self._physics.drop(link, present=present)
+            if was_up:
+                self._physics.announce_link(place.drawer, link, upstream=isinstance(place, HostPort))
+        switch = f"drawer{place.drawer}_switch"
+        origin = f"{FABRIC}/Switches/{switch}/Ports/{link.port}"
+        if enabled != before[2]:
+            word = "Enabled" if enabled else "Disabled"
+            self._events.emit(
+                f"Fabric.1.0.PortManually{word}",
+                f"Switch '{switch}' port '{link.port}' was manually {word.lower()}.",
+                switch,
+                link.port,
+                origin=origin,
+                by=by,
+            )
+        if (configured, lanes) != before[:2]:
+            self._events.changed(origin, by=by)
+
+    def recable(self, port: HostPort, host: str | None) -> None:
+        """Move the cable of a host port, as a person does: to another host, or out (None).
+
+        The upstream link is gone at once and trains with the new host. What is attached stays attached: its links get
+        the hot reset that a switch sends down when its upstream link is lost, and train anew; no host reaches the
+        devices until the upstream link is up again.
+        """
+        if port.host == host:
+            return
+        switch = f"drawer{port.drawer}_switch"
+        origin = f"{FABRIC}/Switches/{switch}/Ports/{port.name}"
+        link, was_up, was_cabled = port.link, port.link.status == "LinkUp", port.host is not None
+        port.host = host
+        port.revision += 1
+        self._physics.drop(link, present=False)
+        if was_cabled:
+            text = f"A cable was removed from switch '{switch}' port '{port.name}'."
+            self._events.emit("Fabric.1.0.CableRemoved", text, switch, port.name, severity="Warning", origin=origin)
+        if was_up:
+            self._physics.announce_link(port.drawer, link, upstream=True)
+        for number in port.slots:
+            below = self._state.drawers[port.drawer].slots[number].link
+            if below.status == "LinkUp":
+                self._physics.train(below, self._physics.time)
+        if host is not None:
+            text = f"A cable was inserted into switch '{switch}' port '{port.name}'."
+            self._events.emit("Fabric.1.0.CableInserted", text, switch, port.name, origin=origin)
+            if port.in_use:
+                self._physics.train(link, self._physics.time)
+        self._events.emit(
+            "Fabric.1.0.EndpointModified",
+            f"Endpoint '{port.endpoint}' in fabric 'PCIe' was modified.",
+            port.endpoint,
+            "PCIe",
+            origin=f"{FABRIC}/Endpoints/{port.endpoint}",
+        )
+
+    def _holder_changed(self, port: HostPort, by: Actor | None = None) -> None:
+        if self._blocks:
+            self._events.changed(self.holder_uri(port), by=by)
+            return
         self._events.emit(
             "Fabric.1.0.ZoneModified",
-            f"Zone '{port.endpoint}' in fabric 'PCIe' has been modified.",
-            "PCIe",
+            f"Zone '{port.endpoint}' in fabric 'PCIe' was modified.",
             port.endpoint,
-            origin=f"{FABRIC}/Zones/{port.endpoint}",
+            "PCIe",
+            origin=self.holder_uri(port),
+            by=by,
         )

@@ -10,9 +10,17 @@ from aiohttp import web
 
 from simulator.clock import Clock
 from simulator.faults import Fault, FaultError, FaultRequest
+from simulator.hostcontrol import HostControl
 from simulator.service import Falcon
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class CableRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Which host port's cable goes to which host of the lab; null pulls it."""
+
+    port: str
+    host: str | None
 
 
 class Control:
@@ -31,12 +39,14 @@ class Control:
         application.router.add_post("/faults", self.add_fault)
         application.router.add_delete("/faults", self.clear_faults)
         application.router.add_delete("/faults/{fault}", self.remove_fault)
+        application.router.add_post("/chassis/{chassis}/cabling", self.recable)
+        HostControl(self._of).add_to(application)
         application.router.add_get("/time", self.time)
         application.router.add_post("/time", self.set_time)
         return application
 
     def _of(self, request: web.Request) -> Falcon:
-        name = request.query.get("chassis")
+        name = request.match_info.get("chassis") or request.query.get("chassis")
         if name is None:
             return self._first
         falcon = self._chassis.get(name)
@@ -78,6 +88,22 @@ class Control:
         for fault in list(falcon.faults.active):
             falcon.faults.remove(fault)
         return web.Response(status=204)
+
+    async def recable(self, request: web.Request) -> web.Response:
+        """Move the cable of a host port to a host of the lab, or out of the port, as a person does."""
+        falcon = self._of(request)
+        falcon.advance()
+        wanted = msgspec.json.decode(await request.read(), type=CableRequest)
+        ports = {name: port for port in falcon.state.host_ports() for name in (port.name, port.endpoint)}
+        port = ports.get(wanted.port)
+        if port is None:
+            known = ", ".join(one.name for one in falcon.state.host_ports())
+            raise ValueError(f"there is no host port {wanted.port!r}; there are {known}")
+        if wanted.host is not None and wanted.host not in falcon.state.hosts:
+            known = ", ".join(falcon.state.hosts)
+            raise ValueError(f"the lab has no host {wanted.host!r}; it has {known}")
+        falcon.composer.recable(port, wanted.host)
+        return _json(falcon.truth()["cabling"])
 
     async def time(self, _request: web.Request) -> web.Response:
         """Answer the simulated time."""

@@ -24,6 +24,19 @@ DELIVERY_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
+class Actor:
+    """Who asked for a change: the account, and the address that the request came from."""
+
+    account: str
+    address: str
+
+    @property
+    def origin_address(self) -> str:
+        """The address with its scheme, as OriginAddress wants it."""
+        return f"https://[{self.address}]" if ":" in self.address else f"https://{self.address}"
+
+
+@dataclass(frozen=True)
 class Entry:
     """One thing that happened; its number is the Id of its log entry and its EventId."""
 
@@ -34,6 +47,7 @@ class Entry:
     arguments: tuple[str, ...]
     severity: str
     origin: str | None
+    by: Actor | None = None
 
     def event_record(self) -> Body:
         """Return the record of the event as a member of an Event's Events."""
@@ -49,7 +63,35 @@ class Entry:
         }
         if self.origin is not None:
             record["OriginOfCondition"] = {"@odata.id": self.origin}
+        if self.by is not None:
+            record["Username"] = self.by.account
+            record["OriginAddress"] = self.by.origin_address
         return record
+
+    def log_entry(self) -> Body:
+        """Return the entry of the log; one that a client's request gave rise to names the account and its address."""
+        body: Body = {
+            "@odata.id": f"{LOG_URI}/Entries/{self.number}",
+            "@odata.type": "#LogEntry.v1_21_0.LogEntry",
+            "Id": str(self.number),
+            "Name": "Event Log Entry",
+            "EntryType": "Event",
+            "Created": self.created,
+            "EventTimestamp": self.created,
+            "EventId": str(self.number),
+            "MessageId": self.message_id,
+            "Message": self.message,
+            "MessageArgs": list(self.arguments),
+            "Severity": self.severity,
+        }
+        if self.origin is not None:
+            body["Links"] = {"OriginOfCondition": {"@odata.id": self.origin}}
+        if self.by is not None:
+            body["Originator"] = self.by.account
+            body["OriginatorType"] = "Client"
+            body["Username"] = self.by.account
+            body["OriginAddress"] = self.by.origin_address
+        return body
 
     def payload(self, context: str) -> bytes:
         """Return the whole Event resource as JSON."""
@@ -90,10 +132,18 @@ class Events:
         self._number = 0
         self._subscribed = 0
 
-    def emit(self, message_id: str, message: str, *args: str, severity: str = "OK", origin: str | None = None) -> Entry:
-        """Write a log entry and hand it to every subscriber that wants it."""
+    def emit(
+        self,
+        message_id: str,
+        message: str,
+        *args: str,
+        severity: str = "OK",
+        origin: str | None = None,
+        by: Actor | None = None,
+    ) -> Entry:
+        """Write a log entry and hand it to every subscriber that wants it; `by` is whose request gave rise to it."""
         self._number += 1
-        entry = Entry(self._number, self._timestamp(), message_id, message, args, severity, origin)
+        entry = Entry(self._number, self._timestamp(), message_id, message, args, severity, origin, by)
         self.entries[entry.number] = entry
         if len(self.entries) > MAX_ENTRIES:
             del self.entries[next(iter(self.entries))]
@@ -105,6 +155,11 @@ class Events:
                     # A reader that stands still loses events here, and finds them in the log.
                     logger.warning("subscriber %s is too slow, event %s dropped", subscription.id, entry.number)
         return entry
+
+    def changed(self, origin: str, *, by: Actor | None = None) -> None:
+        """Tell that a resource is no longer as it was, in the words that fit any."""
+        words = "One or more resource properties have changed."
+        self.emit("ResourceEvent.1.3.ResourceChanged", words, origin=origin, by=by)
 
     @property
     def last_number(self) -> int:

@@ -12,6 +12,7 @@ import msgspec
 from simulator.catalog import GENERATIONS
 from simulator.composition import Composer
 from simulator.events import Events
+from simulator.hosts import Hosts
 from simulator.physics import Physics
 from simulator.state import ERROR_COUNTERS, ChassisState, Fan, HostPort, Link, Slot
 
@@ -28,7 +29,12 @@ FaultKind = Literal[
     "reset_connections",
     "half_applied_bind",
     "bmc_reboot",
+    "host_rescan_hangs",
+    "host_remove_hangs",
+    "host_read_hangs",
+    "host_misses_device",
 ]
+OF_HOSTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
 OF_REQUESTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
 
 
@@ -88,6 +94,7 @@ class Faults:
         self._stepped = time.monotonic()
         self.active: dict[str, Fault] = {}
         self.reboot: Callable[[float], None] = lambda _seconds: None
+        self.hosts: Hosts | None = None
 
     def add(self, request: FaultRequest) -> Fault:
         """Put a fault in force; raises FaultError where its target does not exist."""
@@ -115,6 +122,8 @@ class Faults:
             self._flap(fault)
         elif kind == "error_burst":
             self._burst(fault)
+        elif kind in OF_HOSTS:
+            self._host_fault(fault)
         elif kind == "overheat":
             slot = self._slot(request.target)
             slot.overheated = True
@@ -127,6 +136,25 @@ class Faults:
                 raise FaultError(f"there is no device in {slot.endpoint}")
             self._composer.lose(slot)
             fault.undo = lambda: self._composer.restore(slot)
+
+    def _host_fault(self, fault: Fault) -> None:
+        hosts, target = self.hosts, fault.request.target
+        if hosts is None:
+            raise FaultError("hosts are not played: start the simulator with --hosts-root")
+        if fault.request.kind == "host_rescan_hangs":
+            hosts.hang_rescan(target, hangs=True)
+            fault.undo = lambda: hosts.hang_rescan(target, hangs=False)
+        elif fault.request.kind == "host_remove_hangs":
+            hosts.hang_remove(target, hangs=True)
+            fault.undo = lambda: hosts.hang_remove(target, hangs=False)
+        elif fault.request.kind == "host_read_hangs":
+            endpoint = self._slot(target).endpoint
+            hosts.hang_read(endpoint, hangs=True)
+            fault.undo = lambda: hosts.hang_read(endpoint, hangs=False)
+        else:
+            endpoint = self._slot(target).endpoint
+            hosts.missed.add(endpoint)
+            fault.undo = lambda: hosts.missed.discard(endpoint)
 
     def _downgrade(self, fault: Fault) -> None:
         place, link = self._link(fault.request.target)
@@ -157,8 +185,7 @@ class Faults:
         def step(elapsed: float) -> None:
             nonlocal waited
             waited += elapsed
-            attached = upstream or (isinstance(place, Slot) and place.attached_to is not None)
-            if waited < fault.request.period or not attached:
+            if waited < fault.request.period or not place.in_use:
                 return
             waited = 0.0
             if link.held_down:
@@ -181,7 +208,7 @@ class Faults:
         def undo() -> None:
             if link.held_down:
                 link.held_down = False
-                if upstream or (isinstance(place, Slot) and place.attached_to is not None):
+                if place.in_use:
                     self._physics.train(link, self._physics.time)
 
         fault.step, fault.undo = step, undo

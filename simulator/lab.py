@@ -43,9 +43,9 @@ class SlotLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DrawerLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One drawer: its mode, its cabled host ports (port to host) and its slots (number to device)."""
+    """One drawer: its mode, its host ports (port to host, null without a cable) and its slots (number to device)."""
 
-    host_ports: dict[str, str]
+    host_ports: dict[str, str | None]
     slots: dict[int, SlotLab] = {}
     mode: Mode = ADVANCED
 
@@ -108,7 +108,7 @@ def _check_chassis(lab: Lab, name: str, chassis: ChassisLab) -> None:
     for number, drawer in enumerate(chassis.drawers, start=1):
         place = f"{name}, drawer {number}"
         for port, host in drawer.host_ports.items():
-            if host not in lab.hosts:
+            if host is not None and host not in lab.hosts:
                 raise LabError(f"{place}: the host {host!r} of port {port} is not described")
             if port in seen:
                 raise LabError(f"{place}: the host port {port} is cabled twice")
@@ -123,6 +123,7 @@ def _check_chassis(lab: Lab, name: str, chassis: ChassisLab) -> None:
             if content.attached_to not in drawer.host_ports:
                 raise LabError(f"{place}: slot {slot} is attached to {content.attached_to}, which is not cabled there")
             attached[slot] = content.attached_to
-        reason = refusal(drawer.mode, Allocation(host_of_port=drawer.host_ports, port_of_slot=attached))
+        hosts = {port: host or "" for port, host in drawer.host_ports.items()}
+        reason = refusal(drawer.mode, Allocation(host_of_port=hosts, port_of_slot=attached))
         if reason:
             raise LabError(f"{place}: {reason}")

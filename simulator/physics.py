@@ -67,9 +67,9 @@ class Physics:
         link.lanes = 0
         link.trains_until = None
 
-    def announce_link(self, drawer: int, link: Link) -> None:
-        """Tell the observer that a downstream link changed."""
-        self._observer.link_changed(drawer, link, upstream=False)
+    def announce_link(self, drawer: int, link: Link, *, upstream: bool = False) -> None:
+        """Tell the observer that a link changed."""
+        self._observer.link_changed(drawer, link, upstream=upstream)
 
     def advance(self, now: float) -> None:
         """Bring the chassis to the simulated second `now`."""
@@ -143,7 +143,7 @@ class Physics:
         for drawer in state.drawers.values():
             watts = 0.0
             for slot in drawer.slots.values():
-                self._slot_step(slot, airflow)
+                self._slot_step(slot, airflow, reached=self._is_reached(drawer, slot))
                 watts += slot.watts
                 hottest = max(hottest, slot.temperature)
             drawer.inlet += (state.inlet - drawer.inlet) * 0.05 + self._weather.uniform(-0.05, 0.05)
@@ -155,14 +155,21 @@ class Physics:
         state.watts = total + sum(12 * (fan.percent / 100) ** 3 for fan in moving)
         state.joules += state.watts * STEP
 
-    def _slot_step(self, slot: Slot, airflow: float) -> None:
+    @staticmethod
+    def _is_reached(drawer: Drawer, slot: Slot) -> bool:
+        """Tell whether a host works with the device: the links on both sides of the switch are up."""
+        if slot.attached_to is None or slot.link.status != "LinkUp":
+            return False
+        return drawer.host_ports[slot.attached_to].link.status == "LinkUp"
+
+    def _slot_step(self, slot: Slot, airflow: float, *, reached: bool) -> None:
         noise = self._weather.uniform(-1, 1)
         device = slot.present
         if device is None:
             slot.watts = 0.0
             slot.temperature += (self._state.inlet + 3 - slot.temperature) * 0.05
             return
-        self._device_load(slot, device, noise)
+        self._device_load(device, noise, reached=reached)
         slot.watts = device.model.idle_watts + (device.model.max_watts - device.model.idle_watts) * device.load
         # Passive cards are cooled by the chassis alone: the hotter, the less air there is.
         target = self._state.inlet + 8 + slot.watts * 0.2 / max(0.25, 0.4 + airflow)
@@ -172,8 +179,8 @@ class Physics:
             slot.temperature += (target - slot.temperature) * 0.04 + noise * 0.08
         self._watch_band(slot)
 
-    def _device_load(self, slot: Slot, device: Device, noise: float) -> None:
-        if slot.attached_to is None or slot.link.status != "LinkUp":
+    def _device_load(self, device: Device, noise: float, *, reached: bool) -> None:
+        if not reached:
             device.load = 0.0
             return
         device.phase += math.tau * STEP / device.period

@@ -17,7 +17,7 @@ MAX_HOSTS = 3
 
 @dataclass(frozen=True)
 class Allocation:
-    """Who has what in one drawer: the host at each cabled port, the port of each attached slot."""
+    """Who has what in one drawer: the host at each host port ('' without a cable), the port of each attached slot."""
 
     host_of_port: Mapping[str, str]
     port_of_slot: Mapping[int, str]
@@ -33,7 +33,7 @@ def refusal(mode: Mode, allocation: Allocation) -> str | None:
         return None
     if mode == STANDARD_TWO_HOSTS:
         return _refusal_of_two_hosts(ports, allocation)
-    hosts = {allocation.host_of_port[port] for port in used}
+    hosts = {host for port in used if (host := allocation.host_of_port[port])}
     if len(hosts) > MAX_HOSTS:
         return f"Advanced: at most {MAX_HOSTS} hosts share a drawer, and {len(hosts)} have devices."
     return None

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from simulator.accounts import Accounts
 from simulator.clock import Clock
 from simulator.composition import Composer
 from simulator.events import Events
 from simulator.faults import Faults
+from simulator.hosts import Hosts
 from simulator.lab import ChassisLab, Lab
 from simulator.physics import CAUTION, CRITICAL, Physics
-from simulator.state import Link, Slot, build_state
+from simulator.state import COMPOSITION_BLOCKS, Link, Slot, build_state
 from simulator.tasks import BmcTask, Tasks
 from simulator.tree import Tree
 
-Dialect = Literal["both", "patch", "actions", "none"]
+Dialect = Literal["both", "patch", "psme-old", "actions", "blocks", "none"]
+DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 
 @dataclass(frozen=True)
@@ -73,25 +75,40 @@ class Falcon:
         self.replace_certificate: Callable[[str], str] = _no_certificate
         self.state = build_state(lab, name, chassis, alias)
         self.name = self.state.name
+        if self.blocks:
+            for slot in self.state.all_slots():
+                slot.blocks = COMPOSITION_BLOCKS
         self.physics = Physics(self.state, options.seed, self)
         self.physics.time = float(int(clock.now()))
         self.events = Events(lambda: clock.timestamp(self.physics.time))
         self.accounts = Accounts(password)
         self.tasks = Tasks(clock.timestamp, self._task_ended)
-        self.composer = Composer(self.state, self.physics, self.events)
+        self.composer = Composer(self.state, self.physics, self.events, blocks=self.blocks)
         self.faults = Faults(self.state, self.physics, self.composer, self.events)
         self.traffic = Traffic()
         self.booted = clock.timestamp()
         self.boots = 1
+        self.hosts: Hosts | None = None
         self.tree = Tree()
         from simulator.resources import register_all
 
         register_all(self)
 
+    @property
+    def blocks(self) -> bool:
+        """Whether devices are resource blocks of computer systems, in place of endpoints of zones."""
+        return self.options.dialect == "blocks"
+
+    def play_hosts(self, hosts: Hosts) -> None:
+        """Show the hosts, too, what the chassis does."""
+        self.hosts = self.faults.hosts = hosts
+
     def advance(self) -> None:
         """Bring the chassis to the simulated present."""
         self.faults.advance()
         self.physics.advance(self.clock.now())
+        if self.hosts is not None:
+            self.hosts.advance()
 
     def reboot(self) -> None:
         """Forget what a BMC forgets when it restarts: sessions, subscriptions, running tasks."""
@@ -180,6 +197,12 @@ class Falcon:
                 port.endpoint: [f"drawer{port.drawer}slot{number}" for number in port.slots]
                 for port in state.host_ports()
             },
+            "cabling": {port.endpoint: port.host for port in state.host_ports()},
+            "hosts": {} if self.hosts is None else self.hosts.truth(),
+            "ports": {
+                **{slot.endpoint: _port_truth(slot.link) for slot in state.all_slots()},
+                **{port.endpoint: _port_truth(port.link) for port in state.host_ports()},
+            },
             "modes": {f"drawer{drawer.number}": drawer.mode for drawer in state.drawers.values()},
             "links": {
                 **{slot.endpoint: _link_truth(slot.link) for slot in state.all_slots()},
@@ -199,6 +222,10 @@ class Falcon:
 
 def _no_certificate(_pem: str) -> str:
     raise ValueError("this service has no certificate")
+
+
+def _port_truth(link: Link) -> dict[str, Any]:
+    return {"configured": link.configured, "configured_lanes": link.configured_lanes, "enabled": link.enabled}
 
 
 def _link_truth(link: Link) -> dict[str, Any]:

@@ -27,6 +27,9 @@ ERROR_COUNTERS = (
 SLOT_GENERATION = "Gen4"
 SLOT_LANES = 16
 FANS = 8
+# Where a service lists resource blocks that it composes itself, and where one that leaves that to others.
+COMPOSITION_BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
+PLAIN_BLOCKS = "/redfish/v1/ResourceBlocks"
 POWER_SUPPLIES = 4
 
 
@@ -39,6 +42,8 @@ class Link:
     max_generation: str = SLOT_GENERATION
     status: LinkStatus = "NoLink"
     enabled: bool = True
+    # False: an UnconfiguredPort, over which nothing can be attached.
+    configured: bool = True
     lanes: int = 0
     generation: str = "Gen1"
     configured_lanes: int = SLOT_LANES
@@ -61,6 +66,11 @@ class Link:
     def max_gbps(self) -> float:
         """The highest speed of the whole link one way in Gbit/s."""
         return LANE_GBPS[self.max_generation] * self.max_lanes
+
+    @property
+    def usable(self) -> bool:
+        """Whether the port may train at all."""
+        return self.enabled and self.configured
 
     @property
     def degraded(self) -> bool:
@@ -96,6 +106,8 @@ class Slot:
     identify: bool = False
     # The last event that the temperature gave rise to: normal, caution or critical.
     band: str = "normal"
+    # The collection that lists the slot's resource block.
+    blocks: str = PLAIN_BLOCKS
 
     @property
     def endpoint(self) -> str:
@@ -107,22 +119,32 @@ class Slot:
         """The device that the chassis sees in the slot now."""
         return None if self.removed else self.device
 
+    @property
+    def in_use(self) -> bool:
+        """Whether the slot's link should be up: something is attached over a port that may train."""
+        return self.attached_to is not None and self.link.usable
+
 
 @dataclass
 class HostPort:
-    """A cabled host port; `slots` are the attached slots in the order of their attachment."""
+    """A host port; `host` is at the other end of its cable, `slots` are attached in the order of their attachment."""
 
     name: str
     drawer: int
-    host: str
+    host: str | None
     link: Link
     slots: list[int] = field(default_factory=list)
     revision: int = 1
 
     @property
     def endpoint(self) -> str:
-        """The Id of the port's endpoint and of its zone, such as hostport1_H1."""
+        """The Id of the port's endpoint and of its zone or system, such as hostport1_H1."""
         return f"hostport{self.drawer}_{self.name}"
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the port's link should be up: it is cabled, and may train."""
+        return self.host is not None and self.link.usable
 
 
 @dataclass
@@ -142,7 +164,7 @@ class Drawer:
     def allocation(self) -> Allocation:
         """Return the allocation of now, as the rules want it."""
         return Allocation(
-            host_of_port={port.name: port.host for port in self.host_ports.values()},
+            host_of_port={port.name: port.host or "" for port in self.host_ports.values()},
             port_of_slot={slot.number: slot.attached_to for slot in self.slots.values() if slot.attached_to},
         )
 
@@ -159,7 +181,7 @@ class Fan:
 
 @dataclass
 class ChassisState:
-    """The whole chassis; changed only by composition, physics and faults."""
+    """The whole chassis; changed only by composition, physics and faults. `hosts` are all that a cable could reach."""
 
     name: str
     serial: str
@@ -194,8 +216,12 @@ class ChassisState:
         return [slot for drawer in self.drawers.values() for slot in drawer.slots.values()]
 
     def host_ports(self) -> list[HostPort]:
-        """Return all cabled host ports, first drawer first."""
+        """Return all host ports, first drawer first."""
         return [port for drawer in self.drawers.values() for port in drawer.host_ports.values()]
+
+    def cabled_hosts(self) -> list[str]:
+        """Return the names of the hosts that a cable reaches, sorted."""
+        return sorted({port.host for port in self.host_ports() if port.host is not None})
 
 
 def negotiated(link: Link, device: DeviceModel | None) -> tuple[int, str]:
@@ -223,7 +249,9 @@ def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = No
     drawers: dict[int, Drawer] = {}
     for number, description in enumerate(chassis.drawers, start=1):
         ports = {
-            port: HostPort(name=port, drawer=number, host=host, link=_raised(Link(port=port)))
+            port: HostPort(
+                name=port, drawer=number, host=host, link=_raised(Link(port=port)) if host else Link(port=port)
+            )
             for port, host in sorted(description.host_ports.items(), key=lambda item: port_number(item[0]))
         }
         slots: dict[int, Slot] = {}
@@ -254,7 +282,7 @@ def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = No
         serial=serial,
         uuid=stable_uuid(identity),
         model=chassis.model,
-        hosts={port.host: lab.hosts[port.host] for drawer in drawers.values() for port in drawer.host_ports.values()},
+        hosts=dict(lab.hosts),
         drawers=drawers,
         fans=[Fan(number) for number in range(1, FANS + 1)],
     )

@@ -10,6 +10,7 @@ import msgspec
 
 from simulator.accounts import Account
 from simulator.errors import Body
+from simulator.events import Actor
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,11 @@ class Call:
     account: Account | None
     body: Body
     origin: str = ""
+
+    @property
+    def actor(self) -> Actor | None:
+        """Who sent the request; None where nobody had to sign in."""
+        return Actor(self.account.name, self.origin or "unknown") if self.account is not None else None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,11 @@ computer system, and its endpoints are the blocks.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import Any
+
+import msgspec
 
 from fabric.bmc.answers import Answer
 from fabric.bmc.client import BmcClient
@@ -17,11 +20,30 @@ from fabric.bmc.discovery import read_zone_body
 from fabric.bmc.errors import CompositionRefused, RequestRefused, ZoneChanged
 from fabric.bmc.hardware import drawer_mode
 from fabric.bmc.types import Dialect, DrawerMode, Link, Zone
-from fabric.bmc.values import inner, integer, link_speed, mapping, number, plain_uri, text
+from fabric.bmc.values import Body, inner, integer, link_speed, mapping, number, plain_uri, text, texts
 
 # How long a BMC that accepts without a task may take until its zone tells the same, s.
 SETTLES_WITHIN = 5.0
 LOOKS_EVERY = 0.2
+# A port's ETag covers its link, which may train between look and write: then it is looked at again, so often.
+PORT_ATTEMPTS = 4
+WIDEST_PORT = 256
+
+
+class PortSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """How a port is set up: what may be changed of it by hand, and what it does with that.
+
+    `port_types` and `widths` (lanes) are those that the BMC says it accepts, () where it does not say.
+    """
+
+    port_uri: str
+    port_type: str = ""  # UpstreamPort, DownstreamPort, UnconfiguredPort; '' where the BMC has no types
+    configured_width: int | None = None  # lanes to use at most
+    width: int | None = None
+    link_state: str = ""  # wanted: Enabled, Disabled
+    link_status: str = ""  # is: LinkUp, Starting, Training, LinkDown, NoLink
+    port_types: tuple[str, ...] = ()
+    widths: tuple[int, ...] = ()
 
 
 async def read_zone(bmc: BmcClient, zone_uri: str) -> Zone:
@@ -35,7 +57,11 @@ def _zone(zone_uri: str, answer: Answer) -> Zone:
 
 async def read_link(bmc: BmcClient, port_uri: str) -> Link:
     """Return the link of a port as it stands; speeds in Gb/s, widths in lanes. Raises BmcError."""
-    body = (await bmc.get(port_uri)).body
+    return link_of(port_uri, (await bmc.get(port_uri)).body)
+
+
+def link_of(port_uri: str, body: Body) -> Link:
+    """Return the link that a port's body describes."""
     width, active = integer(body, "Width"), integer(body, "ActiveWidth")
     return Link(
         port_uri=plain_uri(port_uri),
@@ -44,6 +70,7 @@ async def read_link(bmc: BmcClient, port_uri: str) -> Link:
         width=width,
         speed_gbps=link_speed(number(body, "CurrentSpeedGbps"), (active, width)),
         max_speed_gbps=link_speed(number(body, "MaxSpeedGbps"), (width, active)),
+        configured_width=integer(body, "ConfiguredWidth"),
     )
 
 
@@ -162,4 +189,87 @@ async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> 
     while drawer_mode((await bmc.get(drawer_uri)).body)[0] is not mode:
         if time.monotonic() > deadline:
             raise CompositionRefused(f"{bmc.host} accepted the mode {mode.value}, but the drawer is not in it.")
+        await asyncio.sleep(LOOKS_EVERY)
+
+
+async def read_port_setting(bmc: BmcClient, port_uri: str) -> PortSetting:
+    """Return how a port is set up; raises BmcError."""
+    return _setting(port_uri, (await bmc.get(port_uri)).body)
+
+
+def _setting(port_uri: str, body: Body) -> PortSetting:
+    return PortSetting(
+        port_uri=plain_uri(port_uri),
+        port_type=text(body, "PortType"),
+        configured_width=integer(body, "ConfiguredWidth"),
+        width=integer(body, "Width"),
+        link_state=text(body, "LinkState"),
+        link_status=text(body, "LinkStatus"),
+        port_types=texts(body, "PortType@Redfish.AllowableValues"),
+        widths=_allowable_widths(body),
+    )
+
+
+def _allowable_widths(body: Body) -> tuple[int, ...]:
+    """Return the lane counts of a Redfish.AllowableNumbers: single numbers, or 'lowest:highest:step'."""
+    found: set[int] = set()
+    for entry in texts(body, "ConfiguredWidth@Redfish.AllowableNumbers"):
+        match = re.fullmatch(r"(\d{1,3})(?::(\d{1,3})(?::(\d{1,3}))?)?", entry)
+        if match:
+            low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+            found.update(range(low, min(high, WIDEST_PORT) + 1, max(step, 1)))
+    return tuple(sorted(width for width in found if width > 0))
+
+
+async def set_port(
+    bmc: BmcClient, port_uri: str, *, port_type: str | None = None, configured_width: int | None = None
+) -> PortSetting:
+    """Change a port's type, its configured width (lanes), or both in one write, and return its setting read back.
+
+    None leaves a property as it is; what is so already is not written. The link of the port may train afterwards:
+    `read_link` tells. Raises CompositionRefused with the BMC's sentence, ZoneChanged if somebody else changed the
+    setting meanwhile, TaskFailed or another BmcError; after a retryable one the truth is in `read_port_setting` alone.
+    """
+    wanted: dict[str, Any] = {"PortType": port_type, "ConfiguredWidth": configured_width}
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    looked_at: PortSetting | None = None
+    for attempt in range(PORT_ATTEMPTS):
+        answer = await bmc.get(port_uri)
+        now = _setting(port_uri, answer.body)
+        change = {name: value for name, value in wanted.items() if answer.body.get(name) != value}
+        if not change:
+            return now
+        missing = next((name for name in change if name not in answer.body), "")
+        if missing:
+            raise CompositionRefused(f"{bmc.host} does not let the {missing} of this port be set.")
+        if looked_at is not None and _by_hand(now) != _by_hand(looked_at):
+            raise ZoneChanged(f"The port of {bmc.host} has just been changed by somebody else; nothing was written.")
+        looked_at = now
+        try:
+            written = await bmc.patch(port_uri, change, etag=answer.etag)
+        except RequestRefused as error:
+            if error.answered not in {412, 428}:
+                raise CompositionRefused(error.reason or error.sentence, answered=error.answered) from error
+            if attempt == PORT_ATTEMPTS - 1:
+                raise ZoneChanged(f"The port of {bmc.host} keeps changing; nothing was written.") from error
+            await asyncio.sleep(LOOKS_EVERY)
+            continue
+        await bmc.finish(written)
+        break
+    return await _port_settled(bmc, port_uri, wanted)
+
+
+def _by_hand(setting: PortSetting) -> tuple[str, int | None, str]:
+    return setting.port_type, setting.configured_width, setting.link_state
+
+
+async def _port_settled(bmc: BmcClient, port_uri: str, wanted: dict[str, Any]) -> PortSetting:
+    deadline = time.monotonic() + SETTLES_WITHIN
+    while True:
+        body = (await bmc.get(port_uri)).body
+        if all(body.get(name) == value for name, value in wanted.items()):
+            return _setting(port_uri, body)
+        if time.monotonic() > deadline:
+            left = next(name for name, value in wanted.items() if body.get(name) != value)
+            raise CompositionRefused(f"{bmc.host} accepted the change, but the {left} of the port is not as asked.")
         await asyncio.sleep(LOOKS_EVERY)

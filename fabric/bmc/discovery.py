@@ -8,12 +8,11 @@ from typing import TypeVar
 from fabric.bmc import hardware, sensing
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import Crawl, Found
-from fabric.bmc.dialects import ADD_BLOCK, REMOVE_BLOCK, probe_dialect
+from fabric.bmc.dialects import ADD_BLOCK, ADD_ENDPOINT, REMOVE_BLOCK, REMOVE_ENDPOINT, Probe, probe_dialect
 from fabric.bmc.hardware import listed
 from fabric.bmc.relations import Relations, zone_endpoints
 from fabric.bmc.types import (
     Connection,
-    Dialect,
     Endpoint,
     Inventory,
     LogService,
@@ -29,7 +28,7 @@ from fabric.bmc.values import Body, boolean, integer, link, links, mapping, natu
 Listed = TypeVar("Listed", bound=Resource)
 
 # What changes while a chassis is in use, apart from readings; the rest is read when something new appears.
-MOVING = frozenset({"Chassis", "PCIeDevice", "Port", "Zone", "Endpoint", "ResourceBlock"})
+MOVING = frozenset({"Chassis", "PCIeDevice", "Port", "Zone", "Endpoint", "ResourceBlock", "ComputerSystem"})
 
 
 async def discover(bmc: BmcClient, *, everything: bool = False) -> Inventory:
@@ -53,7 +52,7 @@ class Discovery:
         self._everything = everything
         self._at_a_time = at_a_time
         self._crawl = Crawl(bmc, everything=everything, at_a_time=at_a_time)
-        self._dialect = Dialect.NONE
+        self._probe = Probe()
         # False while a walk is under way: one that broke off leaves less than the service has.
         self._whole = False
 
@@ -63,12 +62,12 @@ class Discovery:
         self._crawl = Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time)
         self._crawl.take_root(await self._bmc.service_root())
         await self._crawl.walk()
-        self._dialect = await probe_dialect(self._bmc, self._crawl.found)
+        self._probe = await probe_dialect(self._bmc, self._crawl.found, self._crawl.problems)
         self._whole = True
         return self._inventory()
 
     async def refresh(self) -> Inventory:
-        """Return the inventory with chassis, devices, ports, zones, endpoints and blocks read again.
+        """Return the inventory with chassis, devices, ports, zones, endpoints, blocks and systems read again.
 
         What has appeared is read with all below it, what its collection no longer lists is gone, and what cannot be
         read for now stays as it was, with a problem beside it. With $expand this is
@@ -107,6 +106,8 @@ class Discovery:
                 self._crawl.found[each.uri] = each
             else:
                 self._crawl.forget_below(each.uri)
+        if not self._probe.known:
+            self._probe = await probe_dialect(self._bmc, self._crawl.found, self._crawl.problems)
         self._whole = True
         return self._inventory()
 
@@ -119,10 +120,10 @@ class Discovery:
         return collection.body if collection else {}
 
     def _inventory(self) -> Inventory:
-        return build_inventory(self._crawl, self._dialect)
+        return build_inventory(self._crawl, self._probe)
 
 
-def build_inventory(crawl: Crawl, dialect: Dialect) -> Inventory:
+def build_inventory(crawl: Crawl, probe: Probe) -> Inventory:
     """Return the typed inventory of what a walk found."""
     found = crawl.found
     relations = Relations(found)
@@ -138,7 +139,9 @@ def build_inventory(crawl: Crawl, dialect: Dialect) -> Inventory:
     old = [each for each in found.values() if each.kind in {"Thermal", "Power"}]
     return Inventory(
         service=read_service(found),
-        dialect=dialect,
+        dialect=probe.dialect,
+        dialect_reason=probe.reason,
+        dialect_known=probe.known,
         chassis=ordered(hardware.read_chassis(each) for each in chassis if each.uri not in drawers),
         drawers=ordered(hardware.read_drawer(each) for each in chassis if each.uri in drawers),
         slots=slots,
@@ -154,7 +157,7 @@ def build_inventory(crawl: Crawl, dialect: Dialect) -> Inventory:
         zones=all_of("Zone", lambda each: read_zone_body(each.uri, each.body, each.etag)),
         endpoints=all_of("Endpoint", lambda each: read_endpoint(each, relations)),
         connections=all_of("Connection", read_connection),
-        resource_blocks=all_of("ResourceBlock", read_block),
+        resource_blocks=all_of("ResourceBlock", lambda each: read_block(each, relations)),
         systems=all_of("ComputerSystem", lambda each: hardware.read_system(each, relations)),
         sensors=ordered(
             [
@@ -204,8 +207,8 @@ def read_zone_body(uri: str, body: Body, etag: str) -> Zone:
         zone_type=text(body, "ZoneType"),
         etag=etag,
         endpoint_uris=zone_endpoints(Found(uri, "Zone", body, etag)),
-        add_endpoint_target=text(actions, "#Zone.AddEndpoint", "target") or text(actions, ADD_BLOCK, "target"),
-        remove_endpoint_target=text(actions, "#Zone.RemoveEndpoint", "target") or text(actions, REMOVE_BLOCK, "target"),
+        add_endpoint_target=text(actions, ADD_ENDPOINT, "target") or text(actions, ADD_BLOCK, "target"),
+        remove_endpoint_target=text(actions, REMOVE_ENDPOINT, "target") or text(actions, REMOVE_BLOCK, "target"),
         resource_block_uris=links(body, "Links", "ResourceBlocks"),
     )
 
@@ -238,7 +241,7 @@ def read_connection(found: Found) -> Connection:
     )
 
 
-def read_block(found: Found) -> ResourceBlock:
+def read_block(found: Found, relations: Relations) -> ResourceBlock:
     """Return a resource block."""
     return ResourceBlock(
         **listed(found.uri, found.body),
@@ -246,6 +249,7 @@ def read_block(found: Found) -> ResourceBlock:
         composition_state=text(found.body, "CompositionStatus", "CompositionState"),
         system_uris=links(found.body, "Links", "ComputerSystems"),
         zone_uris=links(found.body, "Links", "Zones"),
+        device_uris=relations.devices_in(found.uri),
     )
 
 

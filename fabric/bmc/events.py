@@ -18,6 +18,7 @@ from fabric.bmc.values import Body, inner, link, natural, objects, plain_uri, te
 SILENCE = 90.0
 LARGEST_EVENT = 4 * 2**20
 MOST_PAGES = 1000
+LONGEST_NAME = 100
 
 
 class EventStreamParser:
@@ -102,7 +103,20 @@ def decode_events(data: str, stream_id: str) -> Iterator[Event]:
             timestamp=text(record, "EventTimestamp"),
             origin_uri=_origin(inner(record, "OriginOfCondition")),
             arguments=texts(record, "MessageArgs"),
+            originator=originator_of(record),
+            address=address_of(record),
         )
+
+
+def originator_of(record: Body) -> str:
+    """Return the account that an event or log entry names; its originator may also be the BMC, or a host's firmware."""
+    own = text(record, "Originator") if text(record, "OriginatorType") == "Client" else ""
+    return one_line(text(record, "Username") or own)[:LONGEST_NAME]
+
+
+def address_of(record: Body) -> str:
+    """Return where the request behind an event or log entry came from, without its scheme."""
+    return one_line(text(record, "OriginAddress").rpartition("://")[2].strip("[]"))[:LONGEST_NAME]
 
 
 def _origin(value: Any) -> str:
@@ -153,6 +167,8 @@ def log_event(entry: Body) -> Event:
         timestamp=text(entry, "EventTimestamp") or text(entry, "Created"),
         origin_uri=link(entry, "Links", "OriginOfCondition"),
         arguments=texts(entry, "MessageArgs"),
+        originator=originator_of(entry),
+        address=address_of(entry),
     )
 
 

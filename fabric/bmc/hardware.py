@@ -6,6 +6,7 @@ import re
 from typing import Any, TypedDict
 
 from fabric.bmc.crawl import Found
+from fabric.bmc.dialects import ADD_BLOCK
 from fabric.bmc.relations import Relations
 from fabric.bmc.types import (
     Chassis,
@@ -227,6 +228,7 @@ def read_device(found: Found, relations: Relations, slot_uri: str) -> Device:
         processor_uris=tuple(processor.uri for processor in processors),
         endpoint_uris=relations.endpoints_of(found.uri),
         port_uri=relations.port_of(found.uri),
+        block_uri=relations.block_of(found.uri),
         capacity_bytes=sum(capacities) if capacities else None,
         memory_bytes=_memory_bytes(processors),
     )
@@ -363,4 +365,7 @@ def read_system(found: Found, relations: Relations) -> System:
         memory_gib=number(body, "MemorySummary", "TotalSystemMemoryGiB"),
         local_gpu_count=relations.gpus_below(found.uri),
         bios_version=text(body, "BiosVersion"),
+        endpoint_uris=links(body, "Links", "Endpoints"),
+        block_uris=links(body, "Links", "ResourceBlocks"),
+        takes_blocks=bool(text(mapping(body, "Actions"), ADD_BLOCK, "target")),
     )

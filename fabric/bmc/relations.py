@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from fabric.bmc.crawl import Found
 from fabric.bmc.values import link, links, natural, objects, text
 
+# What a resource block says it has, and where each of these may name a resource of a PCIe device in its turn.
+BLOCK_PARTS = ("Processors", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage", "SimpleStorage", "Memory")
 # Kinds that a PCIe device shows itself as.
 FACES = ("Processor", "Drive", "NetworkAdapter", "Storage", "StorageController", "FabricAdapter", "GraphicsController")
 
@@ -27,6 +29,8 @@ class Relations:
         self._metrics_port: dict[str, str] = {}
         self._ports_labelled: dict[str, set[str]] = defaultdict(set)
         self._zones_of: dict[str, set[str]] = defaultdict(set)
+        self._blocks_of: dict[str, set[str]] = defaultdict(set)  # by device
+        self._devices_in: dict[str, set[str]] = defaultdict(set)  # by block
         for each in found.values():
             self._learn_device(each)
         for each in found.values():
@@ -56,7 +60,14 @@ class Relations:
             device = link(body, "Links", "PCIeDevice") or self._above(each.uri, "PCIeDevice")
             if device:
                 self._join(each.uri, device)
-                for face in ("Processors", "Drives", "StorageControllers", "NetworkDeviceFunctions"):
+                for face in (
+                    "Processor",
+                    "Processors",
+                    "Drives",
+                    "StorageControllers",
+                    "NetworkDeviceFunctions",
+                    "EthernetInterfaces",
+                ):
                     for uri in links(body, "Links", face):
                         self._join(uri, device)
         elif each.kind in FACES:
@@ -90,6 +101,8 @@ class Relations:
                 self._zones_of[endpoint].add(each.uri)
         elif each.kind == "Port":
             self._learn_port(each)
+        elif each.kind == "ResourceBlock":
+            self._learn_block(each)
         device = self._device_of.get(each.uri)
         if device:
             self._endpoints_of[device].update(links(each.body, "Links", "Endpoints"))
@@ -112,6 +125,19 @@ class Relations:
         for device in links(each.body, "Links", "PCIeDevices"):
             if self.is_kind(device, "PCIeDevice"):
                 self._devices_at[each.uri].add(device)
+
+    def _learn_block(self, each: Found) -> None:
+        """Take a block as that of the devices whose processors, drives or adapters it has."""
+        for name in BLOCK_PARTS:
+            for part in links(each.body, name):
+                uris = [part]
+                if part in self._found:
+                    # A network interface is a view of an adapter, a storage subsystem one of its drives.
+                    body = self._found[part].body
+                    uris += [*links(body, "Links", "NetworkAdapter"), *links(body, "Drives")]
+                for device in {self._device_of[uri] for uri in uris if uri in self._device_of}:
+                    self._blocks_of[device].add(each.uri)
+                    self._devices_in[each.uri].add(device)
 
     def _meet(self, endpoint: str, entity: str) -> None:
         """Take an endpoint as that of the device its entity is, or is a part of."""
@@ -183,6 +209,14 @@ class Relations:
     def zones_of(self, endpoint: str) -> tuple[str, ...]:
         """Return the zones that hold an endpoint, as it or they say."""
         return tuple(sorted(self._zones_of[endpoint], key=natural))
+
+    def block_of(self, device: str) -> str:
+        """Return the resource block that a device is in, or ''."""
+        return next(iter(sorted(self._blocks_of[device], key=natural)), "")
+
+    def devices_in(self, block: str) -> tuple[str, ...]:
+        """Return the devices in a resource block."""
+        return tuple(sorted(self._devices_in[block], key=natural))
 
     def port_of_metrics(self, metrics: str) -> str:
         """Return the port whose counters these are, or ''."""

@@ -133,6 +133,7 @@ class Device(Resource, frozen=True, kw_only=True):
     processor_uris: tuple[str, ...] = ()
     endpoint_uris: tuple[str, ...] = ()
     port_uri: str = ""  # the switch port it hangs on, where known
+    block_uri: str = ""  # the resource block it is in, where there is one
     capacity_bytes: int | None = None  # drives
     memory_bytes: int | None = None  # GPUs
 
@@ -236,6 +237,7 @@ class ResourceBlock(Resource, frozen=True, kw_only=True):
     composition_state: str = ""
     system_uris: tuple[str, ...] = ()
     zone_uris: tuple[str, ...] = ()
+    device_uris: tuple[str, ...] = ()  # the PCIe devices in it
 
 
 class System(Resource, frozen=True, kw_only=True):
@@ -253,6 +255,9 @@ class System(Resource, frozen=True, kw_only=True):
     memory_gib: float | None = None
     local_gpu_count: int = 0
     bios_version: str = ""
+    endpoint_uris: tuple[str, ...] = ()
+    block_uris: tuple[str, ...] = ()  # the resource blocks it was given
+    takes_blocks: bool = False  # it offers AddResourceBlock
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,6 +324,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 
     service: Service = Service()
     dialect: Dialect = Dialect.NONE
+    dialect_reason: str = ""  # a sentence: what was seen that tells the dialect
+    dialect_known: bool = True  # False: what would tell it could not be read for now
     chassis: tuple[Chassis, ...] = ()
     drawers: tuple[Drawer, ...] = ()
     slots: tuple[Slot, ...] = ()
@@ -389,6 +396,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: str
     origin_uri: str = ""
     arguments: tuple[str, ...] = ()
+    originator: str = ""  # the account whose request it was; '' where the BMC does not say, or did it by itself
+    address: str = ""  # where that request came from
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -400,6 +409,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     width: int | None
     speed_gbps: float | None
     max_speed_gbps: float | None
+    configured_width: int | None = None  # lanes that the port is told to use at most
 
 
 class Trust(msgspec.Struct, frozen=True, kw_only=True):

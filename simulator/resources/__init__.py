@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from simulator.resources import (
     access,
+    blocks,
     certificates,
     chassis,
     devices,
@@ -19,6 +20,7 @@ from simulator.resources import (
     tasking,
     telemetry,
     thermal,
+    zones,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ def register_all(falcon: Falcon) -> None:
         chassis,
         devices,
         thermal,
+        blocks,
         fabric,
+        zones,
         ports,
         systems,
         telemetry,

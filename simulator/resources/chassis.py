@@ -6,11 +6,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulator.catalog import Kind
+from simulator.catalog import DeviceModel, Kind
 from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
+from simulator.events import Actor
 from simulator.resources.tasking import accepted
 from simulator.rules import MODES, Mode
-from simulator.state import Drawer, Slot
+from simulator.state import COMPOSITION_BLOCKS, Drawer, Slot
 from simulator.tasks import BmcTask
 from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
 
@@ -35,7 +36,21 @@ def slot_uri(slot: Slot) -> str:
 
 def gpu_uri(slot: Slot) -> str:
     """Return the URI of the Processor of a GPU, which lives in the slot's resource block."""
-    return f"{V1}/ResourceBlocks/{slot.endpoint}/Processors/gpu{slot.number}"
+    return f"{block_uri(slot)}/Processors/gpu{slot.number}"
+
+
+def block_uri(slot: Slot) -> str:
+    """Return the URI of the resource block of a slot."""
+    return f"{slot.blocks}/{slot.endpoint}"
+
+
+def processor_uri(slot: Slot, model: DeviceModel) -> str | None:
+    """Return the URI of the Processor that a device is; a custom card is one where devices are resource blocks."""
+    if model.kind is Kind.GPU:
+        return gpu_uri(slot)
+    if model.kind is Kind.CUSTOM and slot.blocks == COMPOSITION_BLOCKS:
+        return f"{block_uri(slot)}/Processors/card{slot.number}"
+    return None
 
 
 def slots_of_kind(drawer: Drawer, kind: Kind) -> list[Slot]:
@@ -113,7 +128,9 @@ def _drawer(falcon: Falcon, drawer: Drawer) -> Body:
         ManagedBy=[f"{V1}/Managers/bmc"],
         Processors=[gpu_uri(slot) for slot in gpus],
         Switches=[f"{V1}/Fabrics/PCIe/Switches/drawer{drawer.number}_switch"],
-        ResourceBlocks=[f"{V1}/ResourceBlocks/{slot.endpoint}" for slot in gpus],
+        ResourceBlocks=[
+            block_uri(slot) for slot in slots if slot.present is not None and (falcon.blocks or slot in gpus)
+        ],
     )
     links["ContainedBy"] = link(FALCON)
     return {
@@ -171,7 +188,7 @@ def _identify(falcon: Falcon, drawer: Drawer | None) -> Handler:
         if mode is None or drawer is None or mode == drawer.mode:
             return Reply(200, _drawer(falcon, drawer) if drawer is not None else _enclosure(falcon))
         falcon.composer.check_mode(drawer, mode)
-        return accepted(_start_mode_change(falcon, drawer, mode))
+        return accepted(_start_mode_change(falcon, drawer, mode, call.actor))
 
     return change
 
@@ -191,7 +208,7 @@ def _wanted_mode(value: object) -> Mode | None:
     raise property_value("DrawerMode", vendor.get("DrawerMode"))
 
 
-def _start_mode_change(falcon: Falcon, drawer: Drawer, mode: Mode) -> BmcTask:
+def _start_mode_change(falcon: Falcon, drawer: Drawer, mode: Mode, by: Actor | None) -> BmcTask:
     drawer.changing_to = mode
 
     async def work(task: BmcTask) -> tuple[int, Body | None]:
@@ -203,7 +220,7 @@ def _start_mode_change(falcon: Falcon, drawer: Drawer, mode: Mode) -> BmcTask:
             drawer.changing_to = None
         # A device may have been lost meanwhile, so the rules are asked again at the moment of the change.
         falcon.composer.check_mode(drawer, mode)
-        falcon.composer.set_mode(drawer, mode)
+        falcon.composer.set_mode(drawer, mode, by)
         return 200, _drawer(falcon, drawer)
 
     return falcon.tasks.start(f"Change the mode of drawer {drawer.number}", drawer_uri(drawer.number), work)

@@ -1,4 +1,4 @@
-"""Slots and what is in them: PCIe devices, functions, GPUs, drives, network adapters, resource blocks."""
+"""Slots and what is in them: PCIe devices, functions, drives, network adapters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.catalog import DeviceModel, Kind
 from simulator.errors import Body, RedfishError, not_found, property_not_writable, property_unknown, property_value
-from simulator.resources.chassis import drawer_uri, gpu_uri, slot_uri, slots_of_kind
+from simulator.resources.chassis import drawer_uri, gpu_uri, processor_uri, slot_uri, slots_of_kind
 from simulator.state import SLOT_GENERATION, SLOT_LANES, Device, Drawer, Slot
 from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from simulator.service import Falcon
 
 V1 = "/redfish/v1"
-BLOCKS = f"{V1}/ResourceBlocks"
 _CLASSES = {
     Kind.GPU: ("DisplayController", "GPU"),
     Kind.DRIVE: ("MassStorageController", "NVMe drive"),
@@ -39,24 +38,8 @@ def twin_uri(slot: Slot, model: DeviceModel) -> str | None:
 
 def register(falcon: Falcon) -> None:
     """Add the slots of each drawer and the collections of what is in them."""
-    tree = falcon.tree
     for drawer in falcon.state.drawers.values():
         _register_drawer(falcon, drawer)
-    gpus = [slot for slot in falcon.state.all_slots() if slot.device is not None and slot.device.model.kind is Kind.GPU]
-    tree.resource(
-        BLOCKS,
-        lambda: collection(
-            BLOCKS,
-            "ResourceBlock",
-            "Resource Blocks",
-            [f"{BLOCKS}/{slot.endpoint}" for slot in gpus if slot.present is not None],
-        ),
-    )
-    tree.members(BLOCKS, lambda last: _block_node(falcon, gpus, last))
-    for slot in gpus:
-        processors = f"{BLOCKS}/{slot.endpoint}/Processors"
-        tree.members(processors, partial(_gpu_node, slot))
-        tree.members(gpu_uri(slot), partial(_gpu_metrics_node, slot))
 
 
 def _register_drawer(falcon: Falcon, drawer: Drawer) -> None:
@@ -81,24 +64,25 @@ def _register_drawer(falcon: Falcon, drawer: Drawer) -> None:
 
 
 def _twins(drawer: Drawer, kind: Kind, schema: str, where: str) -> Body:
-    members = [uri for slot in slots_of_kind(drawer, kind) if (uri := twin_uri(slot, _seen(slot).model)) is not None]
+    members = [uri for slot in slots_of_kind(drawer, kind) if (uri := twin_uri(slot, seen(slot).model)) is not None]
     return collection(where, schema, f"{schema}s", members)
 
 
 def _twin_node(drawer: Drawer, kind: Kind, last: str) -> Node | None:
     render = _drive if kind is Kind.DRIVE else _network_adapter
     for slot in slots_of_kind(drawer, kind):
-        uri = twin_uri(slot, _seen(slot).model)
+        uri = twin_uri(slot, seen(slot).model)
         if uri is not None and uri.endswith(f"/{last}"):
             return Node(uri, partial(_render_seen, render, slot))
     return None
 
 
 def _render_seen(render: Callable[[Slot, Device], Body], slot: Slot) -> Body:
-    return render(slot, _seen(slot))
+    return render(slot, seen(slot))
 
 
-def _seen(slot: Slot) -> Device:
+def seen(slot: Slot) -> Device:
+    """Return the device in a slot; refuses with 404 where it was pulled out."""
     device = slot.present
     if device is None:
         raise not_found(slot_uri(slot))
@@ -149,7 +133,7 @@ def _pcie_device(slot: Slot) -> Body:
             "UUID": device.uuid,
             "FirmwareVersion": model.firmware,
             "ReadyToRemove": slot.attached_to is None,
-            "Status": {"State": "Enabled", "Health": _health(slot)},
+            "Status": {"State": "Enabled", "Health": slot_health(slot)},
             "PCIeInterface": {
                 "PCIeType": slot.link.generation if up else None,
                 "MaxPCIeType": model.generation,
@@ -159,17 +143,15 @@ def _pcie_device(slot: Slot) -> Body:
             "PCIeFunctions": link(f"{uri}/PCIeFunctions"),
         }
     )
-    links = counted(
-        {},
-        Chassis=[drawer_uri(slot.drawer)],
-        Processors=[gpu_uri(slot)] if model.kind is Kind.GPU else [],
-    )
+    processor = processor_uri(slot, model)
+    links = counted({}, Chassis=[drawer_uri(slot.drawer)], Processors=[processor] if processor is not None else [])
     links["Switch"] = link(f"{V1}/Fabrics/PCIe/Switches/drawer{slot.drawer}_switch")
     body["Links"] = links
     return body
 
 
-def _health(slot: Slot) -> str:
+def slot_health(slot: Slot) -> str:
+    """Return the health of the device in a slot."""
     if slot.band == "critical":
         return "Critical"
     return "Warning" if slot.band == "caution" or slot.link.degraded else "OK"
@@ -201,15 +183,16 @@ def _functions_node(slot: Slot, last: str) -> Node | None:
 def _function_node(slot: Slot, last: str) -> Node | None:
     if last != "0" or slot.present is None:
         return None
-    return Node(f"{slot_uri(slot)}/PCIeFunctions/0", lambda: _function(slot, _seen(slot)))
+    return Node(f"{slot_uri(slot)}/PCIeFunctions/0", lambda: _function(slot, seen(slot)))
 
 
 def _function(slot: Slot, device: Device) -> Body:
     model, uri = device.model, slot_uri(slot)
     links: Body = {"PCIeDevice": link(uri)}
     twin = twin_uri(slot, model)
-    if model.kind is Kind.GPU:
-        links["Processor"] = link(gpu_uri(slot))
+    processor = processor_uri(slot, model)
+    if processor is not None:
+        links["Processor"] = link(processor)
     elif model.kind is Kind.DRIVE and twin is not None:
         counted(links, Drives=[twin])
     return {
@@ -227,7 +210,7 @@ def _function(slot: Slot, device: Device) -> Body:
         "ClassCode": model.class_code,
         "RevisionId": "0x01",
         "Enabled": True,
-        "Status": {"State": "Enabled", "Health": _health(slot)},
+        "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Links": links,
     }
 
@@ -255,7 +238,7 @@ def _drive(slot: Slot, device: Device) -> Body:
         "CapacityBytes": model.capacity_bytes,
         "PredictedMediaLifeLeftPercent": 97.0,
         "FailurePredicted": False,
-        "Status": {"State": "Enabled", "Health": _health(slot)},
+        "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Links": links,
     }
 
@@ -271,7 +254,7 @@ def _network_adapter(slot: Slot, device: Device) -> Body:
         "Model": model.model,
         "PartNumber": model.part_number,
         "SerialNumber": device.serial,
-        "Status": {"State": "Enabled", "Health": _health(slot)},
+        "Status": {"State": "Enabled", "Health": slot_health(slot)},
         "Controllers": [
             {
                 "FirmwarePackageVersion": model.firmware,
@@ -279,78 +262,3 @@ def _network_adapter(slot: Slot, device: Device) -> Body:
             }
         ],
     }
-
-
-def _block_node(falcon: Falcon, gpus: list[Slot], last: str) -> Node | None:
-    for slot in gpus:
-        if slot.endpoint == last and slot.present is not None:
-            return Node(f"{BLOCKS}/{last}", partial(_block, falcon, slot))
-    return None
-
-
-def _block(falcon: Falcon, slot: Slot) -> Body:
-    links = counted({}, Chassis=[drawer_uri(slot.drawer)])
-    if slot.attached_to is not None:
-        port = falcon.state.drawers[slot.drawer].host_ports[slot.attached_to]
-        counted(links, Zones=[f"{V1}/Fabrics/PCIe/Zones/{port.endpoint}"])
-    return {
-        "@odata.id": f"{BLOCKS}/{slot.endpoint}",
-        "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
-        "Id": slot.endpoint,
-        "Name": f"GPU in drawer {slot.drawer} slot {slot.number}",
-        "ResourceBlockType": ["Processor"],
-        "CompositionStatus": {"CompositionState": "Composed" if slot.attached_to is not None else "Unused"},
-        "Processors": [link(gpu_uri(slot))],
-        "Processors@odata.count": 1,
-        "Status": {"State": "Enabled", "Health": _health(slot)},
-        "Links": links,
-    }
-
-
-def _gpu_node(slot: Slot, last: str) -> Node | None:
-    if last != f"gpu{slot.number}" or slot.present is None:
-        return None
-    return Node(gpu_uri(slot), lambda: _gpu(slot, _seen(slot)))
-
-
-def _gpu(slot: Slot, device: Device) -> Body:
-    model, uri = device.model, gpu_uri(slot)
-    links = counted(
-        {},
-        Endpoints=[f"{V1}/Fabrics/PCIe/Endpoints/{slot.endpoint}"],
-    )
-    links["Chassis"] = link(drawer_uri(slot.drawer))
-    links["PCIeDevice"] = link(slot_uri(slot))
-    return {
-        "@odata.id": uri,
-        "@odata.type": "#Processor.v1_22_0.Processor",
-        "Id": f"gpu{slot.number}",
-        "Name": f"GPU in drawer {slot.drawer} slot {slot.number}",
-        "ProcessorType": "GPU",
-        "Manufacturer": model.manufacturer,
-        "Model": model.model,
-        "PartNumber": model.part_number,
-        "SerialNumber": device.serial,
-        "UUID": device.uuid,
-        "FirmwareVersion": model.firmware,
-        "TDPWatts": int(model.max_watts),
-        "MemorySummary": {"TotalMemorySizeMiB": model.memory_mib},
-        "Metrics": link(f"{uri}/ProcessorMetrics"),
-        "Status": {"State": "Enabled", "Health": _health(slot)},
-        "Links": links,
-    }
-
-
-def _gpu_metrics_node(slot: Slot, last: str) -> Node | None:
-    if last != "ProcessorMetrics" or slot.present is None:
-        return None
-    return Node(
-        f"{gpu_uri(slot)}/ProcessorMetrics",
-        lambda: {
-            "@odata.id": f"{gpu_uri(slot)}/ProcessorMetrics",
-            "@odata.type": "#ProcessorMetrics.v1_7_0.ProcessorMetrics",
-            "Id": "ProcessorMetrics",
-            "Name": f"Metrics of the GPU in drawer {slot.drawer} slot {slot.number}",
-            "BandwidthPercent": round(100 * _seen(slot).load, 1),
-        },
-    )

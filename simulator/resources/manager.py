@@ -110,25 +110,6 @@ def _register_log(falcon: Falcon) -> None:
             "Actions": {"#LogService.ClearLog": {"target": f"{LOG_URI}/Actions/LogService.ClearLog"}},
         }
 
-    def render(entry: Entry) -> Body:
-        body: Body = {
-            "@odata.id": f"{entries}/{entry.number}",
-            "@odata.type": "#LogEntry.v1_21_0.LogEntry",
-            "Id": str(entry.number),
-            "Name": "Event Log Entry",
-            "EntryType": "Event",
-            "Created": entry.created,
-            "EventTimestamp": entry.created,
-            "EventId": str(entry.number),
-            "MessageId": entry.message_id,
-            "Message": entry.message,
-            "MessageArgs": list(entry.arguments),
-            "Severity": entry.severity,
-        }
-        if entry.origin is not None:
-            body["Links"] = {"OriginOfCondition": link(entry.origin)}
-        return body
-
     def entry_of(last: str) -> Entry:
         found = events.entries.get(int(last)) if last.isdigit() else None
         if found is None:
@@ -146,7 +127,7 @@ def _register_log(falcon: Falcon) -> None:
     def log() -> Body:
         # The one collection whose members the standard wants whole.
         body = collection(entries, "LogEntry", "Log Entries", [])
-        body["Members"] = [render(entry) for entry in events.entries.values()]
+        body["Members"] = [entry.log_entry() for entry in events.entries.values()]
         body["Members@odata.count"] = len(body["Members"])
         return body
 
@@ -154,7 +135,7 @@ def _register_log(falcon: Falcon) -> None:
     tree.members(
         entries,
         lambda last: (
-            Node(f"{entries}/{last}", lambda: render(entry_of(last)))
+            Node(f"{entries}/{last}", lambda: entry_of(last).log_entry())
             if last.isdigit() and int(last) in events.entries
             else None
         ),

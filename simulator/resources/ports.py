@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
 from simulator.resources.chassis import drawer_uri
-from simulator.state import ERROR_COUNTERS, Drawer, HostPort, Link, Slot
+from simulator.state import ERROR_COUNTERS, Drawer, HostPort, Slot
 from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ V1 = "/redfish/v1"
 SWITCHES = f"{V1}/Fabrics/PCIe/Switches"
 ENDPOINTS = f"{V1}/Fabrics/PCIe/Endpoints"
 FIRMWARE = "4.2.1.186"
+WIDTHS = (1, 2, 4, 8, 16)
+UNCONFIGURED = "UnconfiguredPort"
 Place = Slot | HostPort
 
 
@@ -109,7 +111,8 @@ def _port(place: Place) -> Body:
         "PortId": wire.port,
         "PortProtocol": "PCIe",
         "PortMedium": "Electrical",
-        "PortType": "UpstreamPort" if upstream else "DownstreamPort",
+        "PortType": _types(place)[0 if wire.configured else 1],
+        "PortType@Redfish.AllowableValues": list(_types(place)),
         "LinkState": "Enabled" if wire.enabled else "Disabled",
         "LinkStatus": wire.status,
         "InterfaceEnabled": wire.enabled,
@@ -118,6 +121,7 @@ def _port(place: Place) -> Body:
         "Width": wire.max_lanes,
         "ActiveWidth": wire.lanes,
         "ConfiguredWidth": wire.configured_lanes,
+        "ConfiguredWidth@Redfish.AllowableNumbers": [str(width) for width in WIDTHS],
         "Status": {
             "State": "Enabled" if wire.enabled else "Disabled",
             "Health": "Warning" if wire.degraded else "OK",
@@ -158,27 +162,30 @@ def _change(falcon: Falcon, place: Place) -> Handler:
         if not call.body:
             raise RedfishError(400, "NoOperation", "The request body names no property to change.")
         known = _port(place)
+        wanted = {key: known[key] for key in ("PortType", "ConfiguredWidth", "LinkState")} | call.body
         for key, value in call.body.items():
-            if key == "LinkState":
-                if value not in ("Enabled", "Disabled"):
-                    raise property_value(key, value)
+            if key in ("PortType", "LinkState"):
+                allowed: tuple[object, ...] = _types(place) if key == "PortType" else ("Enabled", "Disabled")
             elif key == "ConfiguredWidth":
-                if value not in (1, 2, 4, 8, 16) or isinstance(value, bool):
-                    raise property_value(key, value)
+                allowed = WIDTHS
             else:
                 raise property_not_writable(key) if key in known else property_unknown(key)
-        place.link.configured_lanes = call.body.get("ConfiguredWidth", place.link.configured_lanes)
-        place.link.enabled = call.body.get("LinkState", known["LinkState"]) == "Enabled"
-        _resettle(falcon, place, place.link)
+            if value not in allowed or isinstance(value, bool):
+                raise property_value(key, value)
+        if wanted["PortType"] != known["PortType"]:
+            falcon.composer.check_port_type(place)
+        falcon.composer.set_port(
+            place,
+            configured=wanted["PortType"] != UNCONFIGURED,
+            lanes=int(wanted["ConfiguredWidth"]),
+            enabled=wanted["LinkState"] == "Enabled",
+            by=call.actor,
+        )
         return Reply(200, _port(place))
 
     return change
 
 
-def _resettle(falcon: Falcon, place: Place, wire: Link) -> None:
-    """Bring a link whose port was reconfigured to where it belongs."""
-    used = isinstance(place, HostPort) or place.attached_to is not None
-    if not wire.enabled:
-        falcon.physics.drop(wire, present=isinstance(place, HostPort) or place.present is not None)
-    elif used:
-        falcon.physics.train(wire, falcon.physics.time)
+def _types(place: Place) -> tuple[str, str]:
+    """Return the types that a port can have: what it leads to is wired, so that it is that, or unconfigured."""
+    return ("UpstreamPort" if isinstance(place, HostPort) else "DownstreamPort", UNCONFIGURED)

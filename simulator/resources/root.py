@@ -18,6 +18,7 @@ SERVICES = {
     "Managers": "Managers",
     "Fabrics": "Fabrics",
     "ResourceBlocks": "ResourceBlocks",
+    "CompositionService": "CompositionService",
     "SessionService": "SessionService",
     "AccountService": "AccountService",
     "EventService": "EventService",
@@ -30,7 +31,10 @@ SERVICES = {
 
 def register(falcon: Falcon) -> None:
     """Add /redfish, the service root and the OData service document."""
-    names = [name for name in SERVICES if name != "TelemetryService" or falcon.options.report]
+    absent = {"ResourceBlocks"} if falcon.blocks else {"CompositionService"}
+    if not falcon.options.report:
+        absent.add("TelemetryService")
+    names = [name for name in SERVICES if name not in absent]
 
     def render() -> Body:
         expand = falcon.options.expand

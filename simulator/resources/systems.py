@@ -1,51 +1,81 @@
-"""The host servers, as the BMC knows them from the cables."""
+"""The host servers as the BMC knows them: one system a cabled host, or one a host port that blocks are added to."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulator.errors import Body
+from simulator.errors import Body, RedfishError
 from simulator.lab import Host, stable_serial, stable_uuid
-from simulator.tree import collection, counted, link
+from simulator.resources.binding import bind, compare, parameter_missing
+from simulator.resources.zones import COMPOSERS, ENDPOINTS, referred
+from simulator.state import COMPOSITION_BLOCKS, HostPort, Slot
+from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
 
 if TYPE_CHECKING:
     from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 SYSTEMS = f"{V1}/Systems"
+ACTIONS = ("AddResourceBlock", "RemoveResourceBlock")
+
+
+def system_uri(falcon: Falcon, port: HostPort) -> str:
+    """Return the system behind a host port, or the one that the port's resource blocks belong to."""
+    return f"{SYSTEMS}/{port.endpoint if falcon.blocks else port.host}"
 
 
 def register(falcon: Falcon) -> None:
-    """Add the cabled hosts with their processors."""
-    tree, hosts = falcon.tree, falcon.state.hosts
-    uris = [f"{SYSTEMS}/{name}" for name in sorted(hosts)]
-    tree.resource(SYSTEMS, lambda: collection(SYSTEMS, "ComputerSystem", "Systems", uris))
-    for name, host in hosts.items():
+    """Add the systems with their processors; they follow the cables."""
+    tree, state = falcon.tree, falcon.state
+    ports = state.host_ports() if falcon.blocks else []
+    names = [port.endpoint for port in ports] or list(state.hosts)
+
+    def uris() -> list[str]:
+        return [f"{SYSTEMS}/{name}" for name in (names if falcon.blocks else state.cabled_hosts())]
+
+    tree.resource(SYSTEMS, lambda: collection(SYSTEMS, "ComputerSystem", "Systems", uris()))
+    if not falcon.blocks:
+        tree.members(SYSTEMS, lambda last: _host_node(falcon, last))
+    for port in ports:
+        _register_composed(falcon, port)
+    for name in names:
         uri = f"{SYSTEMS}/{name}"
-        tree.resource(uri, partial(_system, falcon, name, host))
-        cpus = [f"cpu{number}" for number in range(1, host.cpus + 1)]
-        gpus = [f"gpu{number}" for number in range(1, host.gpus + 1)]
-        members = [f"{uri}/Processors/{one}" for one in cpus + gpus]
-        tree.resource(
-            f"{uri}/Processors",
-            partial(collection, f"{uri}/Processors", "Processor", "Processors", members),
-        )
-        for one in cpus + gpus:
-            tree.resource(
-                f"{uri}/Processors/{one}",
-                partial(_processor, name, host, one),
-            )
+        tree.members(uri, partial(_processors_node, falcon, name))
+        tree.members(f"{uri}/Processors", partial(_processor_node, falcon, name))
 
 
-def _system(falcon: Falcon, name: str, host: Host) -> Body:
-    ports = [port.endpoint for port in falcon.state.host_ports() if port.host == name]
+def _host_of(falcon: Falcon, name: str) -> tuple[str, Host] | None:
+    """Return the host that a system shows, with its name; None where no cable leads to one."""
+    port = falcon.state.zone(name) if falcon.blocks else None
+    host = port.host if port is not None else name
+    if host is None or (not falcon.blocks and host not in falcon.state.cabled_hosts()):
+        return None
+    return host, falcon.state.hosts[host]
+
+
+def _host_node(falcon: Falcon, last: str) -> Node | None:
+    if last not in falcon.state.cabled_hosts():
+        return None
+
+    def render() -> Body:
+        ports = [port.endpoint for port in falcon.state.host_ports() if port.host == last]
+        return {
+            "@odata.id": f"{SYSTEMS}/{last}",
+            "@odata.type": "#ComputerSystem.v1_27_0.ComputerSystem",
+            "Id": last,
+            "Name": last,
+            "SystemType": "Physical",
+            **_hardware(f"{SYSTEMS}/{last}", last, falcon.state.hosts[last]),
+            "Status": {"State": "Enabled", "Health": "OK"},
+            "Links": counted({}, Endpoints=[f"{ENDPOINTS}/{port}" for port in ports]),
+        }
+
+    return Node(f"{SYSTEMS}/{last}", render)
+
+
+def _hardware(uri: str, name: str, host: Host) -> Body:
     return {
-        "@odata.id": f"{SYSTEMS}/{name}",
-        "@odata.type": "#ComputerSystem.v1_27_0.ComputerSystem",
-        "Id": name,
-        "Name": name,
-        "SystemType": "Physical",
         "HostName": name,
         "Manufacturer": host.manufacturer,
         "Model": host.model,
@@ -58,16 +88,93 @@ def _system(falcon: Falcon, name: str, host: Host) -> Body:
             "Model": host.cpu_model,
         },
         "MemorySummary": {"TotalSystemMemoryGiB": host.memory_gib},
-        "Processors": link(f"{SYSTEMS}/{name}/Processors"),
-        "Status": {"State": "Enabled", "Health": "OK"},
-        "Links": counted({}, Endpoints=[f"{V1}/Fabrics/PCIe/Endpoints/{port}" for port in ports]),
+        "Processors": link(f"{uri}/Processors"),
     }
 
 
-def _processor(name: str, host: Host, one: str) -> Body:
+def _register_composed(falcon: Falcon, port: HostPort) -> None:
+    """Add the system of a host port: the host at the end of the cable, and the resource blocks that it was given."""
+    uri = f"{SYSTEMS}/{port.endpoint}"
+
+    def render() -> Body:
+        host = port.host
+        blocks = [f"{COMPOSITION_BLOCKS}/drawer{port.drawer}slot{number}" for number in port.slots]
+        body: Body = {
+            "@odata.id": uri,
+            "@odata.type": "#ComputerSystem.v1_27_0.ComputerSystem",
+            "Id": port.endpoint,
+            "Name": f"{host} over {port.name}" if host is not None else f"No host at {port.name}",
+            "SystemType": "Composed",
+            "Status": {"State": "Enabled", "Health": "OK"} if host is not None else {"State": "Absent"},
+            "Links": counted({}, Endpoints=[f"{ENDPOINTS}/{port.endpoint}"], ResourceBlocks=blocks),
+            "Actions": {
+                f"#ComputerSystem.{name}": {"target": f"{uri}/Actions/ComputerSystem.{name}"} for name in ACTIONS
+            },
+        }
+        if host is not None:
+            body.update(_hardware(uri, host, falcon.state.hosts[host]))
+        return body
+
+    node = Node(uri, render, revision=lambda: port.revision)
+    falcon.tree.add(node)
+    for name in ACTIONS:
+        handler = _action(falcon, port, node, add=name == "AddResourceBlock")
+        falcon.tree.add(Node(f"{uri}/Actions/ComputerSystem.{name}", None, {"POST": Write(handler, COMPOSERS)}))
+
+
+def _action(falcon: Falcon, port: HostPort, node: Node, *, add: bool) -> Handler:
+    name = f"ComputerSystem.{ACTIONS[0] if add else ACTIONS[1]}"
+
+    async def act(call: Call) -> Reply:
+        if "ResourceBlock" not in call.body:
+            raise parameter_missing(name, "ResourceBlock")
+        wanted = referred(call.body["ResourceBlock"], COMPOSITION_BLOCKS, "ResourceBlock")
+        block = falcon.tree.find(f"{COMPOSITION_BLOCKS}/{wanted}")
+        if block is None:
+            raise RedfishError(
+                400,
+                "ResourceNotFound",
+                f"The requested resource of type ResourceBlock named '{wanted}' was not found.",
+                arguments=("ResourceBlock", wanted),
+            )
+        compare(call.body.get("ComputerSystemETag"), node, "ComputerSystemETag")
+        compare(call.body.get("ResourceBlockETag"), block, "ResourceBlockETag")
+
+        def blocks() -> list[Slot]:
+            return falcon.composer.slots_with(port, wanted, add=add)
+
+        falcon.composer.check(port, blocks())
+        return await bind(falcon, port, blocks, by=call.actor)
+
+    return act
+
+
+def _processors(host: Host) -> list[str]:
+    cpus = [f"cpu{number}" for number in range(1, host.cpus + 1)]
+    return cpus + [f"gpu{number}" for number in range(1, host.gpus + 1)]
+
+
+def _processors_node(falcon: Falcon, name: str, last: str) -> Node | None:
+    found = _host_of(falcon, name)
+    if last != "Processors" or found is None:
+        return None
+    uri = f"{SYSTEMS}/{name}/Processors"
+    members = [f"{uri}/{one}" for one in _processors(found[1])]
+    return Node(uri, partial(collection, uri, "Processor", "Processors", members))
+
+
+def _processor_node(falcon: Falcon, name: str, last: str) -> Node | None:
+    found = _host_of(falcon, name)
+    if found is None or last not in _processors(found[1]):
+        return None
+    uri = f"{SYSTEMS}/{name}/Processors/{last}"
+    return Node(uri, partial(_processor, uri, *found, last))
+
+
+def _processor(uri: str, name: str, host: Host, one: str) -> Body:
     cpu = one.startswith("cpu")
     body: Body = {
-        "@odata.id": f"{SYSTEMS}/{name}/Processors/{one}",
+        "@odata.id": uri,
         "@odata.type": "#Processor.v1_22_0.Processor",
         "Id": one,
         "Name": f"{'CPU' if cpu else 'Local GPU'} {one[3:]} of {name}",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fabric.bmc.types import Link
-from fabric.links import is_below
+from fabric.links import described, is_below
 
 
 def link(active: int | None, width: int | None, speed: float | None, most: float | None) -> Link:
@@ -32,3 +33,21 @@ def test_a_link_is_below_what_both_ends_can_do(
     found: Link, max_lanes: int | None, max_pcie_type: str, below: bool
 ) -> None:
     assert is_below(found, max_lanes, max_pcie_type) is below
+
+
+@pytest.mark.parametrize(
+    ("active", "speed", "configured", "below", "words"),
+    [
+        (4, 64.0, 4, False, "Link up, x4 as configured at 64 Gb/s."),
+        (2, 32.0, 4, True, "Link up, x2 of x16 at 32 Gb/s."),
+        (4, 32.0, 4, True, "Link up, x4 as configured at 32 Gb/s."),  # half the rate
+        (8, 128.0, 16, True, "Link up, x8 of x16 at 128 Gb/s."),
+        (16, 256.0, 16, False, "Link up, x16 at 256 Gb/s."),
+    ],
+)
+def test_a_link_as_narrow_as_its_port_was_configured_is_as_it_should_be(
+    active: int, speed: float, configured: int, *, below: bool, words: str
+) -> None:
+    found = msgspec.structs.replace(link(active, 16, speed, 256.0), configured_width=configured)
+    assert is_below(found, 16, "Gen4") is below
+    assert described(found) == words

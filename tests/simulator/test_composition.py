@@ -118,7 +118,7 @@ def test_the_standard_actions_attach_and_detach(fresh: SimulatorProcess) -> None
     assert client.request("POST", target, json=body).status_code == 204
     assert client.zone("hostport1_H3") == ["hostport1_H3", "drawer1slot7"]
     target = client.get(f"{ZONES}/hostport1_H3")["Actions"]["#Zone.RemoveEndpoint"]["target"]
-    assert client.request("POST", target, json=body).status_code == 412
+    assert client.request("POST", target, json=body).status_code == 428
     assert client.request("POST", target, json={"Endpoint": {"@odata.id": uri}}).status_code == 204
     assert client.zone("hostport1_H3") == ["hostport1_H3"]
     assert client.request("POST", target, json={"Endpoint": {"@odata.id": uri}}).status_code == 404

@@ -13,7 +13,7 @@ import pytest
 
 from simulator.resources.schemas import SCHEMA_FOLDER
 from tests.processes import ROOT, SimulatorProcess
-from tests.simulator.conftest import Client
+from tests.simulator.conftest import PORTS, Client
 
 CSDL = ROOT.parent / "shared" / "redfish" / "csdl"
 
@@ -26,27 +26,53 @@ def run(tool: str, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+def use_zones(client: Client, chassis: str) -> None:
+    """Leave something of everything that comes and goes: an event, a task, a subscription, an unconfigured port."""
+    assert client.compose("hostport1_H1", ["hostport1_H1"]).status_code == 200
+    for port in ("hostport1_H2", "hostport2_H3", "hostport2_H4"):
+        client.compose(port, [port])
+    use_the_rest(client, "drawer1" if chassis == "falcon-1" else "drawer2")
+
+
+def use_blocks(client: Client, chassis: str) -> None:
+    """Leave the same, and one resource block where it was."""
+    for slot in range(1, 7):
+        for port in ("hostport1_H1", "hostport1_H2"):
+            target = f"/redfish/v1/Systems/{port}/Actions/ComputerSystem.RemoveResourceBlock"
+            block = f"/redfish/v1/CompositionService/ResourceBlocks/drawer1slot{slot}"
+            client.request("POST", target, json={"ResourceBlock": {"@odata.id": block}})
+    use_the_rest(client, "drawer1")
+    client.process.ask_control("POST", f"/chassis/{chassis}/cabling", {"port": "H3", "host": None})
+
+
+def use_the_rest(client: Client, drawer: str) -> None:
+    mode = {"Oem": {"H3": {"DrawerMode": "StandardOneHost"}}}
+    port = f"{PORTS}/slot1"
+    assert client.request("PATCH", port, json={"PortType": "UnconfiguredPort", "ConfiguredWidth": 4}).ok
+    assert client.request("PATCH", f"/redfish/v1/Chassis/{drawer}", json=mode).status_code == 202
+    body = {"Destination": "https://127.0.0.1:9/", "Protocol": "Redfish", "Context": "test"}
+    assert client.request("POST", "/redfish/v1/EventService/Subscriptions", json=body).status_code == 201
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("chassis", ["falcon-1", pytest.param("falcon-2", marks=pytest.mark.nightly)])
-def test_the_service_validator_finds_nothing_wrong(chassis: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("chassis", "dialect"),
+    [
+        ("falcon-1", "both"),
+        ("falcon-1", "blocks"),
+        pytest.param("falcon-2", "both", marks=pytest.mark.nightly),
+        pytest.param("falcon-2", "blocks", marks=pytest.mark.nightly),
+    ],
+)
+def test_the_service_validator_finds_nothing_wrong(chassis: str, dialect: str, tmp_path: Path) -> None:
     if not CSDL.is_dir():
         pytest.skip(f"the Redfish schemas are missing: {CSDL}")
     schemas = tmp_path / "csdl"
     shutil.copytree(CSDL, schemas)
     for schema in SCHEMA_FOLDER.glob("*.xml"):
         shutil.copy(schema, schemas)
-    with SimulatorProcess("--speed", "20", chassis=chassis) as process:
-        client = Client(process)
-        # Something of everything that comes and goes: an event, a task, a subscription.
-        assert client.compose("hostport1_H1", ["hostport1_H1"]).status_code == 200
-        mode = "StandardOneHost"
-        drawer = "drawer1" if chassis == "falcon-1" else "drawer2"
-        for port in ("hostport1_H2", "hostport2_H3", "hostport2_H4"):
-            client.compose(port, [port])
-        patched = client.request("PATCH", f"/redfish/v1/Chassis/{drawer}", json={"Oem": {"H3": {"DrawerMode": mode}}})
-        assert patched.status_code == 202, patched.text
-        body = {"Destination": "https://127.0.0.1:9/", "Protocol": "Redfish", "Context": "test"}
-        assert client.request("POST", "/redfish/v1/EventService/Subscriptions", json=body).status_code == 201
+    with SimulatorProcess("--speed", "20", "--dialect", dialect, chassis=chassis) as process:
+        (use_blocks if dialect == "blocks" else use_zones)(Client(process), chassis)
         said = run(
             "rf_service_validator", "-u", "administrator", "-p", process.password, "-r", process.address,
             "--authtype", "Session", "--schema_directory", str(schemas), "--skipschema", "--logdir", str(tmp_path),
@@ -62,8 +88,9 @@ def test_the_service_validator_finds_nothing_wrong(chassis: str, tmp_path: Path)
 
 
 @pytest.mark.timeout(300)
-def test_the_protocol_validator_finds_nothing_wrong(tmp_path: Path) -> None:
-    with SimulatorProcess() as process:
+@pytest.mark.parametrize("dialect", ["both", pytest.param("blocks", marks=pytest.mark.nightly)])
+def test_the_protocol_validator_finds_nothing_wrong(dialect: str, tmp_path: Path) -> None:
+    with SimulatorProcess("--dialect", dialect) as process:
         said = run(
             "rf_protocol_validator", "-u", "administrator", "-p", process.password, "-r", process.address,
             "--no-cert-check", "--avoid-http-redirect", "--report-dir", str(tmp_path),

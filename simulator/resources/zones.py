@@ -1,0 +1,143 @@
+"""The zones of the fabric, and composition by them: by PATCH, as today or as older services have it, and by actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from simulator.errors import Body, RedfishError, property_missing, property_not_writable, property_unknown
+from simulator.resources.binding import bind, compare, parameter_missing
+from simulator.state import HostPort, Slot
+from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, links
+
+if TYPE_CHECKING:
+    from simulator.service import Falcon
+
+FABRIC = "/redfish/v1/Fabrics/PCIe"
+ENDPOINTS = f"{FABRIC}/Endpoints"
+ZONES = f"{FABRIC}/Zones"
+COMPOSERS = ("ConfigureComponents",)
+ACTIONS = ("AddEndpoint", "RemoveEndpoint")
+
+
+def register(falcon: Falcon) -> None:
+    """Add the zones, one a host port; a service that composes by resource blocks has none."""
+    if falcon.blocks:
+        return
+    ports = falcon.state.host_ports()
+    zones = [f"{ZONES}/{port.endpoint}" for port in ports]
+    falcon.tree.resource(ZONES, lambda: collection(ZONES, "Zone", "Zones", zones))
+    for port in ports:
+        _register_zone(falcon, port)
+
+
+def zone_body(falcon: Falcon, port: HostPort) -> Body:
+    """Render the zone of a host port: the port's endpoint first, then the attached devices."""
+    members = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
+    endpoints = [f"{ENDPOINTS}/{name}" for name in members]
+    uri = f"{ZONES}/{port.endpoint}"
+    body: Body = {
+        "@odata.id": uri,
+        "@odata.type": "#Zone.v1_6_3.Zone",
+        "Id": port.endpoint,
+        "Name": f"Devices of {port.name} ({port.host})" if port.host is not None else f"Devices of {port.name}",
+        "ZoneType": "ZoneOfEndpoints",
+        "ExternalAccessibility": "ZoneOnly",
+        "Status": {"State": "Enabled", "Health": "OK"},
+        "Links": counted({}, InvolvedSwitches=[f"{FABRIC}/Switches/drawer{port.drawer}_switch"]),
+    }
+    if falcon.options.dialect == "psme-old":
+        body["@odata.type"] = "#Zone.v1_0_0.Zone"
+        del body["ZoneType"], body["ExternalAccessibility"]
+        body["Endpoints"] = links(endpoints)
+    else:
+        counted(body["Links"], Endpoints=endpoints)
+    if falcon.options.dialect in ("both", "actions"):
+        body["Actions"] = {f"#Zone.{name}": {"target": f"{uri}/Actions/Zone.{name}"} for name in ACTIONS}
+    return body
+
+
+def _register_zone(falcon: Falcon, port: HostPort) -> None:
+    uri = f"{ZONES}/{port.endpoint}"
+
+    def render() -> Body:
+        return zone_body(falcon, port)
+
+    writes = {}
+    if falcon.options.dialect in ("both", "patch", "psme-old"):
+        writes["PATCH"] = Write(_patch(falcon, port), COMPOSERS)
+    node = Node(uri, render, writes, revision=lambda: port.revision)
+    falcon.tree.add(node)
+    if falcon.options.dialect in ("both", "actions"):
+        for name in ACTIONS:
+            handler = _action(falcon, port, node, add=name == "AddEndpoint")
+            falcon.tree.add(Node(f"{uri}/Actions/Zone.{name}", None, {"POST": Write(handler, COMPOSERS)}))
+
+
+def _patch(falcon: Falcon, port: HostPort) -> Handler:
+    async def change(call: Call) -> Reply:
+        wanted = _listed(call.body, zone_body(falcon, port), falcon.options.dialect)
+        slots = falcon.composer.slots_of_list(port, wanted)
+        falcon.composer.check(port, slots)
+        return await bind(falcon, port, lambda: slots, by=call.actor, render=lambda: zone_body(falcon, port))
+
+    return change
+
+
+def _listed(body: Body, known: Body, dialect: str) -> list[str]:
+    """Return the endpoint Ids of a PATCH: below Links, or at the top level as the oldest services have it."""
+    if not body:
+        raise RedfishError(400, "NoOperation", "The request body names no property to change.")
+    places = {"patch": ("Links",), "psme-old": ("Endpoints",)}.get(dialect, ("Links", "Endpoints"))
+    for key in body:
+        if key not in places:
+            raise property_not_writable(key) if key in known else property_unknown(key)
+    value: Any = body["Endpoints"] if "Endpoints" in body else body["Links"]
+    if "Links" in body:
+        if not isinstance(value, dict):
+            raise malformed("Links", value)
+        for key in value:
+            if key != "Endpoints":
+                raise property_not_writable(f"Links/{key}") if key in known["Links"] else property_unknown(key)
+        if "Endpoints" not in value:
+            raise property_missing("Links/Endpoints")
+        value = value["Endpoints"]
+    if not isinstance(value, list):
+        raise malformed("Endpoints", value)
+    return [referred(one, ENDPOINTS, "Endpoints") for one in value]
+
+
+def referred(reference: object, collection_uri: str, name: str) -> str:
+    """Return the Id of the member that a request refers to; refuses what is no such reference with 400."""
+    uri = reference.get("@odata.id") if isinstance(reference, dict) else None
+    if not isinstance(uri, str) or not uri.startswith(f"{collection_uri}/"):
+        raise malformed(name, reference)
+    return uri.removeprefix(f"{collection_uri}/").rstrip("/")
+
+
+def malformed(name: str, value: object) -> RedfishError:
+    """Return the refusal of a value of the wrong type."""
+    return RedfishError(
+        400, "PropertyValueTypeError", f"The value '{value}' for the property {name} is not of a type it can accept.",
+        arguments=(str(value), name), related=f"#/{name}",
+    )  # fmt: skip
+
+
+def _action(falcon: Falcon, port: HostPort, node: Node, *, add: bool) -> Handler:
+    name = "Zone.AddEndpoint" if add else "Zone.RemoveEndpoint"
+
+    async def act(call: Call) -> Reply:
+        if "Endpoint" not in call.body:
+            raise parameter_missing(name, "Endpoint")
+        wanted = referred(call.body["Endpoint"], ENDPOINTS, "Endpoint")
+        compare(call.body.get("ZoneETag"), node, "ZoneETag")
+        endpoint = falcon.tree.find(f"{ENDPOINTS}/{wanted}")
+        if endpoint is not None:
+            compare(call.body.get("EndpointETag"), endpoint, "EndpointETag")
+
+        def members() -> list[Slot]:
+            return falcon.composer.slots_with(port, wanted, add=add)
+
+        falcon.composer.check(port, members())
+        return await bind(falcon, port, members, by=call.actor)
+
+    return act

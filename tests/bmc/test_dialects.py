@@ -1,0 +1,293 @@
+"""Each way to attach, against a real simulated chassis that offers it alone: told, used, refused, broken, proved."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import attach, detach, members_of, read_zone, set_drawer_mode
+from fabric.bmc.discovery import Discovery, discover
+from fabric.bmc.errors import BmcError, CompositionRefused, ServerFault, ZoneChanged
+from fabric.bmc.holders import holders_of
+from fabric.bmc.types import Dialect, DrawerMode, Inventory, Problem, ProblemKind
+from tests.bmc.conftest import pinned, serve_mockup
+from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, collection, service_root
+from tests.bmc.test_mockups import FOLDERS, MOCKUPS
+from tests.processes import SimulatorProcess
+
+ZONES = f"{ROOT}/Fabrics/PCIe/Zones"
+ENDPOINTS = f"{ROOT}/Fabrics/PCIe/Endpoints"
+
+
+class Way(NamedTuple):
+    """One dialect: the simulator's switch, what it is told as and why, and how ports and devices are named in it."""
+
+    switch: str
+    dialect: Dialect
+    reason: str
+    ports: str
+    devices: str
+
+
+WAYS = [
+    Way("patch", Dialect.ZONE_PATCH, "Zone hostport1_H1 allows PATCH.", ZONES, ENDPOINTS),
+    Way(
+        "psme-old",
+        Dialect.ZONE_PATCH,
+        "Zone hostport1_H1 allows PATCH, with its endpoints at the top level as older PSME services have it.",
+        ZONES,
+        ENDPOINTS,
+    ),
+    Way("actions", Dialect.ZONE_ACTIONS, "Zone hostport1_H1 offers the action #Zone.AddEndpoint.", ZONES, ENDPOINTS),
+    Way(
+        "blocks",
+        Dialect.RESOURCE_BLOCKS,
+        "System hostport1_H1 offers the action #ComputerSystem.AddResourceBlock; there are 12 resource blocks.",
+        f"{ROOT}/Systems",
+        f"{ROOT}/CompositionService/ResourceBlocks",
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=lambda way: way.switch)
+def way(request: pytest.FixtureRequest) -> Way:
+    """Return one of the four ways."""
+    found: Way = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def offering(way: Way, certificates: Path) -> Iterator[SimulatorProcess]:
+    """Run a chassis that offers one way alone."""
+    with SimulatorProcess("--dialect", way.switch, "--speed", "20", certificate_directory=certificates) as process:
+        yield process
+
+
+@pytest.fixture
+async def client(way: Way, offering: SimulatorProcess) -> AsyncIterator[BmcClient]:
+    """Return a client of that chassis, whose NIC is free."""
+    offering.clear_faults()
+    async with BmcClient(pinned(offering), timeout=5.0) as made:
+        for port in ("hostport1_H2", "hostport1_H3"):
+            await put(made, way, port, present=False)
+        yield made
+
+
+async def put(bmc: BmcClient, way: Way, port: str, device: str = "drawer1slot7", *, present: bool) -> None:
+    zone = await read_zone(bmc, f"{way.ports}/{port}")
+    change = attach if present else detach
+    await change(bmc, way.dialect, zone=zone, endpoint_uri=f"{way.devices}/{device}")
+
+
+def attached(process: SimulatorProcess, port: str) -> list[str]:
+    found: list[str] = process.state()["zones"][port]
+    return found
+
+
+async def test_it_is_told_with_its_reason_and_every_device_has_its_name(way: Way, client: BmcClient) -> None:
+    inventory = await discover(client)
+    assert (inventory.dialect, inventory.dialect_reason, inventory.dialect_known) == (way.dialect, way.reason, True)
+    assert not inventory.problems
+    names = {
+        (device.block_uri if way.dialect is Dialect.RESOURCE_BLOCKS else device.endpoint_uris[0])
+        for device in inventory.devices
+    }
+    assert len(names) == len(inventory.devices) == 12
+    assert {name.rpartition("/")[0] for name in names} == {way.devices}
+    holders = holders_of(inventory, inventory.dialect)
+    assert [holder.uri.removeprefix(f"{way.ports}/") for holder in holders] == [
+        "hostport1_H1", "hostport1_H2", "hostport1_H3", "hostport2_H4",
+    ]  # fmt: skip
+    assert all(holder.initiator and holder.initiator.port_uris for holder in holders)
+    assert {name for holder in holders for name in holder.members} & names == {
+        f"{way.devices}/{device}" for port in ("1_H1", "1_H2", "2_H4") for device in attached_at_first(port)
+    }
+
+
+def attached_at_first(port: str) -> list[str]:
+    numbers = {"1_H1": (1, 2, 3, 4), "1_H2": (5, 6), "2_H4": (1, 2, 3, 4, 5)}[port]
+    return [f"drawer{port[0]}slot{number}" for number in numbers]
+
+
+async def test_a_device_is_attached_moved_and_detached(way: Way, client: BmcClient, offering: SimulatorProcess) -> None:
+    await put(client, way, "hostport1_H3", present=True)
+    assert attached(offering, "hostport1_H3") == ["drawer1slot7"]
+    with pytest.raises(CompositionRefused, match="hostport1_H3"):
+        await put(client, way, "hostport1_H2", present=True)
+    await put(client, way, "hostport1_H3", present=False)
+    await put(client, way, "hostport1_H2", present=True)
+    assert (attached(offering, "hostport1_H3"), attached(offering, "hostport1_H2")[-1:]) == ([], ["drawer1slot7"])
+    await put(client, way, "hostport1_H2", present=False)
+    assert attached(offering, "hostport1_H2") == ["drawer1slot5", "drawer1slot6"]
+
+
+async def test_what_somebody_changed_meanwhile_is_left_alone(
+    way: Way, client: BmcClient, offering: SimulatorProcess
+) -> None:
+    looked_at = await read_zone(client, f"{way.ports}/hostport1_H2")
+    await put(client, way, "hostport1_H2", present=True)
+    with pytest.raises(ZoneChanged):
+        await detach(client, way.dialect, zone=looked_at, endpoint_uri=f"{way.devices}/drawer1slot5")
+    assert attached(offering, "hostport1_H2") == ["drawer1slot5", "drawer1slot6", "drawer1slot7"]
+
+
+async def test_a_mode_is_changed_and_its_rule_is_told(way: Way, client: BmcClient, offering: SimulatorProcess) -> None:
+    drawer = f"{ROOT}/Chassis/drawer2"
+    await set_drawer_mode(client, drawer, DrawerMode.ADVANCED)
+    assert offering.state()["modes"]["drawer2"] == "Advanced"
+    await set_drawer_mode(client, drawer, DrawerMode.STANDARD_ONE_HOST)
+    with pytest.raises(CompositionRefused, match="H1 and H2 have devices"):
+        await set_drawer_mode(client, f"{ROOT}/Chassis/drawer1", DrawerMode.STANDARD_ONE_HOST)
+
+
+async def test_a_change_by_half_is_no_success_and_can_be_repeated(
+    way: Way, client: BmcClient, offering: SimulatorProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fabric.bmc.composition.SETTLES_WITHIN", 0.3)
+    offering.fault("half_applied_bind")
+    with pytest.raises(CompositionRefused, match="does not hold drawer1slot7"):
+        await put(client, way, "hostport1_H3", present=True)
+    offering.fault("half_applied_bind", answer="error")
+    with pytest.raises(ServerFault):
+        await put(client, way, "hostport1_H3", present=True)
+    # The truth is read, not assumed: it was done, so that nothing is written a second time.
+    zone = await read_zone(client, f"{way.ports}/hostport1_H3")
+    assert f"{way.devices}/drawer1slot7" in members_of(zone, way.dialect)
+    await put(client, way, "hostport1_H3", present=True)
+    assert attached(offering, "hostport1_H3") == ["drawer1slot7"]
+
+
+async def test_a_viewer_may_not(way: Way, client: BmcClient, offering: SimulatorProcess) -> None:
+    async with BmcClient(pinned(offering, "viewer")) as viewer:
+        with pytest.raises(CompositionRefused) as refusal:
+            await put(viewer, way, "hostport1_H3", present=True)
+    assert refusal.value.answered == 403
+
+
+async def test_the_inventory_follows_with_a_refresh(way: Way, client: BmcClient) -> None:
+    discovery = Discovery(client)
+    before = await discovery.walk()
+    await put(client, way, "hostport1_H3", present=True)
+    after = await discovery.refresh()
+
+    def holding(inventory: Inventory) -> list[str]:
+        found = holders_of(inventory, inventory.dialect)
+        return [holder.uri for holder in found if f"{way.devices}/drawer1slot7" in holder.members]
+
+    assert (holding(before), holding(after)) == ([], [f"{way.ports}/hostport1_H3"])
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.switch)
+async def test_slow_changes_and_tasks_are_waited_for(way: Way, certificates: Path) -> None:
+    options = ("--dialect", way.switch, "--speed", "20", "--slow-bind", "4", "--bind-by-task")
+    with SimulatorProcess(*options, certificate_directory=certificates) as process:
+        async with BmcClient(pinned(process)) as bmc:
+            await put(bmc, way, "hostport1_H3", present=True)
+            assert attached(process, "hostport1_H3") == ["drawer1slot7"]
+            await put(bmc, way, "hostport1_H3", present=False)
+            assert attached(process, "hostport1_H3") == []
+
+
+async def test_a_service_without_any_way_is_monitored_only(certificates: Path) -> None:
+    with SimulatorProcess("--dialect", "none", certificate_directory=certificates) as process:
+        async with BmcClient(pinned(process)) as bmc:
+            inventory = await discover(bmc)
+            assert inventory.dialect is Dialect.NONE
+            assert inventory.dialect_reason.startswith("None of the four ways was found: none of its 4 zones allows")
+            zone = await read_zone(bmc, f"{ZONES}/hostport1_H3")
+            with pytest.raises(CompositionRefused, match="can only be monitored"):
+                await attach(bmc, Dialect.NONE, zone=zone, endpoint_uri=f"{ENDPOINTS}/drawer1slot7")
+
+
+@pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")
+async def test_a_real_service_of_today_is_monitored_only() -> None:
+    with serve_mockup(MOCKUPS / "openbmc-bmcweb-live") as url:
+        from fabric.bmc.types import Address
+
+        async with BmcClient(Address(url=url)) as bmc:
+            inventory = await discover(bmc)
+    assert inventory.dialect is Dialect.NONE
+    assert inventory.dialect_known
+    assert "it has no zones" in inventory.dialect_reason
+
+
+@pytest.mark.parametrize(("fault", "path"), [("server_error", "/Zones"), ("server_error", "/Fabrics")])
+async def test_what_cannot_be_read_for_now_tells_no_dialect(chassis: SimulatorProcess, fault: str, path: str) -> None:
+    async with BmcClient(pinned(chassis)) as bmc:
+        discovery = Discovery(bmc)
+        broken = chassis.fault(fault, path=path)
+        inventory = await discovery.walk()
+        assert (inventory.dialect, inventory.dialect_known) == (Dialect.NONE, False)
+        assert "could not be told for now" in inventory.dialect_reason
+        chassis.end_fault(broken)
+        assert (await discovery.walk()).dialect is Dialect.ZONE_PATCH
+
+
+async def test_a_zone_that_fails_while_it_is_asked_is_not_taken_for_a_refusal(chassis: SimulatorProcess) -> None:
+    async with BmcClient(pinned(chassis)) as bmc:
+        discovery = Discovery(bmc)
+        found = await discovery.walk()
+        assert found.dialect is Dialect.ZONE_PATCH
+        # With $expand the walk reads the collection; the zones themselves fail when they are asked for Allow.
+        chassis.fault("server_error", path="/Zones/hostport")
+        broken = await discovery.walk()
+        assert (broken.dialect, broken.dialect_known) == (Dialect.NONE, False)
+        chassis.clear_faults()
+        assert (await discovery.refresh()).dialect is Dialect.ZONE_PATCH
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind", "known"),
+    [
+        ("/redfish/v1/Fabrics", ProblemKind.SERVER_ERROR, False),
+        ("/redfish/v1/Fabrics/PCIe", ProblemKind.UNREACHABLE, False),
+        ("/redfish/v1/Systems/1", ProblemKind.SERVER_ERROR, False),
+        ("/redfish/v1/Fabrics/PCIe/Zones?$skip=2", ProblemKind.UNREACHABLE, False),
+        ("/redfish/v1/Fabrics", ProblemKind.REFUSED, True),
+        ("/redfish/v1/Fabrics/PCIe/Zones", ProblemKind.DEAD_LINK, True),
+        ("/redfish/v1/Chassis/1/Sensors/2", ProblemKind.SERVER_ERROR, True),
+    ],
+)
+async def test_only_a_passing_problem_of_what_would_tell_leaves_it_open(
+    uri: str, kind: ProblemKind, *, known: bool
+) -> None:
+    from fabric.bmc.dialects import probe_dialect
+
+    with NonsenseServer({}) as server:
+        async with server.client() as bmc:
+            probe = await probe_dialect(bmc, {}, {uri: Problem(uri=uri, kind=kind, sentence="broken")})
+    assert (probe.dialect, probe.known) == (Dialect.NONE, known)
+    assert len(probe.reason) <= 300
+
+
+async def test_a_system_of_nowhere_is_no_host_port() -> None:
+    system = f"{ROOT}/Systems/composed"
+    action = {"target": f"{system}/Actions/ComputerSystem.AddResourceBlock"}
+    routes = {
+        ROOT: service_root(Systems={"@odata.id": f"{ROOT}/Systems"}),
+        f"{ROOT}/Systems": collection(f"{ROOT}/Systems", "ComputerSystem", system),
+        system: {
+            "@odata.id": system, "@odata.type": "#ComputerSystem.v1_24_0.ComputerSystem", "Id": "composed",
+            "Name": "Composed", "Actions": {"#ComputerSystem.AddResourceBlock": action},
+            "Links": {"ResourceBlocks": {"nonsense": True}},
+        },
+        f"{ROOT}/SessionService/Sessions": Reply(403),
+    }  # fmt: skip
+    with NonsenseServer(routes) as server:
+        async with server.client() as bmc:
+            inventory = await discover(bmc)
+    assert inventory.dialect is Dialect.RESOURCE_BLOCKS
+    assert holders_of(inventory, inventory.dialect) == []
+
+
+async def test_an_address_that_answers_no_more_fails_the_walk_and_not_the_probe(chassis: SimulatorProcess) -> None:
+    async with BmcClient(pinned(chassis), timeout=1.0) as bmc:
+        discovery = Discovery(bmc)
+        await discovery.walk()
+        chassis.fault("reset_connections")
+        with pytest.raises(BmcError):
+            await discovery.walk()
