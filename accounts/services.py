@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from axes.utils import reset as axes_reset
 from django.contrib.auth import SESSION_KEY, authenticate
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
@@ -21,6 +22,8 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from accounts.access import administrator_required
+from accounts.audit.actions import Action
+from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Role, Tenant, Token, User
 from accounts.selectors import holdings_of
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
@@ -37,23 +40,27 @@ PERSON_FIELDS = ["username", "first_name", "last_name", "email", "role", "tenant
 
 
 @sensitive_variables("password")
-@transaction.atomic
 def person_add(
     *, by: User, username: str, full_name: str, email: str, role: str, tenant: Tenant | None, active: bool = True
 ) -> tuple[User, str]:
     """Add a person with a generated password; returns both, the password for the only time."""
-    administrator_required(by)
-    person = User()
-    _describe(person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active)
-    password = _password()
-    person.set_password(password)
-    _check(person)
-    person.save()
-    logger.info("%s added %s (%s)", by.username, person.username, person.role)
-    return person, password
+    with attempt(Action.PERSON_ADD, actor=by, target=Target("person", name=username)) as act:
+        administrator_required(by)
+        person = User()
+        password = _password()
+        # Hashing takes long, on purpose: whoever else writes must not wait for it.
+        person.set_password(password)
+        with act.change():
+            _describe(
+                person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active
+            )
+            _check(person)
+            person.save()
+            act.target, act.after = target_of(person), _person_told(person)
+        logger.info("%s added %s (%s)", by.username, person.username, person.role)
+        return person, password
 
 
-@transaction.atomic
 def person_edit(
     *,
     by: User,
@@ -66,47 +73,56 @@ def person_edit(
     active: bool,
 ) -> User:
     """Change a person; deactivation ends their sessions and tokens. The last active administrator stays one."""
-    administrators = _administrators()
-    if by.pk not in administrators:
-        administrator_required(by)
-        raise Forbidden("You are no longer an administrator.")
-    person = User.objects.select_for_update(of=("self",)).get(pk=person.pk)
-    stays = role == Role.ADMINISTRATOR and active
-    if administrators == {person.pk} and not stays:
-        raise Conflict(
-            f"{person.username} is the last active administrator. Make somebody else an administrator first."
+    with audited(Action.PERSON_EDIT, actor=by, target=target_of(person)) as act:
+        administrators = _administrators()
+        if by.pk not in administrators:
+            administrator_required(by)
+            raise Forbidden("You are no longer an administrator.")
+        person = User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+        stays = role == Role.ADMINISTRATOR and active
+        if administrators == {person.pk} and not stays:
+            raise Conflict(
+                f"{person.username} is the last active administrator. Make somebody else an administrator first."
+            )
+        if person.pk == by.pk and not active:
+            raise Conflict("You cannot deactivate yourself. Ask another administrator.")
+        act.before = _person_told(person)
+        ends = person.is_active and not active
+        _describe(person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active)
+        _check(person)
+        person.save(update_fields=PERSON_FIELDS)
+        act.target, act.after = target_of(person), _person_told(person)
+        if ends:
+            # An inactive person is let in nowhere, but sessions and tokens that are kept would live again with them.
+            sessions_end(person=person)
+            Token.objects.filter(person=person).delete()
+        logger.info(
+            "%s changed %s (%s, %s)", by.username, person.username, person.role, "active" if active else "inactive"
         )
-    if person.pk == by.pk and not active:
-        raise Conflict("You cannot deactivate yourself. Ask another administrator.")
-    ends = person.is_active and not active
-    _describe(person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active)
-    _check(person)
-    person.save(update_fields=PERSON_FIELDS)
-    if ends:
-        # An inactive person is let in nowhere, but sessions and tokens that are kept would live again with them.
-        sessions_end(person=person)
-        Token.objects.filter(person=person).delete()
-    logger.info("%s changed %s (%s, %s)", by.username, person.username, person.role, "active" if active else "inactive")
-    return person
+        return person
 
 
 @sensitive_variables("password")
-@transaction.atomic
 def person_password_reset(*, by: User, person: User) -> str:
     """Set a generated password, end the person's sessions and tokens, lift a lock; returns the password."""
-    administrator_required(by)
-    if person.pk == by.pk:
-        raise Conflict("Change your own password on your account page.")
-    person = User.objects.select_for_update(of=("self",)).get(pk=person.pk)
-    password = _password()
-    person.set_password(password)
-    person.save(update_fields=["password"])
-    sessions_end(person=person)
-    # Who knew the old password may have made tokens with it.
-    Token.objects.filter(person=person).delete()
-    axes_reset(username=person.username)
-    logger.info("%s reset the password of %s", by.username, person.username)
-    return password
+    with attempt(Action.PERSON_PASSWORD, actor=by, target=target_of(person)) as act:
+        administrator_required(by)
+        if person.pk == by.pk:
+            raise Conflict("Change your own password on your account page.")
+        password = _password()
+        hashed = make_password(password)
+        with act.change():
+            person = User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+            person.password = hashed
+            person.save(update_fields=["password"])
+            ended = sessions_end(person=person)
+            # Who knew the old password may have made tokens with it.
+            tokens = Token.objects.filter(person=person)
+            act.after = {"browsers signed out": ended, "revoked tokens": [token.name for token in tokens]}
+            tokens.delete()
+            axes_reset(username=person.username)
+        logger.info("%s reset the password of %s", by.username, person.username)
+        return password
 
 
 @sensitive_variables("current", "new")
@@ -116,19 +132,22 @@ def password_change(*, request: HttpRequest, person: User, current: str, new: st
     The current password is checked the way a sign-in is, so that whoever finds an open browser cannot guess it for
     ever: wrong ones count towards the lock (and are counted outside the transaction, which they would undo).
     """
-    if authenticate(request, username=person.username, password=current) is None:
-        raise Invalid(
-            "The current password is wrong.", errors={"current": "This is not your current password. Type it again."}
-        )
-    try:
-        validate_password(new, person)
-    except ValidationError as error:
-        raise Invalid("The new password is too weak.", errors={"new": " ".join(error.messages)}) from error
-    with transaction.atomic():
+    with attempt(Action.PASSWORD_CHANGE, actor=person, target=target_of(person)) as act:
+        if authenticate(request, username=person.username, password=current) is None:
+            raise Invalid(
+                "The current password is wrong.",
+                errors={"current": "This is not your current password. Type it again."},
+            )
+        try:
+            validate_password(new, person)
+        except ValidationError as error:
+            raise Invalid("The new password is too weak.", errors={"new": " ".join(error.messages)}) from error
         person.set_password(new)
-        person.save(update_fields=["password"])
-        sessions_end(person=person, keep=request.session.session_key or "")
-    logger.info("%s changed the own password", person.username)
+        with act.change():
+            person.save(update_fields=["password"])
+            ended = sessions_end(person=person, keep=request.session.session_key or "")
+            act.after = {"browsers signed out": ended}
+        logger.info("%s changed the own password", person.username)
 
 
 @transaction.atomic
@@ -145,83 +164,88 @@ def sessions_end(*, person: User, keep: str = "") -> int:
     return len(mine)
 
 
-@transaction.atomic
 def tenant_add(*, by: User, name: str) -> Tenant:
     """Add a tenant, which has nobody and holds nothing."""
-    administrator_required(by)
-    tenant = Tenant(name=_tenant_name(name))
-    tenant.save()
-    logger.info("%s added tenant %r", by.username, tenant.name)
-    return tenant
+    with audited(Action.TENANT_ADD, actor=by, target=Target("tenant", name=name)) as act:
+        administrator_required(by)
+        tenant = Tenant(name=_tenant_name(name))
+        tenant.save()
+        act.target, act.after = target_of(tenant), {"name": tenant.name}
+        logger.info("%s added tenant %r", by.username, tenant.name)
+        return tenant
 
 
-@transaction.atomic
 def tenant_edit(*, by: User, tenant: Tenant, name: str) -> Tenant:
     """Give a tenant another name."""
-    administrator_required(by)
-    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
-    before, tenant.name = tenant.name, _tenant_name(name, but=tenant)
-    tenant.save(update_fields=["name"])
-    logger.info("%s renamed tenant %r to %r", by.username, before, tenant.name)
-    return tenant
+    with audited(Action.TENANT_EDIT, actor=by, target=target_of(tenant)) as act:
+        administrator_required(by)
+        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        before, tenant.name = tenant.name, _tenant_name(name, but=tenant)
+        tenant.save(update_fields=["name"])
+        act.target, act.before, act.after = target_of(tenant), {"name": before}, {"name": tenant.name}
+        logger.info("%s renamed tenant %r to %r", by.username, before, tenant.name)
+        return tenant
 
 
-@transaction.atomic
 def tenant_remove(*, by: User, tenant: Tenant) -> None:
     """Remove a tenant that has nobody and holds nothing."""
-    administrator_required(by)
-    tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
-    people = tenant.people.count()
-    holds = holdings_of([tenant.pk]).get(tenant.pk, [])
-    if people or holds:
-        first = ["move its people to another tenant"] if people else []
-        first += ["free what it holds"] if holds else []
-        has = [f"{people} {'person' if people == 1 else 'people'}", *holds] if people else holds
-        raise Conflict(f"{tenant.name} still has {_listed(has)}: {_listed(first)} first, then remove it.")
-    name = tenant.name
-    tenant.delete()
-    logger.info("%s removed tenant %r", by.username, name)
+    with audited(Action.TENANT_REMOVE, actor=by, target=target_of(tenant)) as act:
+        administrator_required(by)
+        tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        people = tenant.people.count()
+        holds = holdings_of([tenant.pk]).get(tenant.pk, [])
+        if people or holds:
+            first = ["move its people to another tenant"] if people else []
+            first += ["free what it holds"] if holds else []
+            has = [f"{people} {'person' if people == 1 else 'people'}", *holds] if people else holds
+            raise Conflict(f"{tenant.name} still has {_listed(has)}: {_listed(first)} first, then remove it.")
+        name = tenant.name
+        act.before = {"name": name}
+        tenant.delete()
+        logger.info("%s removed tenant %r", by.username, name)
 
 
 @sensitive_variables("secret")
-@transaction.atomic
 def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Token, str]:
     """Make a key to the API for the person; returns it and its secret, the secret for the only time."""
-    # Locked so that two requests at once cannot pass the limit or take the same name.
-    User.objects.select_for_update(of=("self",)).get(pk=person.pk)
-    name = name.strip()
-    errors = {}
-    if not name or len(name) > 100:
-        errors["name"] = "Give the token a name of at most 100 letters, such as the program that uses it."
-    elif person.tokens.filter(name__iexact=name).exists():
-        errors["name"] = "You have a token of this name. Take another name, or revoke that one."
-    if scope not in Token.Scope.values:
-        errors["scope"] = "Choose what the token may do."
-    if not 1 <= days <= TOKEN_MOST_DAYS:
-        errors["days"] = f"Choose 1 to {TOKEN_MOST_DAYS} days."
-    if errors:
-        raise Invalid("The token cannot be made like this.", errors=errors)
-    if person.tokens.count() >= TOKENS_MOST:
-        raise Conflict(f"You have {TOKENS_MOST} tokens, the most that anybody may have. Revoke one first.")
-    secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
-    token = Token.objects.create(
-        person=person,
-        name=name,
-        scope=scope,
-        digest=Token.digest_of(secret),
-        expires_at=timezone.now() + timedelta(days=days),
-    )
-    logger.info("%s made token %r (%s)", person.username, name, scope)
-    return token, secret
+    with audited(Action.TOKEN_CREATE, actor=person, target=Target("token", name=name)) as act:
+        # Locked so that two requests at once cannot pass the limit or take the same name.
+        User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+        name = name.strip()
+        errors = {}
+        if not name or len(name) > 100:
+            errors["name"] = "Give the token a name of at most 100 letters, such as the program that uses it."
+        elif person.tokens.filter(name__iexact=name).exists():
+            errors["name"] = "You have a token of this name. Take another name, or revoke that one."
+        if scope not in Token.Scope.values:
+            errors["scope"] = "Choose what the token may do."
+        if not 1 <= days <= TOKEN_MOST_DAYS:
+            errors["days"] = f"Choose 1 to {TOKEN_MOST_DAYS} days."
+        if errors:
+            raise Invalid("The token cannot be made like this.", errors=errors)
+        if person.tokens.count() >= TOKENS_MOST:
+            raise Conflict(f"You have {TOKENS_MOST} tokens, the most that anybody may have. Revoke one first.")
+        secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        token = Token.objects.create(
+            person=person,
+            name=name,
+            scope=scope,
+            digest=Token.digest_of(secret),
+            expires_at=timezone.now() + timedelta(days=days),
+        )
+        act.target, act.after = target_of(token), _token_told(token)
+        logger.info("%s made token %r (%s)", person.username, name, scope)
+        return token, secret
 
 
-@transaction.atomic
 def token_revoke(*, by: User, token: Token) -> None:
     """End a token at once: one's own, or anybody's for administrators."""
-    if token.person_id != by.pk and not by.is_administrator:
-        raise NotFound("There is no such token.")
-    logger.info("%s revoked token %r of %s", by.username, token.name, token.person.username)
-    token.delete()
+    with audited(Action.TOKEN_REVOKE, actor=by, target=target_of(token)) as act:
+        if token.person_id != by.pk and not by.is_administrator:
+            raise NotFound("There is no such token.")
+        act.before = _token_told(token)
+        logger.info("%s revoked token %r of %s", by.username, token.name, token.person.username)
+        token.delete()
 
 
 def _administrators() -> set[int]:
@@ -239,6 +263,22 @@ def _describe(
     person.email = User.objects.normalize_email(email.strip())
     person.role, person.tenant, person.is_active = role, tenant, active
     person.is_superuser = role == Role.ADMINISTRATOR
+
+
+def _person_told(person: User) -> dict[str, object]:
+    """Return what the audit log tells of a person."""
+    return {
+        "username": person.username, "full name": person.get_full_name(), "e-mail": person.email, "role": person.role,
+        "tenant": person.tenant.name if person.tenant else None, "may sign in": person.is_active,
+    }  # fmt: skip
+
+
+def _token_told(token: Token) -> dict[str, object]:
+    """Return what the audit log tells of a token."""
+    return {
+        "name": token.name, "person": token.person.username, "scope": token.scope,
+        "expires": token.expires_at.isoformat(),
+    }  # fmt: skip
 
 
 def _check(person: User) -> None:

@@ -9,6 +9,10 @@ from celery import shared_task
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
+from accounts.audit.summaries import refusals_summarise
+from accounts.audit.verification import audit_verify
+from accounts.models import User
+
 # Longer than a lock lasts; an administrator may want to see who tried.
 ATTEMPTS_KEPT = timedelta(days=30)
 
@@ -18,3 +22,15 @@ def forget() -> None:
     """Delete sessions that have expired, and old wrong passwords: nothing else would."""
     Session.objects.filter(expire_date__lt=timezone.now()).delete()
     AccessAttempt.objects.filter(attempt_time__lt=timezone.now() - ATTEMPTS_KEPT).delete()
+
+
+@shared_task(name="accounts.verify_audit")
+def verify_audit(person_id: int | None = None) -> None:
+    """Verify the audit log, each day and when an administrator asks for it."""
+    audit_verify(actor=None if person_id is None else User.objects.filter(pk=person_id).first())
+
+
+@shared_task(name="accounts.summarise_refusals")
+def summarise_refusals() -> None:
+    """Write down how many refused requests were counted beyond what the audit log keeps one by one."""
+    refusals_summarise()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from django.contrib.auth import views as auth
 from django.contrib.auth.decorators import login_not_required
 from django.urls import path
 
 from accounts import views
+from accounts.audit import views as audit_views
 
 app_name = "accounts"
 urlpatterns = [
@@ -15,13 +15,17 @@ urlpatterns = [
         login_not_required(views.SignIn.as_view()),
         name="sign_in",
     ),
-    path("sign-out/", auth.LogoutView.as_view(), name="sign_out"),
+    path("sign-out/", views.SignOut.as_view(), name="sign_out"),
     path("people/", views.people, name="people"),
     path("people/add/", views.person_add, name="person_add"),
     path("people/<int:pk>/", views.person, name="person"),
     path("people/<int:pk>/password/", views.person_password, name="person_password"),
     path("tenants/", views.tenants, name="tenants"),
     path("tenants/add/", views.tenant_add, name="tenant_add"),
+    path("audit/", audit_views.audit, name="audit"),
+    path("audit/<int:pk>/", audit_views.audit_entry, name="audit_entry"),
+    path("audit/export/", audit_views.audit_export, name="audit_export"),
+    path("audit/verification/", audit_views.audit_verification, name="audit_verification"),
     path("account/", views.account, name="account"),
     path("account/password/", views.account_password, name="account_password"),
     path("account/tokens/", views.token_add, name="token_add"),

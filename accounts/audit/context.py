@@ -1,0 +1,83 @@
+"""Where an action comes from: the request that is being answered, else the worker or command that runs.
+
+A context variable holds it: threads that asgiref starts for a request see the request's own, others see none.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from celery import current_task
+
+from accounts.models import Token
+
+
+@dataclass
+class Origin:
+    """A request, as far as an entry tells of it; what is learnt on the way is added: who, why not, what was kept."""
+
+    request_id: str
+    via: str  # page, api, worker or command
+    address: str = ""
+    method: str = ""
+    path: str = ""
+    credential: str = ""
+    token: Token | None = None
+    sentence: str = ""
+    # What is kept of the request: an entry, or, over the limit of refusals, a count.
+    appended: bool = False
+    counted: bool = False
+
+
+_origin: ContextVar[Origin | None] = ContextVar("audit_origin", default=None)
+bind, unbind, bound = _origin.set, _origin.reset, _origin.get
+
+
+def new_request_id() -> str:
+    """Return an id of 16 hexadecimal digits: short enough to be read out, long enough to be met once."""
+    return secrets.token_hex(8)
+
+
+def request_id() -> str:
+    """Return the id of the request that is being answered, '' outside of one: for what is carried out later."""
+    origin = _origin.get()
+    return origin.request_id if origin else ""
+
+
+def note_sentence(sentence: str) -> None:
+    """Keep what a face answered, for the entry of a request whose service said nothing."""
+    origin = _origin.get()
+    if origin is not None:
+        origin.sentence = sentence
+
+
+def note_credential(words: str) -> None:
+    """Keep with what somebody shows who they are, where it is neither session nor token."""
+    origin = _origin.get()
+    if origin is not None:
+        origin.credential = words
+
+
+def note_token(token: Token) -> None:
+    """Keep which token was presented, also where it is not enough."""
+    origin = _origin.get()
+    if origin is not None:
+        origin.token, origin.credential = token, f"token {token.pk}, {token.name}"
+
+
+def here() -> Origin:
+    """Return the origin of what happens now."""
+    origin = _origin.get()
+    if origin is not None:
+        return origin
+    if current_task:
+        worker = getattr(current_task.request, "hostname", None) or socket.gethostname()
+        return Origin(request_id="", via="worker", address=str(worker), path=str(current_task.name))
+    # The name of a command, without its arguments: these may hold anything.
+    words = [Path(sys.argv[0]).name if sys.argv else "", *sys.argv[1:2]]
+    return Origin(request_id="", via="command", address=socket.gethostname(), path=" ".join(words).strip())

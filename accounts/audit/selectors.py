@@ -1,0 +1,133 @@
+"""Reading the audit log: for administrators alone, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, time
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.urls import NoReverseMatch, reverse
+from django.utils.dateparse import parse_date, parse_datetime
+
+from accounts.access import administrator_required
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.models import AuditEntry
+from accounts.models import User
+from falconweb.errors import Invalid
+
+FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
+MOST_WORDS = 20
+LONGEST = 200
+SEARCHED = (
+    "sentence", "actor_name", "actor_tenant", "address", "credential", "path", "request_id", "target_name",
+)  # fmt: skip
+# Where the thing of an entry has its page.
+PAGES = {
+    "person": "accounts:person", "tenant": "fabric:tenant", "chassis": "fabric:chassis", "device": "fabric:device",
+    "drawer": "fabric:drawer", "host": "fabric:host", "operation": "fabric:operation", "plan": "fabric:plan",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What to keep: texts as they were typed, times in UTC."""
+
+    words: tuple[str, ...] = ()
+    person: str = ""
+    action: str = ""
+    outcome: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    target_kind: str = ""
+    target_id: str = ""
+    request_id: str = ""
+
+    def told(self) -> dict[str, str]:
+        """Return what is filtered by, in words."""
+        texts = {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name)}
+        return {name: " ".join(text) if isinstance(text, tuple) else str(text) for name, text in texts.items()}
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Filter:
+        """Read a filter from the parameters of an address; raises Invalid with the parameter that is wrong."""
+        errors = {name: "Give less text." for name in FILTERS if len(given.get(name, "")) > LONGEST}
+        texts = {name: given.get(name, "").replace("\0", " ").strip() for name in FILTERS}
+        if texts["outcome"] and texts["outcome"] not in Outcome.values:
+            errors["outcome"] = f"One of {', '.join(Outcome.values)}."
+        if texts["action"] and not texts["action"].replace(".", "").replace("_", "").isalnum():
+            errors["action"] = "The code of an action, such as person.add, or its beginning, such as person."
+        since, until = (_instant(texts[name], name, errors) for name in ("since", "until"))
+        if errors:
+            raise Invalid("The filter cannot be used.", errors=errors)
+        return cls(
+            words=tuple(texts["q"].split()[:MOST_WORDS]),
+            since=since,
+            until=until,
+            **{name: texts[name] for name in ("person", "action", "outcome", "target_kind", "target_id", "request_id")},
+        )
+
+
+def entries_found(person: User, wanted: Filter) -> QuerySet[AuditEntry]:
+    """Return the entries that fit, newest first; raises Forbidden."""
+    administrator_required(person)
+    return entries(wanted)
+
+
+def entries(wanted: Filter) -> QuerySet[AuditEntry]:
+    """Return the entries that fit, newest first, for whoever has the command line."""
+    rows: QuerySet[AuditEntry] = AuditEntry.objects.order_by("-sequence")
+    for word in wanted.words:
+        found = Q(action__in=[one.value for one in Action if word.casefold() in one.label.casefold()])
+        for name in SEARCHED:
+            found |= Q(**{f"{name}__icontains": word})
+        rows = rows.filter(found)
+    if wanted.person:
+        # The names that somebody had before are theirs too.
+        known = User.objects.filter(username__iexact=wanted.person).values("pk")
+        rows = rows.filter(Q(actor_name__iexact=wanted.person) | Q(actor_id__in=known))
+    if wanted.action:
+        rows = rows.filter(Q(action=wanted.action) | Q(action__startswith=f"{wanted.action.rstrip('.')}."))
+    for name in ("outcome", "target_kind", "target_id", "request_id"):
+        if text := getattr(wanted, name):
+            rows = rows.filter(**{name: text})
+    if wanted.since:
+        rows = rows.filter(at__gte=wanted.since)
+    if wanted.until:
+        rows = rows.filter(at__lt=wanted.until)
+    return rows
+
+
+def changes_of(entry: AuditEntry) -> Iterator[tuple[str, Any, Any, bool]]:
+    """Yield each member of before and after with both values, and whether they differ."""
+    before, after = entry.before or {}, entry.after or {}
+    for name in dict.fromkeys([*before, *after]):
+        both = entry.before is not None and entry.after is not None
+        yield name, before.get(name), after.get(name), both and before.get(name) != after.get(name)
+
+
+def page_of(kind: str, pk: str) -> str:
+    """Return the address of a thing's page, '' where its kind has none; the thing itself may be gone."""
+    if kind not in PAGES or not pk:
+        return ""
+    try:
+        return reverse(PAGES[kind], args=[pk])
+    except NoReverseMatch:
+        return ""
+
+
+def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
+    """Return an instant that was typed as a day or a day and a time, in UTC where nothing else is said."""
+    if not text:
+        return None
+    try:
+        found = parse_datetime(text)
+        if found is None and (day := parse_date(text)) is not None:
+            found = datetime.combine(day, time())
+    except ValueError:
+        found = None
+    if found is None:
+        errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,180 @@
+"""Whether the log is whole: each entry unchanged and in its place, the end as it was sealed and as it was last seen."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain as one_after_another
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from kombu.exceptions import OperationalError
+
+from accounts.access import administrator_required
+from accounts.audit import chain
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.models import AuditEntry, AuditHead
+from accounts.audit.services import Target, attempt, audit_record
+from accounts.models import User
+from falconweb.errors import Unavailable
+
+ROWS_AT_ONCE = 2000
+EXPIRES = 3600  # s
+LOG = Target(kind="audit", name="The audit log")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How many entries were looked at, the first that is broken (None: the log is whole), and a sentence."""
+
+    entries: int
+    digest: str
+    broken: int | None
+    sentence: str
+
+
+def chain_check(*, expected: tuple[int, str] | None = None) -> Verdict:
+    """Look at every entry; `expected` is the number and digest of one that was noted elsewhere. Changes nothing."""
+    head = AuditHead.objects.filter(pk=1).first() or AuditHead(
+        digest=chain.BEGIN, seal=chain.seal_of(settings.AUDIT_KEY, 0, chain.BEGIN)
+    )
+    noted = [one for one in (_anchor(), expected) if one is not None]
+    walk = _Walk(head, dict(noted))
+    first = next(one_after_another(chain.breaks(walk.records()), walk.at_the_end()), None)
+    if first is None:
+        return Verdict(walk.count, walk.digest, None, f"The log is whole: {_entries(walk.count)}.")
+    return Verdict(walk.count, walk.digest, first.sequence, first.sentence)
+
+
+def verification_request(*, by: User) -> None:
+    """Have a worker verify the log, which takes long when it is long; raises Forbidden, and Unavailable."""
+    from accounts.tasks import verify_audit
+
+    with attempt(Action.AUDIT_VERIFY_REQUEST, actor=by, target=LOG) as act:
+        administrator_required(by)
+        try:
+            verify_audit.apply_async(args=(by.pk,), retry=False, ignore_result=True, expires=EXPIRES)
+        except (OperationalError, OSError) as error:
+            raise Unavailable("The workers cannot be reached now, so nothing verifies the log. Try again.") from error
+        with act.change():
+            pass  # nothing but the entry: a broker that is away is waited for outside of a transaction
+
+
+def audit_verify(*, actor: User | None, expected: tuple[int, str] | None = None) -> Verdict:
+    """Verify the log, keep the result as an entry of it, and the end that was found whole beside the database.
+
+    `expected` is as in `chain_check`.
+    """
+    verdict = chain_check(expected=expected)
+    whole = verdict.broken is None
+    audit_record(
+        action=Action.AUDIT_VERIFY,
+        actor=actor,
+        target=LOG,
+        after={"entries": verdict.entries, "first broken": verdict.broken},
+        outcome=Outcome.DONE if whole else Outcome.FAILED,
+        sentence=verdict.sentence,
+    )
+    if whole:
+        _keep_anchor(verdict.entries, verdict.digest)
+    return verdict
+
+
+def audit_reseal(*, actor: User | None, reason: str) -> None:
+    """Accept that the seal was found broken, or that the log is shorter than it was, with the reason in the log.
+
+    A backup that was put back and a lost key are such reasons. Entries that were changed or are missing stay broken.
+    """
+    audit_record(
+        action=Action.AUDIT_RESEAL,
+        actor=actor,
+        target=LOG,
+        sentence=reason,
+    )
+    anchor_path().unlink(missing_ok=True)
+
+
+def verified_last() -> AuditEntry | None:
+    """Return the entry of the last verification."""
+    return AuditEntry.objects.filter(action=Action.AUDIT_VERIFY).order_by("-sequence").first()
+
+
+def anchor_path() -> Path:
+    """Return the file that tells where the log ended when it was last found whole: it is not in the database."""
+    path: Path = settings.CONFIG.data / "secrets" / "audit_anchor"
+    return path
+
+
+class _Walk:
+    """One look at all entries up to the end that the head told at its beginning."""
+
+    def __init__(self, head: AuditHead, noted: dict[int, str]) -> None:
+        self.head = head
+        self.noted = noted
+        self.count = 0
+        self.last = 0
+        self.digest = chain.BEGIN
+        self.seal_broken = 0
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield the entries."""
+        rows = AuditEntry.objects.filter(sequence__lte=self.head.sequence).order_by("sequence")
+        for row in rows.iterator(chunk_size=ROWS_AT_ONCE):
+            yield row.record()
+            self.count, self.last, self.digest = self.count + 1, row.sequence, row.digest
+            if self.noted.get(row.sequence) == row.digest:
+                del self.noted[row.sequence]
+            if row.action == Action.AUDIT_SEAL_BROKEN:
+                self.seal_broken = self.seal_broken or row.sequence
+            elif row.action == Action.AUDIT_RESEAL:
+                self.seal_broken = 0
+
+    def at_the_end(self) -> Iterator[chain.Break]:
+        """Yield what only the whole tells."""
+        head = self.head
+        if self.last < head.sequence:
+            sentence = f"The log is cut off: it ends at entry {self.last}, and its end was sealed at {head.sequence}."
+            yield chain.Break(self.last + 1, sentence)
+        if self.digest != head.digest:
+            yield chain.Break(self.last, f"Entry {self.last} is not the one that was sealed as the last.")
+        if head.seal != chain.seal_of(settings.AUDIT_KEY, head.sequence, head.digest):
+            yield chain.Break(self.last, "The seal of the end is not the site's: the end was replaced, or the key was.")
+        if self.seal_broken:
+            sentence = f"Entry {self.seal_broken} tells that the end of the log had been replaced before it."
+            yield chain.Break(self.seal_broken, sentence)
+        for sequence in sorted(self.noted):
+            if sequence > self.last:
+                sentence = f"The log is cut off: it ends at entry {self.last}, and had {_entries(sequence)} before."
+                yield chain.Break(self.last + 1, sentence)
+            else:
+                yield chain.Break(sequence, f"Entry {sequence} is another than it was when the log was last verified.")
+        newest = AuditEntry.objects.order_by("-sequence").values_list("sequence", flat=True).first() or 0
+        now = AuditHead.objects.filter(pk=1).values_list("sequence", flat=True).first() or 0
+        if newest > now:
+            yield chain.Break(now + 1, f"Entry {now + 1} stands after the end of the log.")
+
+
+def _anchor() -> tuple[int, str] | None:
+    try:
+        kept = json.loads(anchor_path().read_text())
+        return int(kept["sequence"]), str(kept["digest"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep_anchor(sequence: int, digest: str) -> None:
+    if sequence == 0:
+        return
+    path = anchor_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_text(json.dumps({"sequence": sequence, "digest": digest}))
+    new.chmod(0o600)
+    new.replace(path)
+
+
+def _entries(count: int) -> str:
+    return f"{count} {'entry' if count == 1 else 'entries'}"

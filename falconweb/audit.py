@@ -1,0 +1,250 @@
+"""The audit log's eye on requests: each gets an id, and each that may change something leaves an entry.
+
+Services leave the entries that say what changed. What they do not hear of (nobody signed in, a form that is wrong, an
+address that is none) and what they are silent about gets one here, by the route that was asked for.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import get_user
+from django.contrib.sessions.middleware import SessionMiddleware
+from django.core.handlers.asgi import ASGIRequest
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import resolve_url
+
+from accounts.addresses import client_address
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.context import Origin, bind, new_request_id, unbind
+from accounts.audit.models import AuditEntry
+from accounts.audit.services import NOTHING, Target, audit_record
+from accounts.models import User
+from falconweb.api.authentication import SAFE_METHODS
+from falconweb.api.problems import CONTENT_TYPE, PREFIX
+
+logger = logging.getLogger(__name__)
+
+HEADER = "X-Request-ID"
+# What is tried at each address, for what no service hears of. An address with several methods names each.
+ROUTES: dict[str, Action | dict[str, Action]] = {
+    "accounts:sign_in": Action.SIGN_IN,
+    "accounts:sign_out": Action.SIGN_OUT,
+    "accounts:person_add": Action.PERSON_ADD,
+    "accounts:person": Action.PERSON_EDIT,
+    "accounts:person_password": Action.PERSON_PASSWORD,
+    "accounts:tenant_add": Action.TENANT_ADD,
+    "accounts:account_password": Action.PASSWORD_CHANGE,
+    "accounts:token_add": Action.TOKEN_CREATE,
+    "accounts:token_revoke": Action.TOKEN_REVOKE,
+    "accounts:audit_verification": Action.AUDIT_VERIFY_REQUEST,
+    "fabric:chassis_add": Action.CHASSIS_ADD,
+    "fabric:chassis_edit": Action.CHASSIS_EDIT,
+    "fabric:chassis_remove": Action.CHASSIS_REMOVE,
+    "fabric:drawer": Action.DRAWER_MODE,
+    "fabric:drift_accept": Action.DRIFT_ACCEPT,
+    "fabric:drift_reapply": Action.DRIFT_REAPPLY,
+    "fabric:allocation": Action.ALLOCATION_READ,
+    "fabric:host_agent": Action.AGENT_ENROL,
+    "fabric:operations": Action.OPERATION_REQUEST,
+    "fabric:operation_cancel": Action.OPERATION_CANCEL,
+    "fabric:draft": Action.PLAN_CHANGE,
+    "fabric:plan_title": Action.PLAN_CHANGE,
+    "fabric:plan_anew": Action.PLAN_CHANGE,
+    "fabric:plan_apply": Action.PLAN_APPLY,
+    "fabric:plan_cancel": Action.PLAN_CANCEL,
+    "fabric:plan_resume": Action.PLAN_RESUME,
+    "fabric:plan_undo": Action.PLAN_UNDO,
+    "fabric:plan_discard": Action.PLAN_DISCARD,
+    "fabric:tenant": Action.TENANT_EDIT,
+    "fabric:tenant_grants": Action.GRANTS_SET,
+    "fabric:tenant_removal": Action.TENANT_REMOVE,
+    "fabric:quotas": Action.QUOTA_SET,
+    "fabric:lease_request": Action.LEASE_REQUEST,
+    "fabric:lease_give": Action.LEASE_GIVE,
+    "fabric:lease_decision": Action.LEASE_APPROVE,
+    "fabric:lease_withdrawal": Action.LEASE_WITHDRAW,
+    "fabric:lease_extension": Action.LEASE_EXTEND,
+    "fabric:lease_extension_decline": Action.LEASE_EXTENSION_DECLINE,
+    "fabric:lease_return": Action.LEASE_RETURN,
+    "api:tenant_quotas": Action.QUOTA_SET,
+    "api:leases": Action.LEASE_REQUEST,
+    "api:leases_given": Action.LEASE_GIVE,
+    "api:lease_approval": Action.LEASE_APPROVE,
+    "api:lease_decline": Action.LEASE_DECLINE,
+    "api:lease_withdrawal": Action.LEASE_WITHDRAW,
+    "api:lease_extension": Action.LEASE_EXTEND,
+    "api:lease_extension_decline": Action.LEASE_EXTENSION_DECLINE,
+    "api:lease_return": Action.LEASE_RETURN,
+    "api:chassis_list": Action.CHASSIS_ADD,
+    "api:chassis": {"PATCH": Action.CHASSIS_EDIT, "DELETE": Action.CHASSIS_REMOVE},
+    "api:drawer_mode": Action.DRAWER_MODE,
+    "api:drift_accept": Action.DRIFT_ACCEPT,
+    "api:drift_reapply": Action.DRIFT_REAPPLY,
+    "api:device_tenant": Action.GRANT_CHANGE,
+    "api:host_port_tenant": Action.GRANT_CHANGE,
+    "api:operations": Action.OPERATION_REQUEST,
+    "api:operation_cancel": Action.OPERATION_CANCEL,
+    "api:plans": Action.PLAN_CREATE,
+    "api:plan": {"PUT": Action.PLAN_CHANGE, "DELETE": Action.PLAN_DISCARD},
+    "api:plan_apply": Action.PLAN_APPLY,
+    "api:plan_cancel": Action.PLAN_CANCEL,
+    "api:plan_resume": Action.PLAN_RESUME,
+    "api:plan_undo": Action.PLAN_UNDO,
+    "api:allocation": Action.ALLOCATION_READ,
+    "api:my_tokens": Action.TOKEN_CREATE,
+    "api:my_token": Action.TOKEN_REVOKE,
+    "api:people": Action.PERSON_ADD,
+    "api:person": Action.PERSON_EDIT,
+    "api:person_password": Action.PERSON_PASSWORD,
+    "api:person_token": Action.TOKEN_REVOKE,
+    "api:tenants": Action.TENANT_ADD,
+    "api:tenant": {"PATCH": Action.TENANT_EDIT, "DELETE": Action.TENANT_REMOVE},
+    "api:tenant_grants": Action.GRANTS_SET,
+    "api:audit_verification": Action.AUDIT_VERIFY_REQUEST,
+}
+# What the number in an address is of, where it is not what the action is about.
+KINDS = {
+    "fabric:tenant_grants": "tenant",
+    "api:tenant_grants": "tenant",
+    "api:device_tenant": "device",
+    "api:host_port_tenant": "host port",
+}
+SENTENCES = {
+    400: "Something about the request was wrong.",
+    401: "Nobody was signed in.",
+    403: "This was not allowed.",
+    404: "There was no such thing, or nothing that the person may see.",
+    405: "This address takes no such request.",
+    409: "It did not fit what was there.",
+    413: "The request was too large.",
+    429: "Too many requests came.",
+}
+
+
+class AuditMiddleware:
+    """Gives each request its id, and sees to it that one which may change something leaves an entry."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Pass the request on."""
+        origin = _origin_of(request)
+        token = bind(origin)
+        try:
+            answer = self.get_response(request)
+            if request.method not in SAFE_METHODS and not origin.counted:
+                _complete(request, answer, origin)
+            answer[HEADER] = origin.request_id
+            return answer
+        finally:
+            unbind(token)
+
+
+def refused_at_the_gate(scope: dict[str, Any], status: int, sentence: str) -> str:
+    """Keep that a request was refused before Django saw it; returns its id."""
+    request = ASGIRequest(scope, io.BytesIO())
+    origin = _origin_of(request)
+    if request.method in SAFE_METHODS:
+        return origin.request_id
+    token = bind(origin)
+    try:
+        SessionMiddleware(lambda _: HttpResponse()).process_request(request)
+        origin.sentence = sentence
+        _complete(request, HttpResponse(status=status), origin)
+    finally:
+        unbind(token)
+    return origin.request_id
+
+
+def action_of(view_name: str, method: str) -> Action:
+    """Return what is tried at an address."""
+    found = ROUTES.get(view_name, Action.REQUEST)
+    return found.get(method, Action.REQUEST) if isinstance(found, dict) else found
+
+
+def _origin_of(request: HttpRequest) -> Origin:
+    return Origin(
+        request_id=new_request_id(),
+        via="api" if request.path.startswith(PREFIX) else "page",
+        address=client_address(request),
+        method=request.method or "",
+        path=request.path,
+    )
+
+
+def _complete(request: HttpRequest, answer: HttpResponseBase, origin: Origin) -> None:
+    """Leave the entry that nobody left. What was undone left none: so the log itself is asked."""
+    try:
+        if origin.appended and AuditEntry.objects.filter(request_id=origin.request_id).exists():
+            return
+        match = request.resolver_match
+        view_name = match.view_name if match else ""
+        action = action_of(view_name, origin.method)
+        outcome, sentence = _ended(request, answer, origin)
+        audit_record(
+            action=action,
+            actor=_person_of(request, origin),
+            target=_target_of(view_name, action, match.kwargs if match else {}),
+            outcome=outcome,
+            sentence=sentence,
+            status=answer.status_code,
+        )
+    except DatabaseError:
+        # It is answered already; the log file is what is left.
+        logger.exception("%s %s (%s) left no entry in the audit log", origin.method, origin.path, origin.request_id)
+
+
+def _ended(request: HttpRequest, answer: HttpResponseBase, origin: Origin) -> tuple[Outcome, str]:
+    """Return how a request ended, as far as its answer tells."""
+    status = answer.status_code
+    if status >= 500:
+        return Outcome.FAILED, origin.sentence or "An error of the site stopped it."
+    if status >= 400:
+        return Outcome.REFUSED, origin.sentence or _detail(answer) or SENTENCES.get(status, "It was refused.")
+    where = answer.get("Location", "")
+    if status in {301, 308}:
+        return Outcome.REFUSED, "The request was sent on to another address."
+    if where.partition("?")[0] == resolve_url(settings.LOGIN_URL):
+        return Outcome.REFUSED, SENTENCES[401]
+    # A page that was refused something shows the sentence on the page after it.
+    told = getattr(getattr(request, "_messages", None), "_queued_messages", [])
+    errors = [str(one.message) for one in told if one.level >= messages.ERROR]
+    return (Outcome.REFUSED, " ".join(errors)) if errors else (Outcome.DONE, "")
+
+
+def _detail(answer: HttpResponseBase) -> str:
+    """Return the sentence of a problem document."""
+    if answer.get("Content-Type") != CONTENT_TYPE or not isinstance(answer, HttpResponse):
+        return ""
+    return str(json.loads(answer.content)["detail"])
+
+
+def _person_of(request: HttpRequest, origin: Origin) -> User | None:
+    """Return who asked: also with a token that may not, or in a browser that somebody else's page made ask."""
+    person = getattr(request, "user", None)
+    if isinstance(person, User):
+        return person
+    if origin.token is not None:
+        return origin.token.person
+    person = get_user(request) if hasattr(request, "session") else None
+    return person if isinstance(person, User) else None
+
+
+def _target_of(view_name: str, action: Action, numbers: dict[str, Any]) -> Target:
+    if not numbers or action == Action.REQUEST:
+        return NOTHING
+    kind = KINDS.get(view_name, action.value.partition(".")[0])
+    return Target(kind=kind, id=str(numbers.get(f"{kind}_id", numbers.get("pk", ""))))
