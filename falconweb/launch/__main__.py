@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from falconweb.config import BASE_DIR, Config, ConfigurationError
+from falconweb.launch.agents import SimulatedHost, hosts_root, simulated_hosts, start_agents
 from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_command, web_command, worker_command
 from falconweb.launch.processes import Child, end_all
@@ -67,10 +68,13 @@ def _start(config: Config, children: list[Child]) -> None:
         broker = start_broker(config.data, environment)
         children.append(broker.child)
         environment["REDIS_URL"] = broker.url
-    simulated = start_simulated(config.data, config.simulated, environment, children)
+    root = hosts_root(config.data)
+    simulated = start_simulated(config.data, config.simulated, root, environment, children)
+    hosts = simulated_hosts(config.data, root)
     _manage("migrate", "--verbosity", "0", environment=environment)
     _manage("collectstatic", "--noinput", "--verbosity", "0", environment=environment)
-    _manage("bootstrap", environment={**environment, "FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated)})
+    told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
+    _manage("bootstrap", environment={**environment, **told})
     celery = "falconweb.celery:application"
     commands = {
         "web": web_command(
@@ -86,6 +90,7 @@ def _start(config: Config, children: list[Child]) -> None:
         child = Child(name, command, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
         child.start()
         children.append(child)
+    start_agents(config.data, hosts, environment, children)
 
 
 def _manage(*arguments: str, environment: dict[str, str]) -> None:
@@ -103,6 +108,10 @@ def _as_json(simulated: list[SimulatedChassis]) -> str:
             for chassis in simulated
         ]
     )
+
+
+def _hosts_as_json(hosts: list[SimulatedHost]) -> str:
+    return json.dumps([{"name": host.name, "identity": host.identity, "key": host.key} for host in hosts])
 
 
 def _wait_until_healthy(config: Config, children: list[Child], stop: list[int]) -> None:

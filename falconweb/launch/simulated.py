@@ -31,11 +31,12 @@ class SimulatedChassis:
 
 
 def start_simulated(
-    data: Path, count: int, environment: Mapping[str, str], children: list[Child]
+    data: Path, count: int, hosts: Path, environment: Mapping[str, str], children: list[Child]
 ) -> list[SimulatedChassis]:
     """Start up to two chassis and wait until each answers; raises TimeoutError with the log's path where one does not.
 
-    Each is appended to `children` as it starts, so that it is ended whatever becomes of the others.
+    What their hosts see lies in the folder `hosts`. Each is appended to `children` as it starts, so that it is ended
+    whatever becomes of the others.
     """
     password = kept_secret(data, "simulator_password")
     ports = _ports(data / "simulator" / "ports.json", NAMES[:count])
@@ -50,7 +51,7 @@ def start_simulated(
             [
                 sys.executable, "-m", "simulator", "--chassis", name,
                 "--port", str(port), "--control-port", str(control),
-                "--certificate-directory", str(data / "simulator" / name),
+                "--certificate-directory", str(data / "simulator" / name), "--hosts-root", str(hosts),
             ],
             environment={**environment, "SIMULATOR_PASSWORD": password, "PYTHONUNBUFFERED": "1"},
             log=log,

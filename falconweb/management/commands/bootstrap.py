@@ -1,4 +1,4 @@
-"""First start: the administrator, and the simulated chassis that `make up` started."""
+"""First start: the administrator, and the simulated chassis and hosts that `make up` started."""
 
 from __future__ import annotations
 
@@ -12,27 +12,34 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand
 
+from accounts.audit.actions import Action
+from accounts.audit.services import Target, audited, target_of
 from accounts.models import Role, User
-from fabric.models import Chassis
+from fabric.models import Chassis, Host, HostAgent
+from fabric.services.agents import agent_register
 
 
 class Command(BaseCommand):
     """Creates what a start needs and does not have; harmless when repeated."""
 
-    help = "Create the first administrator (the password is printed once) and register simulated chassis."
+    help = "Create the first administrator (the password is printed once) and register what is simulated."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run."""
         self._administrator()
         for simulated in json.loads(os.environ.get("FALCONWEB_SIMULATED_CHASSIS", "[]")):
             self._simulated(simulated)
+        for host in json.loads(os.environ.get("FALCONWEB_SIMULATED_HOSTS", "[]")):
+            self._agent(host)
 
     def _administrator(self) -> None:
         if User.objects.filter(role=Role.ADMINISTRATOR, is_active=True).exists():
             return
         given = settings.CONFIG.admin_password
         password = given or secrets.token_urlsafe(12)
-        User.objects.create_superuser("administrator", password=password)
+        with audited(Action.PERSON_ADD, actor=None, target=Target("person", name="administrator")) as act:
+            person = User.objects.create_superuser("administrator", password=password)
+            act.target, act.after = target_of(person), {"username": person.username, "role": person.role}
         if given:
             self._warn(given)
             self.stdout.write("Created the administrator with the password of FALCONWEB_ADMIN_PASSWORD.")
@@ -57,3 +64,10 @@ class Command(BaseCommand):
         chassis.fingerprint = simulated["fingerprint"]
         chassis.set_password(simulated["password"])
         chassis.save()
+
+    def _agent(self, simulated: dict[str, str]) -> None:
+        # The first walk may come later: it finds the host by its identity.
+        host, _ = Host.objects.get_or_create(identity=simulated["identity"], defaults={"name": simulated["name"]})
+        known = HostAgent.objects.filter(host=host).first()
+        if known is None or known.key != simulated["key"]:
+            agent_register(host=host, key=simulated["key"])

@@ -17,7 +17,7 @@ from falconweb.launch.broker import BrokerError
 from falconweb.perf.figures import Figure, table
 from falconweb.perf.place import place
 
-NAMES = ("fanout", "poll", "attach")
+NAMES = ("fanout", "poll", "attach", "plan", "apply")
 
 
 class Command(BaseCommand):

@@ -1,0 +1,97 @@
+"""The agent as a Celery worker: five tasks on the host's own queue, no result backend, no remote control."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_ready, worker_shutting_down
+
+from agent.desk import Desk
+from agent.journal import Journal
+from agent.machine import Machine
+from agent.post import Post
+from agent.settings import Settings
+from hostwire.messages import digest, queue_name
+
+TASKS = ("agent.report", "agent.holders", "agent.drain", "agent.rescan", "agent.restore")
+# Commands wait for devices, so several may be under way.
+AT_ONCE = 8
+POST_SECONDS = 5.0
+
+
+def application(settings: Settings) -> Celery:
+    """Return the Celery application of an agent: what it keeps in the broker is below the name of its queue."""
+    queue = queue_name(settings.host)
+    # No fixups: whatever the environment says of Django is not about an agent.
+    made = Celery("agent", set_as_current=False, fixups=[])
+    made.conf.update(
+        broker_url=settings.broker,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "socket_timeout": 3.0,
+            "socket_connect_timeout": 3.0,
+            "socket_keepalive": True,
+            "unacked_key": f"{queue}.unacked",
+            "unacked_index_key": f"{queue}.unacked_index",
+            "unacked_mutex_key": f"{queue}.unacked_mutex",
+        },
+        task_default_queue=queue,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+    )
+    return made
+
+
+def run(settings: Settings) -> None:
+    """Work until the process is asked to end; raises JournalError where the journal cannot be kept."""
+    journal = Journal(settings.state)
+    machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
+    made = application(settings)
+    post = Post(made, settings.site_queue, journal)
+    desk = Desk(settings, machine, journal, post)
+    for name in TASKS:
+        _register(made, name, desk)
+
+    def ready(**_: Any) -> None:
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+
+    def ending(**_: Any) -> None:
+        desk.ending.set()
+
+    for noisy in ("celery.worker.strategy", "celery.app.trace"):
+        # Two lines for each command say less than ours.
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    worker_ready.connect(ready, weak=False)
+    worker_shutting_down.connect(ending, weak=False)
+    post.start()
+    desk.begin()
+    try:
+        made.worker_main(
+            [
+                "worker", "--pool", "threads", "--concurrency", str(AT_ONCE), "--queues", queue_name(settings.host),
+                "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO",
+                "--hostname", f"agent-{digest(settings.host)[:8]}@%h",
+            ]
+        )  # fmt: skip
+    finally:
+        desk.ending.set()
+        post.end(POST_SECONDS)
+        machine.close()
+        journal.close()
+
+
+def _register(made: Celery, name: str, desk: Desk) -> None:
+    def take(text: object = None, *_: object, **__: object) -> None:
+        desk.take(name, text)
+
+    made.task(name=name)(take)

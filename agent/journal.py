@@ -1,0 +1,125 @@
+"""Which commands were begun and what was answered, kept on disk: nothing is done twice, not even after a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from hostwire.messages import SKEW_SECONDS
+
+LONGEST_FILE = 16 * 2**20
+
+
+class JournalError(Exception):
+    """The journal cannot be kept; the text says why."""
+
+
+class Entry(msgspec.Struct, omit_defaults=True):
+    """One command: `answer` is the sealed text, '' while it runs; `sent` once the broker has it."""
+
+    nonce: str
+    task: str
+    expires: float
+    answer: str = ""
+    sent: bool = False
+
+
+class Journal:
+    """The journal in a folder that one agent uses at a time. Safe to use from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "journal"
+        self._lock = threading.Lock()
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._folder_lock = (folder / "lock").open("w")
+            fcntl.flock(self._folder_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise JournalError(f"another agent uses {folder}") from error
+        except OSError as error:
+            raise JournalError(f"{folder} cannot be used: {error.strerror}") from error
+        self._entries: dict[str, Entry] = {}
+        self._read()
+        self._write_anew()
+
+    def entry(self, nonce: str) -> Entry | None:
+        """Return what is known of a command."""
+        with self._lock:
+            return self._entries.get(nonce)
+
+    def entries(self) -> list[Entry]:
+        """Return all that is known, oldest first."""
+        with self._lock:
+            return list(self._entries.values())
+
+    def begin(self, nonce: str, task: str, expires: float) -> Entry | None:
+        """Note that a command begins; returns the earlier entry, and notes nothing, where it was seen before.
+
+        Raises JournalError where that cannot be kept.
+        """
+        with self._lock:
+            if (known := self._entries.get(nonce)) is not None:
+                return known
+            self._append(Entry(nonce, task, expires))
+            self._entries[nonce] = Entry(nonce, task, expires)
+            return None
+
+    def answered(self, nonce: str, answer: str) -> None:
+        """Keep the sealed answer of a command. Raises JournalError; then it is kept in memory only."""
+        self._change(nonce, answer=answer, sent=False)
+
+    def sent(self, nonce: str) -> None:
+        """Note that the broker has the answer."""
+        self._change(nonce, sent=True)
+
+    def close(self) -> None:
+        """Let another agent use the folder."""
+        self._folder_lock.close()
+
+    def _change(self, nonce: str, *, sent: bool, answer: str | None = None) -> None:
+        with self._lock:
+            entry = self._entries.get(nonce)
+            if entry is None:
+                return
+            entry.sent = sent
+            entry.answer = entry.answer if answer is None else answer
+            self._append(entry)
+            if self._file.stat().st_size > LONGEST_FILE:
+                self._write_anew()
+
+    def _append(self, entry: Entry) -> None:
+        try:
+            with self._file.open("ab") as file:
+                file.write(msgspec.json.encode(entry) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise JournalError(f"{self._file} cannot be written: {error.strerror}") from error
+
+    def _read(self) -> None:
+        try:
+            lines = self._file.read_bytes().splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                entry = msgspec.json.decode(line, type=Entry)
+            except msgspec.MsgspecError:  # the last line, cut short by a crash
+                continue
+            self._entries[entry.nonce] = entry
+
+    def _write_anew(self) -> None:
+        """Forget commands that cannot come again, since they expired."""
+        now = time.time() - SKEW_SECONDS
+        self._entries = {nonce: entry for nonce, entry in self._entries.items() if entry.expires > now}
+        new = self._file.with_suffix(".new")
+        try:
+            new.write_bytes(b"".join(msgspec.json.encode(entry) + b"\n" for entry in self._entries.values()))
+            new.replace(self._file)
+        except OSError as error:
+            raise JournalError(f"{self._file} cannot be written: {error.strerror}") from error

@@ -1,0 +1,152 @@
+"""The host as commands and reports look at it: every look and every change has a limit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from agent.limits import Hands, NotEndedError, StepError
+from agent.nvml import Readings
+from agent.processes import Held
+from hostwire.shapes import DeviceWanted, PciDevice
+
+# A device whose reads hang is not read again for so many times their limit: each try may leave a process behind.
+SPARED_LIMITS = 5
+POLL_SECONDS = 0.2
+
+
+class NotOneError(Exception):
+    """What was wanted fits no device, or several; the text says so."""
+
+    def __init__(self, sentence: str, *, several: bool = False) -> None:
+        super().__init__(sentence)
+        self.several = several
+
+
+class Machine:
+    """One host. `read_seconds` limits a look, `step_seconds` a change; raises StepError and NotEndedError."""
+
+    def __init__(self, root: Path, *, read_seconds: float, step_seconds: float) -> None:
+        self.root = root
+        self.read_seconds = read_seconds
+        self.step_seconds = step_seconds
+        self._hands = Hands(root)
+        self._lock = threading.Lock()
+        self._spared: dict[str, float] = {}
+        self._gpu_serials: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Give the processes up that took the steps."""
+        self._hands.close()
+
+    @property
+    def stuck(self) -> list[str]:
+        """Steps whose processes cannot be ended."""
+        return self._hands.stuck
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of the devices that are reported."""
+        return list(self._hands.do(list[str], "addresses", seconds=self.read_seconds))
+
+    def functions(self, address: str) -> list[str]:
+        """Return the functions of a device's card that are there."""
+        return list(self._hands.do(list[str], "functions", seconds=self.read_seconds, address=address))
+
+    def present(self, address: str) -> bool:
+        """Tell whether the host has an entry for an address."""
+        return bool(self._hands.do(bool, "present", seconds=self.read_seconds, address=address))
+
+    def driver(self, address: str) -> str:
+        """Return the driver that a device is bound to."""
+        return str(self._hands.do(str, "driver", seconds=self.read_seconds, address=address))
+
+    def device(self, address: str) -> PciDevice | None:
+        """Return a device, None where there is none; one that cannot be read says so in its `problems`."""
+        with self._lock:
+            if self._spared.get(address, 0.0) > time.monotonic():
+                return PciDevice(address, "", "", problems=("reading it does not end",))
+        try:
+            found: PciDevice | None = self._hands.do(
+                PciDevice | None, "device", seconds=self.read_seconds, address=address
+            )
+        except NotEndedError as error:
+            with self._lock:
+                self._spared[address] = time.monotonic() + SPARED_LIMITS * self.read_seconds
+            return PciDevice(address, "", "", problems=(f"reading it {error}",))
+        except StepError as error:
+            return PciDevice(address, "", "", problems=(f"it cannot be read: {error}",))
+        if found is not None and (serial := self._gpu_serials.get(address)):
+            # A GPU tells its serial number to its driver alone.
+            return msgspec.structs.replace(found, serial=serial)
+        return found
+
+    def devices(self) -> list[PciDevice]:
+        """Return the devices that are reported, without those that vanish meanwhile."""
+        return [found for address in self.addresses() if (found := self.device(address)) is not None]
+
+    def holders(self, addresses: list[str]) -> Held:
+        """Return who holds devices."""
+        try:
+            held: Held = self._hands.do(Held, "holders", seconds=self.read_seconds, addresses=addresses)
+        except NotEndedError:
+            # The full command of a process that hangs in the kernel may be what hangs.
+            held = self._hands.do(Held, "holders", seconds=self.read_seconds, addresses=addresses, briefly=True)
+        return held
+
+    def gpus(self) -> Readings:
+        """Return what NVML says."""
+        try:
+            readings: Readings = self._hands.do(Readings, "gpus", seconds=max(self.read_seconds, 5.0))
+        except StepError as error:
+            return Readings(absent=f"NVML: {error}")
+        self._gpu_serials = {gpu.address: gpu.serial for gpu in readings.gpus if gpu.serial not in ("", "0")}
+        return readings
+
+    def set_draining(self, address: str, *, draining: bool) -> str:
+        """Have NVML stop or allow new use of a GPU; returns what is in the way, or ''."""
+        return str(self._hands.do(str, "draining", seconds=self.step_seconds, address=address, draining=draining))
+
+    def write(self, path: str, content: str, *, seconds: float | None = None) -> None:
+        """Write to a control file below /sys/bus/pci."""
+        limit = self.step_seconds if seconds is None else seconds
+        self._hands.do(None, "write", seconds=limit, path=path, content=content + "\n")
+
+    def find(self, wanted: DeviceWanted) -> PciDevice:
+        """Return the one device that fits; raises NotOneError where none does, or several do."""
+        fitting = [found for found in self.devices() if fits(found, wanted)]
+        if not fitting:
+            raise NotOneError(f"The host sees no device {described(wanted)}.")
+        if len(fitting) > 1:
+            places = ", ".join(found.address for found in fitting)
+            raise NotOneError(f"Several devices are {described(wanted)}: {places}. Say which address.", several=True)
+        return fitting[0]
+
+
+def fits(found: PciDevice, wanted: DeviceWanted) -> bool:
+    """Tell whether a device is the wanted one: all that is wanted is so.
+
+    What a device does not tell (its serial number, or anything while it cannot be read) passes where its address is
+    named, and only then: another device of the same kind must not be taken for it.
+    """
+    if wanted == DeviceWanted() or (wanted.address and wanted.address.casefold() != found.address):
+        return False
+    pairs = (
+        (found.vendor_id, wanted.vendor_id),
+        (found.device_id, wanted.device_id),
+        (found.serial, wanted.serial),
+    )
+    return all(not said or _plain(has) == _plain(said) or (not has and bool(wanted.address)) for has, said in pairs)
+
+
+def described(wanted: DeviceWanted) -> str:
+    """Return what is wanted, in words."""
+    ids = f"{wanted.vendor_id}:{wanted.device_id}" if wanted.vendor_id or wanted.device_id else ""
+    serial = f"with the serial number {wanted.serial}" if wanted.serial else ""
+    return " ".join(part for part in (ids, serial, f"at {wanted.address}" if wanted.address else "") if part)
+
+
+def _plain(value: str) -> str:
+    return value.strip().casefold()

@@ -1,0 +1,134 @@
+"""NVIDIA's own readings, where the host has a GPU and the library `pynvml` (nvidia-ml-py); without them it says so.
+
+`AGENT_NVML` names the module. The library is opened for each call and closed again: it holds the GPUs while it is open.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hostwire.shapes import GpuReading
+
+MIB = 2**20
+
+
+class Readings(msgspec.Struct, frozen=True):
+    """The GPUs, or why there are none."""
+
+    gpus: tuple[GpuReading, ...] = ()
+    absent: str = ""
+
+
+class NoNvmlError(Exception):
+    """Why NVML cannot be asked."""
+
+
+def readings(root: Path) -> Readings:
+    """Return what NVML says of each GPU."""
+    try:
+        with _library(root) as nvml:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+            return Readings(tuple(_reading(nvml, handle) for handle in handles))
+    except NoNvmlError as error:
+        return Readings(absent=str(error))
+
+
+def set_draining(root: Path, address: str, *, draining: bool) -> str:
+    """Have the driver take no new use of a GPU, or take it again; returns what is in the way, '' where it worked.
+
+    Before it drains, the persistence mode ends: nvidia-persistenced holds every GPU that has it.
+    """
+    try:
+        with _library(root) as nvml:
+            return _set_draining(nvml, address, draining=draining)
+    except NoNvmlError as error:
+        return str(error)
+
+
+def _set_draining(nvml: Any, address: str, *, draining: bool) -> str:
+    modify = getattr(nvml, "nvmlDeviceModifyDrainState", None)
+    if modify is None:
+        return "this pynvml knows no drain state"
+    for number in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(number)
+        place = nvml.nvmlDeviceGetPciInfo(handle)
+        if _address(place) != address:
+            continue
+        if draining:
+            _ask(nvml, nvml.nvmlDeviceSetPersistenceMode, handle, 0)
+        try:
+            modify(place, 1 if draining else 0)
+        except nvml.NVMLError as error:
+            return f"NVML refuses: {error}"
+        return ""
+    return "NVML does not see this GPU"
+
+
+@contextmanager
+def _library(root: Path) -> Iterator[Any]:
+    # NVML speaks of the machine that it runs on: of a simulated host only where somebody names who speaks of that.
+    name = os.environ.get("AGENT_NVML", "pynvml" if root == Path("/") else "")
+    if not name:
+        raise NoNvmlError("no NVML: this root is not this machine's")
+    try:
+        nvml = importlib.import_module(name)
+    except ImportError:
+        raise NoNvmlError(f"no NVML: the library {name} is not installed") from None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise NoNvmlError(f"no NVML: {error}") from None
+    try:
+        yield nvml
+    except nvml.NVMLError as error:
+        raise NoNvmlError(f"NVML failed: {error}") from None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _reading(nvml: Any, handle: Any) -> GpuReading:
+    place = nvml.nvmlDeviceGetPciInfo(handle)
+    rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    milliwatts = _ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+    celsius = _ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+    query = getattr(nvml, "nvmlDeviceQueryDrainState", None)
+    draining = None if query is None else _ask(nvml, query, place)
+    return GpuReading(
+        address=_address(place),
+        name=_said(_ask(nvml, nvml.nvmlDeviceGetName, handle)),
+        serial=_said(_ask(nvml, nvml.nvmlDeviceGetSerial, handle)),
+        uuid=_said(_ask(nvml, nvml.nvmlDeviceGetUUID, handle)),
+        gpu_share=None if rates is None else rates.gpu / 100,
+        memory_share=None if rates is None else rates.memory / 100,
+        memory_used=None if memory is None else memory.used / MIB,
+        memory_total=None if memory is None else memory.total / MIB,
+        watts=None if milliwatts is None else milliwatts / 1000,
+        celsius=None if celsius is None else float(celsius),
+        draining=None if draining is None else bool(draining),
+    )
+
+
+def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the answer, or None: not every GPU tells everything."""
+    try:
+        return question(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+def _address(place: Any) -> str:
+    """Return `0000:3b:00.0` of NVML's `00000000:3B:00.0`."""
+    domain, _, rest = _said(place.busId).lower().partition(":")
+    return f"{int(domain, 16):04x}:{rest}"
+
+
+def _said(text: Any) -> str:
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text or "")

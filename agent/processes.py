@@ -1,0 +1,156 @@
+"""Who holds a device: open device files, mounts, swap, what is built of its disks, interfaces that are set up.
+
+Runs in a process of its own, like all that reads of the host.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from agent import sysfs
+from hostwire.shapes import Holder
+
+LONGEST_COMMAND = 200
+MOST = 50
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Holders by address of the device; `unseen` processes did not let us look."""
+
+    holders: dict[str, tuple[Holder, ...]]
+    unseen: int
+
+
+def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> Held:
+    """Return who holds these devices. `briefly` takes the short names of commands: a full one can be slow to read."""
+    found = {address: _without_process(root, address) for address in addresses}
+    address_of = _owners_of_files(root, addresses)
+    for path in _swap(root):
+        if (at := address_of.get(path)) is not None:
+            found[at].append(Holder("swap", path))
+    mounts: dict[tuple[str, str], None] = {}
+    namespaces: set[str] = set()
+    unseen = 0
+    for process in _processes(root):
+        mounts.update(dict.fromkeys(_mounts(process, namespaces, address_of)))
+        try:
+            open_files = _open_files(process)
+        except PermissionError:
+            unseen += 1
+            continue
+        for node in open_files:
+            if (at := address_of.get(node)) is not None:
+                found[at].append(_holder(root, process, node, briefly=briefly))
+    for at, path in mounts:
+        found[at].append(Holder("mount", path))
+    return Held({address: tuple(who[:MOST]) for address, who in found.items()}, unseen)
+
+
+def _owners_of_files(root: Path, addresses: list[str]) -> dict[str, str]:
+    """Return which device a device file, by name and by `major:minor`, belongs to."""
+    address_of = {}
+    for address in addresses:
+        for node, number in sysfs.device_files(root, address):
+            address_of[node] = address
+            if number:
+                address_of[number] = address
+    return address_of
+
+
+def _without_process(root: Path, address: str) -> list[Holder]:
+    """Return what uses a device without any process of its own."""
+    found = [Holder("mapping", f"{disk} is part of {above}") for disk, above in sysfs.mapped(root, address)]
+    found += [Holder("interface", name) for name in sysfs.interfaces_up(root, address)]
+    if count := sysfs.virtual_functions(root, address):
+        found.append(Holder("functions", f"{count} virtual functions"))
+    return found
+
+
+def _processes(root: Path) -> Iterator[Path]:
+    for entry in os.scandir(root / "proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            yield Path(entry.path)
+
+
+def _open_files(process: Path) -> list[str]:
+    """Return where a process' open files lead, each once; raises PermissionError where that is not ours to see."""
+    found: dict[str, None] = {}
+    try:
+        entries = list(os.scandir(process / "fd"))
+    except PermissionError:
+        raise
+    except OSError:  # it ended meanwhile
+        return []
+    for entry in entries:
+        try:
+            found[str(Path(entry.path).readlink()).removesuffix(" (deleted)")] = None
+        except OSError:
+            continue
+    return list(found)
+
+
+def _mounts(process: Path, namespaces: set[str], address_of: dict[str, str]) -> Iterable[tuple[str, str]]:
+    """Yield what is mounted of our devices, once a mount namespace: a container may mount what nobody else sees."""
+    try:
+        namespace = str((process / "ns/mnt").readlink())
+    except OSError:
+        namespace = "" if process.name == "1" else "unknown"
+    if namespace in namespaces or namespace == "unknown":
+        return
+    namespaces.add(namespace)
+    try:
+        lines = (process / "mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        words = fields.split()
+        source = [*rest.split(), "", ""][1]
+        if len(words) > 4 and (at := address_of.get(words[2]) or address_of.get(source)) is not None:
+            yield at, _OCTAL.sub(lambda found: chr(int(found[1], 8)), words[4])
+
+
+def _swap(root: Path) -> list[str]:
+    return [line.split()[0] for line in sysfs.text(root / "proc/swaps").splitlines()[1:] if line.strip()]
+
+
+def _holder(root: Path, process: Path, node: str, *, briefly: bool) -> Holder:
+    command = "" if briefly else sysfs.text(process / "cmdline").replace("\0", " ").strip()
+    return Holder(
+        kind="process",
+        what=node,
+        pid=int(process.name),
+        command=(command or sysfs.text(process / "comm"))[:LONGEST_COMMAND],
+        owner=_owner(root, process),
+    )
+
+
+def _owner(root: Path, process: Path) -> str:
+    for line in sysfs.text(process / "status").splitlines():
+        if line.startswith("Uid:"):
+            return _name(root, line.split()[1])
+    return ""
+
+
+def _name(root: Path, uid: str) -> str:
+    if root == Path("/"):
+        try:
+            return pwd.getpwuid(int(uid)).pw_name
+        except (KeyError, ValueError):
+            return f"uid {uid}"
+    try:
+        lines = (root / "etc/passwd").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        fields = line.split(":")
+        if len(fields) > 2 and fields[2] == uid:
+            return fields[0]
+    return f"uid {uid}"

@@ -1,0 +1,90 @@
+"""What an operator tells an agent, by environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.sysfs import text
+from hostwire.messages import REPORT_SECONDS, WireError, check_key, said_name
+
+
+class SettingsError(Exception):
+    """A setting that is missing or cannot be used; the sentence names the variable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of one agent; docs/agent.md has the table."""
+
+    host: str
+    key: str = field(repr=False)
+    broker: str = field(repr=False)
+    site_queue: str
+    root: Path = Path("/")
+    state: Path = Path("/var/lib/falconweb-agent")
+    period: float = REPORT_SECONDS
+    # The limit of one step that the kernel carries out (unbind, remove); reads have a shorter one.
+    step_seconds: float = 30.0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings; raises SettingsError with the variable's name."""
+        source = os.environ if environment is None else environment
+        root = Path(source.get("AGENT_ROOT") or "/").resolve()
+        host = source.get("AGENT_HOST") or _own_identity(root)
+        return cls(
+            host=host,
+            key=_key(source),
+            broker=_given(source.get("AGENT_BROKER") or source.get("REDIS_URL", ""), "AGENT_BROKER"),
+            root=root,
+            state=Path(source.get("AGENT_STATE") or cls.state).resolve(),
+            site_queue=source.get("AGENT_SITE_QUEUE") or said_name(host),
+            period=_seconds(source, "AGENT_PERIOD", cls.period),
+            step_seconds=_seconds(source, "AGENT_STEP_SECONDS", cls.step_seconds),
+        )
+
+    @property
+    def read_seconds(self) -> float:
+        """The limit of one look at the host."""
+        return min(5.0, self.step_seconds)
+
+
+def _own_identity(root: Path) -> str:
+    # What the BMC of a chassis calls the host by, where it knows it.
+    if identity := text(root / "sys/class/dmi/id/product_uuid"):
+        return identity
+    raise SettingsError("AGENT_HOST is missing, and this machine's UUID cannot be read. The site shows the identity.")
+
+
+def _key(source: Mapping[str, str]) -> str:
+    key = source.get("AGENT_KEY", "")
+    if not key and (file := source.get("AGENT_KEY_FILE", "")):
+        try:
+            key = Path(file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"AGENT_KEY_FILE names {file}, which cannot be read: {error}.") from error
+    try:
+        check_key(_given(key, "AGENT_KEY"))
+    except WireError as error:
+        raise SettingsError(f"AGENT_KEY cannot be used. {error}") from error
+    return key
+
+
+def _given(value: str, name: str) -> str:
+    if not value:
+        raise SettingsError(f"{name} is missing.")
+    return value
+
+
+def _seconds(source: Mapping[str, str], name: str, default: float) -> float:
+    said = source.get(name, "")
+    try:
+        seconds = float(said) if said else default
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise SettingsError(f"{name} is '{said}'; it may be from 0.1 to 3600 seconds.")
+    return seconds

@@ -1,0 +1,285 @@
+"""PCIe devices as Linux shows them below /sys/bus/pci. Runs in a process of its own: any read here may never return."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hostwire.shapes import PciDevice
+
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+# What is composed: storage, network, display, memory, co-processors, accelerators, and what has no class.
+REPORTED_CLASSES = ("01", "02", "03", "05", "0b", "12", "ff", "00")
+BRIDGE = "06"
+LARGEST_CONFIG = 4096
+LARGEST_VPD = 32768
+DEEPEST = 6
+SMALL = 4096
+# Serial numbers do not change while a device stays: VPD of some cards takes a second to read.
+_serials: dict[tuple[str, int], str] = {}
+
+
+def buses(root: Path) -> Path:
+    """Return the folder of PCI."""
+    return root / "sys/bus/pci"
+
+
+def folder(root: Path, address: str) -> Path:
+    """Return the folder of a device; raises ValueError for what is no address."""
+    if not ADDRESS.fullmatch(address):
+        raise ValueError(f"'{address}' is no PCI address")
+    return buses(root) / "devices" / address
+
+
+def addresses(root: Path) -> list[str]:
+    """Return the addresses of the devices that are reported; nothing here touches a device."""
+    return sorted(
+        entry.name
+        for entry in os.scandir(buses(root) / "devices")
+        if ADDRESS.fullmatch(entry.name) and text(Path(entry.path) / "class")[2:4] in REPORTED_CLASSES
+    )
+
+
+def functions(root: Path, address: str) -> list[str]:
+    """Return all functions of the card that an address belongs to, itself included, where they are there."""
+    card = folder(root, address).name.rpartition(".")[0] + "."
+    return sorted(entry.name for entry in os.scandir(buses(root) / "devices") if entry.name.startswith(card))
+
+
+def present(root: Path, address: str) -> bool:
+    """Tell whether the host has an entry for an address."""
+    return folder(root, address).exists()
+
+
+def device(root: Path, address: str) -> PciDevice | None:
+    """Return a device, or None where the host has no entry for it (any more)."""
+    place = folder(root, address)
+    try:
+        inode = place.stat().st_ino
+        vendor = (place / "vendor").read_text().strip()
+    except OSError as error:
+        if _is_gone(error):
+            return None
+        raise
+    problems: list[str] = []
+    answers = _answers(place, problems)
+    nodes = sorted(node for node, _ in device_files(root, address))
+    return PciDevice(
+        address=address,
+        vendor_id=vendor,
+        device_id=text(place / "device"),
+        subsystem_vendor_id=text(place / "subsystem_vendor"),
+        subsystem_id=text(place / "subsystem_device"),
+        class_code=text(place / "class"),
+        serial=_serial(place, (address, inode), answers=answers),
+        driver=driver(root, address),
+        numa_node=_number(text(place / "numa_node"), -1),
+        width=_number(text(place / "current_link_width"), 0) if answers else 0,
+        max_width=_width(text(place / "max_link_width")),
+        speed=_speed(text(place / "current_link_speed")) if answers else 0.0,
+        max_speed=_speed(text(place / "max_link_speed")),
+        answers=answers,
+        nodes=tuple(nodes[:32]),
+        problems=tuple(problems),
+    )
+
+
+def driver(root: Path, address: str) -> str:
+    """Return the name of the driver that a device is bound to, '' for none."""
+    try:
+        return (folder(root, address) / "driver").readlink().name
+    except OSError:
+        return ""
+
+
+def virtual_functions(root: Path, address: str) -> int:
+    """Return how many virtual functions of a device are in force."""
+    return _number(text(folder(root, address) / "sriov_numvfs"), 0)
+
+
+def device_files(root: Path, address: str) -> Iterator[tuple[str, str]]:
+    """Yield each device file of a device (`/dev/nvme0n1`) with its `major:minor`, as far as the kernel tells."""
+    place = folder(root, address)
+    yield from _below(place, DEEPEST)
+    for line in text(root / "proc/driver/nvidia/gpus" / address / "information").splitlines():
+        if line.startswith("Device Minor:"):
+            minor = line.partition(":")[2].strip()
+            yield f"/dev/nvidia{minor}", f"195:{minor}"
+    try:
+        group = (place / "iommu_group").readlink().name
+    except OSError:
+        return
+    if driver(root, address) == "vfio-pci":
+        yield f"/dev/vfio/{group}", ""
+
+
+def interfaces_up(root: Path, address: str) -> list[str]:
+    """Return the network interfaces of a device that are set up."""
+    place = folder(root, address)
+    # Below the device itself, or below what its driver made of it (virtio).
+    places = [
+        place / "net",
+        *(Path(entry.path) / "net" for entry in _entries(place) if entry.name.startswith("virtio")),
+    ]
+    return sorted(entry.name for net in places for entry in _entries(net) if _is_up(Path(entry.path)))
+
+
+def _is_up(interface: Path) -> bool:
+    flags = text(interface / "flags")
+    return flags.startswith("0x") and bool(int(flags, 16) & 1)  # IFF_UP
+
+
+def mapped(root: Path, address: str) -> list[tuple[str, str]]:
+    """Return what is built of a device's disks and partitions (device mapper, RAID), as pairs (disk, holder)."""
+    names = {node.removeprefix("/dev/") for node, _ in device_files(root, address)}
+    return sorted(
+        (name, entry.name) for name in names for entry in _entries(root / "sys/class/block" / name / "holders")
+    )
+
+
+def write(root: Path, path: str, content: str) -> None:
+    """Write to one of the kernel's control files below /sys/bus/pci; raises OSError as the kernel refuses it."""
+    place = buses(root) / path
+    # Nothing of what comes by the wire may lead elsewhere.
+    if ".." in place.parts or not set(content) <= set("0123456789abcdef:.\n"):
+        raise ValueError(f"'{path}' is no control file")
+    # Simulated control files are plain ones: what several of us write at once must not overwrite each other.
+    handle = os.open(place, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(handle, content.encode())
+    finally:
+        os.close(handle)
+
+
+def text(path: Path) -> str:
+    """Return a small file's text, '' where it is not there, cannot be read, or vanished meanwhile."""
+    try:
+        with path.open("rb") as file:
+            return file.read(SMALL).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _is_gone(error: OSError) -> bool:
+    return error.errno in (errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR)
+
+
+def _answers(place: Path, problems: list[str]) -> bool:
+    try:
+        with (place / "config").open("rb") as file:
+            # A device that was pulled reads as all ones.
+            return file.read(4) != b"\xff\xff\xff\xff"
+    except OSError as error:
+        if not _is_gone(error):
+            problems.append(f"config: {error.strerror}")
+        return not _is_gone(error)
+
+
+def _serial(place: Path, key: tuple[str, int], *, answers: bool) -> str:
+    if key not in _serials and answers:
+        _serials[key] = _read_serial(place)
+    return _serials.get(key, "")
+
+
+def _read_serial(place: Path) -> str:
+    for entry in _entries(place / "nvme"):
+        if serial := text(Path(entry.path) / "serial"):
+            return serial
+    return vpd_serial(_bytes(place / "vpd", LARGEST_VPD)) or dsn_serial(_bytes(place / "config", LARGEST_CONFIG))
+
+
+def vpd_serial(vpd: bytes) -> str:
+    """Return the serial number (keyword SN) of vital product data (PCI 3.0, appendix I), '' where there is none."""
+    at = 0
+    while at + 3 <= len(vpd):
+        tag = vpd[at]
+        if not tag & 0x80:  # a small resource: the tag of the end, or padding
+            if tag >> 3 == 0x0F:
+                return ""
+            at += 1 + (tag & 7)
+            continue
+        length = int.from_bytes(vpd[at + 1 : at + 3], "little")
+        fields = vpd[at + 3 : at + 3 + length]
+        at += 3 + length
+        while tag == 0x90 and len(fields) >= 3:
+            size = fields[2]
+            if fields[:2] == b"SN":
+                return _printable(fields[3 : 3 + size])
+            fields = fields[3 + size :]
+    return ""
+
+
+def dsn_serial(config: bytes) -> str:
+    """Return the number of the Device Serial Number capability as 16 hexadecimal digits, '' where there is none."""
+    at = 0x100
+    for _ in range(96):
+        header = int.from_bytes(config[at : at + 4], "little")
+        if len(config) < at + 12 or header in (0, 0xFFFFFFFF):
+            return ""
+        if header & 0xFFFF == 0x0003:
+            return f"{int.from_bytes(config[at + 4 : at + 12], 'little'):016X}"
+        at = header >> 20
+        if at < 0x100:
+            return ""
+    return ""
+
+
+def _below(place: Path, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield the device files that the kernel made for a device: `dev` has the number, `uevent` the name."""
+    if (number := text(place / "dev")) and (name := _device_name(place)):
+        yield f"/dev/{name}", number
+    if depth:
+        for entry in _entries(place):
+            # Links lead elsewhere, and what is behind a bridge is another device.
+            if entry.is_dir(follow_symlinks=False) and not ADDRESS.fullmatch(entry.name) and entry.name != "power":
+                yield from _below(Path(entry.path), depth - 1)
+
+
+def _device_name(place: Path) -> str:
+    for line in text(place / "uevent").splitlines():
+        if line.startswith("DEVNAME="):
+            return line.removeprefix("DEVNAME=")
+    return ""
+
+
+def _entries(place: Path) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(place))
+    except OSError:
+        return []
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(most)
+    except OSError:
+        return b""
+
+
+def _printable(raw: bytes) -> str:
+    return "".join(letter for letter in raw.decode("ascii", errors="ignore") if letter.isprintable()).strip()
+
+
+def _number(said: str, otherwise: int) -> int:
+    try:
+        return int(said)
+    except ValueError:
+        return otherwise
+
+
+def _width(said: str) -> int:
+    # 255 is what the kernel says of a link without a width.
+    width = _number(said, 0)
+    return width if width <= 32 else 0
+
+
+def _speed(said: str) -> float:
+    """Return the GT/s of `16.0 GT/s PCIe`; 0.0 for `Unknown`."""
+    try:
+        return float(said.split(maxsplit=1)[0])
+    except (ValueError, IndexError):
+        return 0.0

@@ -1,0 +1,259 @@
+"""Agents of simulated hosts, in processes of their own, and what a test says to them.
+
+def test_a_held_gpu_is_not_drained(simulated_falcon, host_agent):
+    agent = host_agent("node-a")
+    held = simulated_falcon.hold("node-a", "drawer1slot1", owner="maria")
+    answer = agent.ask(Drain(DeviceWanted(address=held["address"])))
+    assert (answer.outcome, answer.holders[0].owner) == ("in_use", "maria")
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pytest
+import redis
+from celery import Celery
+
+from falconweb.config import BASE_DIR
+from hostwire.messages import (
+    ANSWER_TASK,
+    REPORT_TASK,
+    new_command,
+    new_key,
+    open_answer,
+    open_report,
+    queue_name,
+    seal_command,
+)
+from hostwire.shapes import Answer, Command, HostReport, Request
+
+START_SECONDS = 30.0
+T = TypeVar("T")
+
+
+class AgentProcess:
+    """`python -m agent` over the tree of a simulated host; a context manager that ends it.
+
+    It says what it has to say to a list of its own, which `ask`, `answer` and `report` read; `delivering` plays the
+    site's worker. Raises RuntimeError with the program's own words where it does not get ready within 30 s.
+
+        def test_an_agent_reports(simulated_falcon, simulated_hosts, tmp_path):
+            with AgentProcess(simulated_hosts / "node-a", state=tmp_path) as agent:
+                assert agent.report().hostname == "node-a"
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        state: Path,
+        key: str = "",
+        broker: str = "",
+        site_queue: str = "",
+        period: float = 0.5,
+        step_seconds: float = 2.0,
+        **environment: str,
+    ) -> None:
+        self.root = root
+        self.identity = (root / "sys/class/dmi/id/product_uuid").read_text().strip()
+        self.key = key or new_key()
+        self.broker = broker or os.environ["REDIS_URL"]
+        self.site_queue = site_queue or f"site-{secrets.token_hex(4)}"
+        self.log = state / "agent.log"
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
+            "AGENT_HOST": self.identity,
+            "AGENT_KEY": self.key,
+            "AGENT_BROKER": self.broker,
+            "AGENT_ROOT": str(root),
+            "AGENT_STATE": str(state),
+            "AGENT_SITE_QUEUE": self.site_queue,
+            "AGENT_PERIOD": str(period),
+            "AGENT_STEP_SECONDS": str(step_seconds),
+            "AGENT_NVML": "simulator.nvml",
+            **environment,
+        }
+        self._site = self.sender(self.broker)
+        self._waiting: list[tuple[str, str]] = []
+        state.mkdir(parents=True, exist_ok=True)
+        self.start()
+
+    @staticmethod
+    def sender(broker: str) -> Celery:
+        """Return what sends tasks as the site does."""
+        site = Celery("site", broker=broker, set_as_current=False, fixups=[])
+        site.conf.broker_transport_options = {"socket_timeout": 3.0, "socket_connect_timeout": 3.0}
+        return site
+
+    def start(self) -> None:
+        """Start it (again) and wait until it takes commands."""
+        with self.log.open("ab") as log:
+            offset = log.tell()
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "agent"], cwd=BASE_DIR, env=self.environment, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while "ready\n" not in (said := self.log.read_text()[offset:]):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"the agent did not get ready: {said}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a crash does."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it, by force where it does not listen; harmless when repeated."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def send(self, request: Request, *, life: float = 60.0) -> Command:
+        """Send it a command, as the site does, and return the command."""
+        command = new_command(self.identity, request, life=life)
+        self.send_text(command.task, seal_command(command, self.key))
+        return command
+
+    def send_text(self, task: str, text: object) -> None:
+        """Send whatever to its queue."""
+        self._site.send_task(task, args=[text], queue=queue_name(self.identity), ignore_result=True)
+
+    def ask(self, request: Request, *, seconds: float = 30.0) -> Answer:
+        """Send it a command and return its answer."""
+        return self.answer(self.send(request), seconds=seconds)
+
+    def answer(self, command: Command, *, seconds: float = 30.0) -> Answer:
+        """Return its answer to a command; raises TimeoutError where none comes. Each answer is told once."""
+
+        def wanted(task: str, text: str) -> Answer | None:
+            if task != ANSWER_TASK:
+                return None
+            answer = open_answer(text, self.key, identity=self.identity)
+            return answer if answer.nonce == command.nonce else None
+
+        return self._await(wanted, seconds)
+
+    def report(self, fits: Callable[[HostReport], bool] = lambda _: True, *, seconds: float = 30.0) -> HostReport:
+        """Return the next report that fits; raises TimeoutError where none does. Reports of before are dropped."""
+        self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
+
+        def wanted(task: str, text: str) -> HostReport | None:
+            if task != REPORT_TASK:
+                return None
+            report = open_report(text, self.key, identity=self.identity)
+            return report if fits(report) else None
+
+        return self._await(wanted, seconds)
+
+    @contextmanager
+    def delivering(self) -> Iterator[None]:
+        """Play the site's worker meanwhile: each message is given to whoever takes it there."""
+        from django.db import connection
+
+        from fabric.services.hearing import TAKERS
+
+        ended = threading.Event()
+
+        def deliver() -> None:
+            try:
+                while not ended.is_set():
+                    for task, text in self._messages(0.1):
+                        TAKERS[task](text)
+            finally:
+                connection.close()
+
+        thread = threading.Thread(target=deliver, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _await(self, wanted: Callable[[str, str], T | None], seconds: float) -> T:
+        deadline = time.monotonic() + seconds
+        while True:
+            for message in list(self._waiting):
+                if (found := wanted(*message)) is not None:
+                    self._waiting.remove(message)
+                    return found
+            self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the agent said nothing that fits: {self.log.read_text()[-2000:]}")
+            self._waiting += self._messages(min(left, 1.0))
+
+    def _messages(self, seconds: float) -> list[tuple[str, str]]:
+        """Return what has been said to the site, oldest first, as (task, text); waits for the first of it."""
+        found = []
+        with redis.Redis.from_url(self.broker, socket_timeout=seconds + 5.0) as client:
+            raw: Any = client.blpop([self.site_queue], timeout=seconds)
+            while raw is not None:
+                message = json.loads(raw[1])
+                if message["headers"]["task"] in (ANSWER_TASK, REPORT_TASK):
+                    found.append((message["headers"]["task"], _text(message)))
+                raw = client.blpop([self.site_queue], timeout=0.01) if client.llen(self.site_queue) else None
+        return found
+
+
+def _text(message: dict[str, Any]) -> str:
+    return str(json.loads(base64.b64decode(message["body"]))[0][0])
+
+
+@pytest.fixture
+def simulated_hosts(tmp_path: Path) -> Path:
+    """The folder of the hosts of `simulated_falcon`: what each sees lies in `node-a`, `node-b`, `node-c`.
+
+    def test_a_host_sees_its_devices(simulated_falcon, simulated_hosts):
+        assert (simulated_hosts / "node-a/sys/bus/pci/devices/0000:40:00.0").exists()
+    """
+    return tmp_path / "hosts"
+
+
+@pytest.fixture
+def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
+    """A function that starts the agent of a host of `simulated_falcon`; options as of `AgentProcess`.
+
+    def test_an_agent_says_what_its_host_sees(simulated_falcon, host_agent):
+        assert host_agent("node-b").report().devices
+    """
+    started: list[AgentProcess] = []
+
+    def start(host: str = "node-a", **options: Any) -> AgentProcess:
+        agent = AgentProcess(simulated_hosts / host, state=tmp_path / f"agent-{host}", **options)
+        started.append(agent)
+        return agent
+
+    yield start
+    for agent in started:
+        agent.stop()
+
+
+__all__ = ["AgentProcess", "host_agent", "simulated_hosts"]

@@ -1,0 +1,203 @@
+"""The shapes of commands, answers and reports, as frozen structs; JSON on the wire.
+
+IDs are as sysfs writes them (`0x10de`), addresses `0000:41:00.0`, times Unix seconds, speeds GT/s a lane.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+# How long a command may ask an agent to wait for holders to leave, or for a device to appear.
+LONGEST_WAIT = 600.0
+Wait = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT)]
+
+# What every database can keep.
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+
+HolderKind = Literal["process", "mount", "swap", "mapping", "interface", "functions"]
+# Who uses a device in a way that taking it would lose data: never forced while the device still answers.
+KEEPS_DATA = ("mount", "swap", "mapping")
+Outcome = Literal[
+    "done",  # report, holders: looked at
+    "removed",  # drain: the host no longer has it (also where it was removed before)
+    "in_use",  # drain: somebody holds it, see `holders`; nothing was changed
+    "not_present",  # drain, holders: the host sees no such device
+    "seen",  # rescan, restore: every wanted device is there
+    "not_seen",  # rescan, restore: the time ended before all of them were
+    "timed_out",  # a step did not end within its limit: see `steps`
+    "refused",  # see `sentence`; nothing was changed
+    "failed",  # a step was refused by the host's system: see `steps`
+    "interrupted",  # the agent ended midway and was started again: ask for the truth with a new command
+]
+
+
+class DeviceWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which device is meant: what is given must fit. An address alone is enough, a serial number is safest."""
+
+    address: str = ""
+    vendor_id: str = ""
+    device_id: str = ""
+    serial: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="report"):
+    """Asks for a report at once."""
+
+
+class Holders(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="holders"):
+    """Asks who holds a device."""
+
+    device: DeviceWanted
+
+
+class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="drain"):
+    """Asks to take a device from the host: wait for its holders for `wait` seconds, or with `force` not at all."""
+
+    device: DeviceWanted
+    wait: Wait = 0.0
+    force: bool = False
+
+
+class Rescan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="rescan"):
+    """Asks to look for new devices, for `wait` seconds at most.
+
+    `known` are the addresses that the host showed before the devices were attached: a device without a known serial
+    number counts as new where its address is not among them. Without it, what the agent sees itself counts as known.
+    """
+
+    wanted: tuple[DeviceWanted, ...] = ()
+    wait: Wait = 60.0
+    known: tuple[str, ...] | None = None
+
+
+class Restore(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="restore"):
+    """Asks to undo a drain: look for the device again and give it back to its driver."""
+
+    device: DeviceWanted
+    wait: Wait = 60.0
+
+
+Request = Report | Holders | Drain | Rescan | Restore
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to one host, good once (`nonce`) and until `expires`."""
+
+    host: str
+    nonce: str
+    issued: float
+    expires: float
+    request: Request
+
+    @property
+    def task(self) -> str:
+        """The name of the Celery task that takes it."""
+        return f"agent.{self.request.__struct_config__.tag}"
+
+
+class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who uses a device: a process (pid, command, owner), or what else `kind` says, with the place in `what`."""
+
+    kind: HolderKind
+    what: str
+    pid: Number = 0
+    command: str = ""
+    owner: str = ""
+
+
+class PciDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A PCIe device as the host sees it. Width 0 and speed 0.0 where the host does not say.
+
+    `answers` is False where the entry is left of a device that is gone. `nodes` are its device files, `problems` what
+    could not be read.
+    """
+
+    address: str
+    vendor_id: str
+    device_id: str
+    subsystem_vendor_id: str = ""
+    subsystem_id: str = ""
+    class_code: str = ""
+    serial: str = ""
+    driver: str = ""
+    numa_node: int = -1
+    width: int = 0
+    max_width: int = 0
+    speed: float = 0.0
+    max_speed: float = 0.0
+    answers: bool = True
+    nodes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What NVML says of a GPU: shares 0 to 1, watts, degrees Celsius, MiB; None where the GPU does not tell."""
+
+    address: str
+    name: str = ""
+    serial: str = ""
+    uuid: str = ""
+    gpu_share: float | None = None
+    memory_share: float | None = None
+    memory_used: float | None = None
+    memory_total: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+    draining: bool | None = None
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step that was taken: its name, how it ended, how long it took in seconds."""
+
+    name: str
+    outcome: Literal["done", "skipped", "failed", "timed_out"]
+    seconds: float
+    sentence: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a command (told by its nonce). `sentence` is for people.
+
+    `devices` are the devices it was about, as they are now; `holders` who holds them; `cut_off` who held them when
+    they were taken by force.
+    """
+
+    host: str
+    nonce: str
+    task: str
+    outcome: Outcome
+    sentence: str
+    began: float
+    ended: float
+    devices: tuple[PciDevice, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    cut_off: tuple[Holder, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """What a host is like: sent each ten seconds and after each command.
+
+    `number` counts up from 1 since the agent's start `started`. `holders` is by address of the device. `nvml` says
+    what is in the way of NVML's readings, '' where they are there. `left_out` counts devices that did not fit.
+    """
+
+    host: str
+    number: Number
+    started: Moment
+    sent: Moment
+    version: str
+    hostname: str = ""
+    uuid: str = ""
+    boot_id: str = ""
+    kernel: str = ""
+    devices: tuple[PciDevice, ...] = ()
+    holders: dict[str, tuple[Holder, ...]] = {}
+    gpus: tuple[GpuReading, ...] = ()
+    nvml: str = ""
+    busy: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    left_out: int = 0

@@ -1,0 +1,395 @@
+"""The hosts that a chassis is cabled to, as trees of files below a folder: what they see of its devices.
+
+A device that was attached is seen once its host scans the bus; one that the BMC takes away without being removed before
+stays as an entry that no longer answers. Several chassis share the folder: each minds its own devices and processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from simulator.catalog import Kind
+from simulator.hosttree import PEOPLE, Card, HostTree, Tail, hang, hang_no_more, put
+from simulator.lab import Host, Lab
+from simulator.localcards import local_cards
+from simulator.state import ChassisState, Slot
+
+PERIOD_SECONDS = 0.05
+READINGS_SECONDS = 1.0
+# Buses of the slots: 16 a chassis from 0x40 on, then the next PCI domain.
+FIRST_BUS, BUSES, CHASSIS_A_DOMAIN = 0x40, 16, 11
+PIDS = 10_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class HostError(ValueError):
+    """What a test asks of a host cannot be; the text says why."""
+
+
+class ProcessRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A process that holds a device: it ends after `seconds`, when it is told to, or when the device goes.
+
+    One that `hangs` does not end when the device goes, and the device cannot go while it is there.
+    """
+
+    device: str
+    command: str = "python train.py"
+    owner: str = "maria"
+    seconds: float | None = None
+    hangs: bool = False
+
+
+class MountRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A drive whose first partition is to be mounted."""
+
+    device: str
+    path: str = "/data"
+
+
+@dataclass
+class Shown:
+    """A device of ours that a host has an entry for."""
+
+    card: Card
+    endpoint: str
+    answers: bool = True
+    link: tuple[int, str] = (0, "")
+
+
+@dataclass
+class Process:
+    """A process of ours on a host."""
+
+    pid: int
+    address: str
+    request: ProcessRequest
+    ends: float | None
+
+
+@dataclass
+class Site:
+    """One host: its files, and what of them is ours."""
+
+    tree: HostTree
+    rescan: Tail
+    probe: Tail
+    unbind: dict[str, Tail]
+    shown: dict[str, Shown] = field(default_factory=dict)
+    processes: dict[int, Process] = field(default_factory=dict)
+    unbinding: set[str] = field(default_factory=set)
+    lock: TextIO | None = None
+    local: list[Card] = field(default_factory=list)
+
+
+class Hosts:
+    """The hosts of one chassis. `index` tells the chassis from others that use the same folder."""
+
+    def __init__(self, state: ChassisState, lab: Lab, folder: Path, *, index: int, hotplug: bool = False) -> None:
+        self._state = state
+        self._lab = lab
+        self._folder = folder.resolve()
+        self._index = index
+        self._hotplug = hotplug
+        self._sites: dict[str, Site] = {}
+        self._next_pid = PIDS * (index + 1)
+        self._looked = self._measured = float("-inf")
+        self.missed: set[str] = set()
+        self.remove_hangs: set[str] = set()
+        try:
+            self._forget_earlier_start()
+            for name in state.cabled_hosts():
+                site = self._site(name)
+                for slot in self._attached(name):
+                    self._plug(site, slot)
+        except OSError as error:
+            raise HostError(f"the hosts cannot be played in {folder}: {error}") from error
+
+    def address(self, slot: Slot) -> str:
+        """Return the PCI address of a slot on whichever host it is attached to."""
+        domain, chassis = divmod(self._index, CHASSIS_A_DOMAIN)
+        bus = FIRST_BUS + BUSES * chassis + 8 * (slot.drawer - 1) + slot.number - 1
+        return f"{domain:04x}:{bus:02x}:00.0"
+
+    def truth(self) -> dict[str, dict[str, str]]:
+        """Return the addresses that each host shows, by the endpoint of the slot."""
+        return {
+            name: {shown.endpoint: address for address, shown in site.shown.items() if shown.endpoint}
+            for name, site in self._sites.items()
+        }
+
+    def advance(self) -> None:
+        """Bring the hosts to the present: what their people wrote to control files, what the chassis did."""
+        now = time.monotonic()
+        if now - self._looked < PERIOD_SECONDS:
+            return
+        self._looked = now
+        for name in self._state.cabled_hosts():
+            self._site(name)
+        for name, site in self._sites.items():
+            attached = {self.address(slot): slot for slot in self._attached(name)}
+            self._end_processes(site, now)
+            self._obey_drivers(site)
+            self._obey_bus(site, attached)
+            self._mind_local(name, site)
+            self._follow_links(site, attached)
+        if now - self._measured >= READINGS_SECONDS:
+            self._measured = now
+            self._measure()
+
+    # What tests do.
+
+    def start_process(self, host: str, request: ProcessRequest) -> Process:
+        """Let a process hold a device of a host. Raises HostError where the host has no such device in use."""
+        site, shown = self._shown(host, request.device)
+        if not site.tree.bound(shown.card):
+            raise HostError(f"{request.device} has no driver on {host}, so nobody can open it")
+        proc = site.tree.folder / "proc"
+        while (proc / str(self._next_pid)).exists():
+            self._next_pid += 1
+        pid, self._next_pid = self._next_pid, self._next_pid + 1
+        place = proc / f".new-{pid}"
+        (place / "fd").mkdir(parents=True)
+        uid = PEOPLE.get(request.owner, 2000 + pid % 1000)
+        (place / "comm").write_text(request.command.partition(" ")[0][:15] + "\n")
+        (place / "cmdline").write_bytes(request.command.replace(" ", "\0").encode() + b"\0")
+        (place / "status").write_text(f"Name:\t{request.command[:15]}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        (place / "fd/0").symlink_to("/dev/null")
+        (place / "fd/7").symlink_to(shown.card.node)
+        if request.owner not in PEOPLE:
+            with (site.tree.folder / "etc/passwd").open("a") as file:
+                file.write(f"\n{request.owner}:x:{uid}:{uid}::/:/bin/sh\n")
+        place.rename(proc / str(pid))
+        ends = None if request.seconds is None else time.monotonic() + request.seconds
+        process = Process(pid, shown.card.address, request, ends)
+        site.processes[pid] = process
+        return process
+
+    def end_process(self, host: str, pid: int) -> bool:
+        """End a process; False where there is none of ours."""
+        site = self._known(host)
+        if site.processes.pop(pid, None) is None:
+            return False
+        shutil.rmtree(site.tree.folder / "proc" / str(pid), ignore_errors=True)
+        return True
+
+    def mount(self, host: str, request: MountRequest) -> None:
+        """Mount a drive on a host."""
+        site, shown = self._shown(host, request.device)
+        if shown.card.model.kind is not Kind.DRIVE:
+            raise HostError(f"{request.device} is no drive")
+        site.tree.mount(shown.card, request.path)
+
+    def unmount(self, host: str, device: str) -> None:
+        """Unmount a drive of a host."""
+        site, shown = self._shown(host, device)
+        site.tree.unmount(shown.card)
+
+    def processes(self, host: str) -> list[Process]:
+        """Return the processes of ours on a host."""
+        return list(self._known(host).processes.values())
+
+    def hang_rescan(self, host: str, *, hangs: bool) -> None:
+        """Let a scan of the bus never return, or return again."""
+        (hang if hangs else hang_no_more)(self._known(host).tree.pci / "rescan")
+
+    def hang_remove(self, host: str, *, hangs: bool) -> None:
+        """Let the removal of our devices never return, or return again."""
+        site = self._known(host)
+        (self.remove_hangs.add if hangs else self.remove_hangs.discard)(host)
+        for address in site.shown:
+            (hang if hangs else hang_no_more)(site.tree.devices / address / "remove")
+
+    def hang_read(self, endpoint: str, *, hangs: bool) -> None:
+        """Let a look at a device never return, or return again."""
+        for site in self._sites.values():
+            for address, shown in site.shown.items():
+                if shown.endpoint == endpoint:
+                    (hang if hangs else hang_no_more)(site.tree.devices / address / "config")
+
+    # What the hosts do.
+
+    def _obey_drivers(self, site: Site) -> None:
+        for tail in site.unbind.values():
+            site.unbinding.update(address for address in tail.lines() if address in site.shown)
+        for address in list(site.unbinding):
+            if address not in site.shown or self._let_go(site, address):
+                site.unbinding.discard(address)
+                if address in site.shown:
+                    site.tree.unbind(site.shown[address].card)
+        for address in site.probe.lines():
+            if address in site.shown and site.shown[address].answers:
+                site.tree.bind(site.shown[address].card)
+
+    def _obey_bus(self, site: Site, attached: dict[str, Slot]) -> None:
+        for address, shown in list(site.shown.items()):
+            if not site.tree.has(address):
+                del site.shown[address]
+            elif _asked(site.tree.devices / address / "remove") and self._let_go(site, address):
+                del site.shown[address]
+                site.tree.unplug(shown.card)
+        if site.rescan.lines() or self._hotplug:
+            for address, slot in attached.items():
+                if address not in site.shown and slot.endpoint not in self.missed:
+                    self._plug(site, slot)
+            for card in site.local:
+                if card.address not in site.shown:
+                    self._plug_local(site, card)
+
+    def _follow_links(self, site: Site, attached: dict[str, Slot]) -> None:
+        for address, shown in site.shown.items():
+            slot = attached.get(address)
+            if slot is None:
+                if shown.answers and shown.endpoint:
+                    shown.answers, shown.link = False, (0, "")
+                    site.tree.lose(shown.card)
+                continue
+            if not shown.answers:
+                shown.answers = True
+                site.tree.find_again(shown.card)
+            link = (slot.link.lanes, slot.link.generation)
+            if link != shown.link:
+                shown.link = link
+                site.tree.set_link(shown.card, *link)
+
+    def _let_go(self, site: Site, address: str) -> bool:
+        """End who holds a device that goes; False while somebody hangs."""
+        holding = [process for process in site.processes.values() if process.address == address]
+        for process in holding:
+            if not process.request.hangs:
+                self.end_process(site.tree.name, process.pid)
+        return not any(process.request.hangs for process in holding)
+
+    def _end_processes(self, site: Site, now: float) -> None:
+        for process in list(site.processes.values()):
+            if process.ends is not None and process.ends <= now:
+                self.end_process(site.tree.name, process.pid)
+
+    def _plug(self, site: Site, slot: Slot) -> None:
+        if slot.device is None:
+            return
+        address = self.address(slot)
+        card = Card(address, slot.device.model, slot.device.serial, int(address[5:7], 16) + 256 * int(address[:4], 16))
+        link = (slot.link.lanes, slot.link.generation)
+        if site.tree.has(address):
+            return
+        site.tree.plug(card, *link)
+        site.shown[address] = Shown(card, slot.endpoint, link=link)
+        if site.tree.name in self.remove_hangs:
+            hang(site.tree.devices / address / "remove")
+
+    def _attached(self, host: str) -> list[Slot]:
+        return [
+            slot
+            for port in self._state.host_ports()
+            if port.host == host and port.link.status == "LinkUp"
+            for slot in (self._state.drawers[port.drawer].slots[number] for number in port.slots)
+            if slot.present is not None and slot.link.status == "LinkUp"
+        ]
+
+    def _measure(self) -> None:
+        """Write what NVML tells of each GPU."""
+        slots = {self.address(slot): slot for slot in self._state.all_slots()}
+        for site in self._sites.values():
+            for address, shown in site.shown.items():
+                if shown.card.model.kind is not Kind.GPU or not shown.answers or not site.tree.bound(shown.card):
+                    continue
+                slot = slots.get(address)
+                device = slot.present if slot is not None else None
+                load = device.load if device is not None else 0.0
+                readings = {
+                    "name": shown.card.model.model,
+                    "serial": shown.card.serial,
+                    "gpu": round(100 * load),
+                    "memory": round(60 * load),
+                    "used_mib": 400 + round(0.8 * load * shown.card.model.memory_mib),
+                    "total_mib": shown.card.model.memory_mib,
+                    "watts": slot.watts if slot is not None else shown.card.model.idle_watts,
+                    "celsius": round(slot.temperature) if slot is not None else 35,
+                }
+                file = site.tree.folder / "gpus" / f"{address}.json"
+                file.parent.mkdir(exist_ok=True)
+                put(file, msgspec.json.encode(readings))
+
+    # The host's own devices: whichever chassis was first minds them.
+
+    def _mind_local(self, name: str, site: Site) -> None:
+        if site.lock is not None:
+            return
+        lock = (site.tree.folder / ".local").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            return
+        site.lock = lock
+        site.local = local_cards(name, self._lab.hosts.get(name, Host()))
+        for card in site.local:
+            if site.tree.has(card.address):
+                # Another chassis minded it until it ended.
+                site.shown[card.address] = Shown(card, "")
+                continue
+            self._plug_local(site, card)
+            if card.model.kind is Kind.DRIVE:
+                site.tree.unmount(card)
+                site.tree.mount(card, "/")
+
+    def _plug_local(self, site: Site, card: Card) -> None:
+        site.tree.plug(card, card.model.lanes, card.model.generation)
+        site.shown[card.address] = Shown(card, "")
+
+    # The folder.
+
+    def _site(self, name: str) -> Site:
+        site = self._sites.get(name)
+        if site is None:
+            if not _NAME.fullmatch(name):
+                raise HostError(f"the host {name!r} cannot be the name of a folder")
+            tree = HostTree(self._folder / name, name, self._lab.hosts.get(name, Host()))
+            drivers = {folder.name: Tail(folder / "unbind") for folder in (tree.pci / "drivers").iterdir()}
+            site = Site(tree, Tail(tree.pci / "rescan"), Tail(tree.pci / "drivers_probe"), drivers)
+            self._sites[name] = site
+        return site
+
+    def _known(self, name: str) -> Site:
+        site = self._sites.get(name)
+        if site is None:
+            raise HostError(f"there is no host {name!r}; there are {', '.join(self._sites)}")
+        return site
+
+    def _shown(self, host: str, device: str) -> tuple[Site, Shown]:
+        site = self._known(host)
+        for address, shown in site.shown.items():
+            if device and device in (address, shown.endpoint):
+                return site, shown
+        raise HostError(f"{host} does not see {device!r}")
+
+    def _forget_earlier_start(self) -> None:
+        """Take away what an earlier process that played this chassis left."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        ours = {self.address(slot) for slot in self._state.all_slots()}
+        for host in self._folder.iterdir():
+            hang_no_more(host / "sys/bus/pci/rescan")
+            for address in ours:
+                shutil.rmtree(host / "sys/bus/pci/devices" / address, ignore_errors=True)
+                shutil.rmtree(host / "proc/driver/nvidia/gpus" / address, ignore_errors=True)
+                (host / "gpus" / f"{address}.json").unlink(missing_ok=True)
+            for process in (host / "proc").glob("[0-9]*"):
+                if int(process.name) // PIDS == self._index + 1:
+                    shutil.rmtree(process, ignore_errors=True)
+
+
+def _asked(remove: Path) -> bool:
+    try:
+        found = os.stat(remove)  # noqa: PTH116 - twenty times a second for each device
+    except FileNotFoundError:
+        return False
+    return found.st_size > 0

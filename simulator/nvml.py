@@ -1,0 +1,146 @@
+"""NVML of a simulated host: the functions of `pynvml` that an agent calls, over the files of the host's tree.
+
+`AGENT_ROOT` names the tree. Only GPUs that have their driver are seen.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+NVML_TEMPERATURE_GPU = 0
+
+
+class NVMLError(Exception):
+    """What NVML refuses."""
+
+
+class _Gpu(msgspec.Struct):
+    name: str
+    serial: str
+    gpu: float
+    memory: float
+    used_mib: float
+    total_mib: float
+    watts: float
+    celsius: float
+
+
+@dataclass(frozen=True)
+class Pci:
+    """Where a GPU is."""
+
+    busId: str  # noqa: N815 - NVML's own name
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Percent of the last second."""
+
+    gpu: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes."""
+
+    used: int
+    total: int
+
+
+def _folder() -> Path:
+    return Path(os.environ["AGENT_ROOT"]) / "gpus"
+
+
+def _gpu(handle: Path) -> _Gpu:
+    try:
+        return msgspec.json.decode(handle.read_bytes(), type=_Gpu)
+    except OSError as error:
+        raise NVMLError("GPU is lost") from error
+
+
+def nvmlInit() -> None:  # noqa: N802
+    """Open the library."""
+    if not _folder().is_dir():
+        raise NVMLError("Driver Not Loaded")
+
+
+def nvmlShutdown() -> None:  # noqa: N802
+    """Close the library."""
+
+
+def nvmlDeviceGetCount() -> int:  # noqa: N802
+    """Return how many GPUs there are."""
+    return len(list(_folder().glob("*.json")))
+
+
+def nvmlDeviceGetHandleByIndex(index: int) -> Path:  # noqa: N802
+    """Return one of them."""
+    handles = sorted(_folder().glob("*.json"))
+    if index >= len(handles):
+        raise NVMLError("Invalid Argument")
+    return handles[index]
+
+
+def nvmlDeviceGetPciInfo(handle: Path) -> Pci:  # noqa: N802
+    """Return its place as NVML writes it."""
+    return Pci(f"0000{handle.stem.upper()}")
+
+
+def nvmlDeviceGetName(handle: Path) -> str:  # noqa: N802
+    """Return its model."""
+    return _gpu(handle).name
+
+
+def nvmlDeviceGetSerial(handle: Path) -> str:  # noqa: N802
+    """Return its serial number."""
+    return _gpu(handle).serial
+
+
+def nvmlDeviceGetUUID(handle: Path) -> str:  # noqa: N802
+    """Return its UUID."""
+    return f"GPU-{_gpu(handle).serial.lower()}"
+
+
+def nvmlDeviceGetUtilizationRates(handle: Path) -> Rates:  # noqa: N802
+    """Return how busy it is."""
+    gpu = _gpu(handle)
+    return Rates(round(gpu.gpu), round(gpu.memory))
+
+
+def nvmlDeviceGetMemoryInfo(handle: Path) -> Memory:  # noqa: N802
+    """Return its memory."""
+    gpu = _gpu(handle)
+    return Memory(int(gpu.used_mib * 2**20), int(gpu.total_mib * 2**20))
+
+
+def nvmlDeviceGetPowerUsage(handle: Path) -> int:  # noqa: N802
+    """Return its power in milliwatts."""
+    return round(_gpu(handle).watts * 1000)
+
+
+def nvmlDeviceGetTemperature(handle: Path, _sensor: int) -> int:  # noqa: N802
+    """Return its temperature in degrees Celsius."""
+    return round(_gpu(handle).celsius)
+
+
+def nvmlDeviceSetPersistenceMode(_handle: Path, _mode: int) -> None:  # noqa: N802
+    """Set whether the driver stays loaded; a simulated one always does."""
+
+
+def nvmlDeviceModifyDrainState(place: Pci, state: int) -> None:  # noqa: N802
+    """Refuse new use of a GPU, or allow it again."""
+    mark = _folder() / f"{place.busId[4:].lower()}.draining"
+    if state:
+        mark.touch()
+    else:
+        mark.unlink(missing_ok=True)
+
+
+def nvmlDeviceQueryDrainState(place: Pci) -> int:  # noqa: N802
+    """Tell whether new use of a GPU is refused."""
+    return int((_folder() / f"{place.busId[4:].lower()}.draining").exists())
