@@ -1,39 +1,17 @@
-"""What is composed. Rows mirror the hardware: `uri` is the resource on the BMC, hardware is the truth.
+"""The hardware. Rows mirror it: `uri` is the resource on the BMC, hardware is the truth.
 
-Rows that vanish from the BMC are kept and marked with `missing_since`. `visible_to(person)` on every queryset is the
-only way to read on somebody's behalf.
+Rows that vanish from the BMC are kept and marked with `missing_since`.
 """
 
 from __future__ import annotations
 
-import uuid
-from typing import Any, Self
-
-from django.conf import settings
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 
-from accounts.models import Tenant, User
+from accounts.models import Tenant
 from fabric import credentials
 from fabric.bmc.types import Address, Dialect, Trust
-
-
-class Restricted(models.QuerySet[Any]):
-    """A queryset that knows who may see its rows; subclasses say which path leads to the tenant's grants."""
-
-    def visible_to(self, person: User) -> Self:
-        """Return the rows that `person` may see: all for administrators, the tenant's for members, none otherwise."""
-        if not person.is_active:
-            return self.none()
-        if person.is_administrator:
-            return self.all()
-        if person.tenant_id is None:
-            return self.none()
-        return self.filter(self.granted_to(person.tenant_id)).distinct()
-
-    def granted_to(self, tenant_id: int) -> Q:
-        """Return the condition under which a tenant sees a row."""
-        raise TypeError(f"{type(self).__name__} does not say whom its rows belong to.")
+from fabric.models.sight import Restricted
 
 
 class ChassisQuerySet(Restricted):
@@ -67,6 +45,7 @@ class Chassis(models.Model):
     health = models.CharField(max_length=20, blank=True)
     power_state = models.CharField(max_length=20, blank=True)
     dialect = models.CharField(max_length=20, default="none")
+    dialect_reason = models.CharField(max_length=300, blank=True)  # what the walk saw that told it
     inventory_revision = models.PositiveIntegerField(default=0)  # +1 whenever something of the walk changed
     inventory_at = models.DateTimeField(null=True, editable=False)
     last_error = models.TextField(blank=True, editable=False)  # one sentence, '' while it answers
@@ -83,8 +62,8 @@ class Chassis(models.Model):
 
     @property
     def is_composable(self) -> bool:
-        """Whether devices are attached by its zones; resource blocks are read, and composed by nobody yet."""
-        return self.dialect not in {Dialect.NONE, Dialect.RESOURCE_BLOCKS}
+        """Whether devices can be attached and detached; else it is monitored only."""
+        return self.dialect != Dialect.NONE
 
     def set_password(self, password: str) -> None:
         """Keep the BMC password, encrypted."""
@@ -157,7 +136,16 @@ class Part(models.Model):
         return self.name
 
 
-class Drawer(Part):
+class Approvable(Part):
+    """A part whose state somebody approves; what differs from that is drift (see fabric.models.history)."""
+
+    approved_at = models.DateTimeField(null=True, editable=False)  # None: what the next walk finds is approved
+
+    class Meta:
+        abstract = True
+
+
+class Drawer(Approvable):
     """A drawer; its mode says how host ports share its slots."""
 
     class DrawerQuerySet(Restricted):
@@ -168,6 +156,7 @@ class Drawer(Part):
 
     number = models.PositiveIntegerField(default=0)
     mode = models.CharField(max_length=30, default="Unknown")
+    approved_mode = models.CharField(max_length=30, blank=True, editable=False)
     model = models.CharField(max_length=200, blank=True)
     serial_number = models.CharField(max_length=200, blank=True)
 
@@ -202,7 +191,7 @@ class Switch(Part):
         constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="switch_uri")]
 
 
-class Port(Part):
+class Port(Approvable):
     """A port of a switch, with its link against its capability; speeds are Gb/s one way, whole link."""
 
     class PortQuerySet(Restricted):
@@ -219,10 +208,13 @@ class Port(Part):
     link_status = models.CharField(max_length=30, blank=True)
     width = models.PositiveIntegerField(null=True)
     active_width = models.PositiveIntegerField(null=True)
+    configured_width = models.PositiveIntegerField(null=True)  # lanes that it shall use at most
     speed_gbps = models.FloatField(null=True)
     max_speed_gbps = models.FloatField(null=True)
     metrics_uri = models.CharField(max_length=400, blank=True)
     errors = models.JSONField(default=dict)  # PCIeErrors counters of the newest walk
+    approved_type = models.CharField(max_length=50, blank=True, editable=False)
+    approved_width = models.PositiveIntegerField(null=True, editable=False)
 
     objects = PortQuerySet.as_manager()
 
@@ -231,7 +223,7 @@ class Port(Part):
         constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="port_uri")]
 
 
-class HostPort(Part):
+class HostPort(Approvable):
     """A host port: the switch port a host is cabled to, with the zone whose members are attached to that host."""
 
     class HostPortQuerySet(Restricted):
@@ -249,6 +241,7 @@ class HostPort(Part):
     tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are somebody else's
     label = models.CharField(max_length=50)  # 'H1'
     number = models.PositiveIntegerField(default=0)
+    approved_host = models.ForeignKey(Host, null=True, editable=False, on_delete=models.SET_NULL, related_name="+")
 
     objects = HostPortQuerySet.as_manager()
 
@@ -280,7 +273,7 @@ class Slot(Part):
         constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="slot_uri")]
 
 
-class Device(Part):
+class Device(Approvable):
     """A PCIe device. `host_port` is where the BMC says it is attached; None: attached to no host."""
 
     class Kind(models.TextChoices):
@@ -320,91 +313,12 @@ class Device(Part):
     capacity_bytes = models.BigIntegerField(null=True)
     endpoint_uri = models.CharField(max_length=400, blank=True)
     processor_uri = models.CharField(max_length=400, blank=True)
+    approved_host_port = models.ForeignKey(
+        HostPort, null=True, editable=False, on_delete=models.SET_NULL, related_name="+"
+    )
 
     objects = DeviceQuerySet.as_manager()
 
     class Meta:
         ordering = ["chassis", "slot__drawer__number", "slot__number", "uri"]
         constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="device_uri")]
-
-
-class Operation(models.Model):
-    """A change of hardware: asked for, carried out by a worker, done only after a read-back."""
-
-    class Kind(models.TextChoices):
-        """What is to happen."""
-
-        ATTACH = "attach", "Attach"  # from no host to target
-        DETACH = "detach", "Detach"  # from source to no host
-        MOVE = "move", "Move"  # from source to target
-        MODE = "mode", "Change mode"  # of a drawer
-
-    class State(models.TextChoices):
-        """Where it is. DONE, FAILED and nothing else are final."""
-
-        REQUESTED = "requested", "Requested"
-        RUNNING = "running", "Running"
-        VERIFYING = "verifying", "Verifying"
-        DONE = "done", "Done"
-        FAILED = "failed", "Failed"
-
-    class OperationQuerySet(Restricted):
-        """A tenant sees the operations on its devices since they are its own, and those its people asked for."""
-
-        def granted_to(self, tenant_id: int) -> Q:
-            since = Q(device__tenant_since=None) | Q(requested_at__gte=F("device__tenant_since"))
-            return Q(Q(device__tenant=tenant_id) & since) | Q(tenant=tenant_id)
-
-        def open(self) -> Self:
-            """Return those that have not ended."""
-            return self.exclude(state__in=["done", "failed"])
-
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    kind = models.CharField(max_length=10, choices=Kind)
-    state = models.CharField(max_length=10, choices=State, default=State.REQUESTED)
-    chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="operations")
-    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.CASCADE, related_name="operations")
-    device = models.ForeignKey(Device, null=True, on_delete=models.CASCADE, related_name="operations")
-    source = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_from")
-    target = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_to")
-    mode = models.CharField(max_length=30, blank=True)
-    # Names at the time of the request: the sentence stays true when hardware or people go.
-    summary = models.CharField(max_length=300)
-    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
-    requested_by_name = models.CharField(max_length=150)
-    # The person's then: whoever moves to another tenant takes nothing along.
-    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="operations")
-    requested_at = models.DateTimeField(auto_now_add=True)
-    started_at = models.DateTimeField(null=True)
-    finished_at = models.DateTimeField(null=True)
-    # [{"name", "state": "waiting|running|done|failed|skipped", "started_at", "finished_at", "sentence"}]
-    steps = models.JSONField(default=list)
-    error = models.TextField(blank=True)
-    idempotency_key = models.CharField(max_length=200, blank=True)
-    request_digest = models.CharField(max_length=64, blank=True)
-    worker = models.CharField(max_length=100, blank=True)  # who holds it
-    lease_until = models.DateTimeField(null=True)  # a holder that died lets it expire
-    attempts = models.PositiveIntegerField(default=0)
-
-    objects = OperationQuerySet.as_manager()
-
-    class Meta:
-        ordering = ["-requested_at"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["device"],
-                condition=~Q(state__in=["done", "failed"]) & Q(device__isnull=False),
-                name="one_open_operation_a_device",
-            ),
-            models.UniqueConstraint(
-                fields=["requested_by", "idempotency_key"],
-                condition=~Q(idempotency_key=""),
-                name="one_operation_an_idempotency_key",
-            ),
-        ]
-        indexes = [models.Index(fields=["state", "lease_until"])]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it has not ended."""
-        return self.state not in {self.State.DONE, self.State.FAILED}
