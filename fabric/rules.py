@@ -1,13 +1,14 @@
 """The rules of the three drawer modes, pure: no database, no BMC.
 
-Source of the rules: the vendor's description of the Falcon 4016, as design notes summarise it. Standard with one host:
-one connection reaches all 8 slots. Standard with two hosts: two connections, each reaches one half. Advanced: up to
-three hosts share the 8 slots in any split.
+Source of the rules: the published description of the Falcon 4016 (arXiv 2103.10911), as design notes summarise it.
+Standard with one host: one connection reaches all 8 slots. Standard with two hosts: two connections, each reaches one
+half; both may lead to the same host. Advanced: up to three hosts share the 8 slots in any split. Each drawer is
+configured on its own, so that both may go to one host: 16 devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from fabric.bmc.types import DrawerMode
@@ -44,73 +45,94 @@ class DrawerState:
         return next((connection for connection in self.connections if connection.label == label), None)
 
 
-def why_not_attach(drawer: DrawerState, *, slot: int, label: str) -> str:
+def why_not_attach(drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None) -> str:
     """Return '' if the slot's device may be attached to the host port, else the sentence that says why not.
 
-    The device's present attachment does not count: it is detached first.
+    The device's present attachment does not count: it is detached first. `slot` counts from 1; 0 is a slot whose number
+    nobody knows, so that no half can be told. `others` are the labels of the ports that have the drawer's other
+    devices, by default those of `drawer.attached`.
     """
     target = drawer.connection(label)
     if target is None:
         return f"Host port {label} is not cabled to this drawer."
     if not target.host:
         return f"No host is cabled to host port {label}."
-    ordered = sorted(drawer.connections, key=lambda connection: connection.number)
+    return why_not_stay(drawer, slot=slot, label=label, others=others)
+
+
+def why_not_stay(drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None) -> str:
+    """Return '' if the drawer's mode lets the slot's device have the host port, cabled or not, else why not.
+
+    It is asked about what is attached already; the arguments are those of `why_not_attach`.
+    """
+    if drawer.mode is DrawerMode.UNKNOWN:
+        return ""  # a BMC that does not say its mode judges by itself
+    if slot > SLOTS_OF_A_DRAWER:
+        return f"A drawer has slots 1 to {SLOTS_OF_A_DRAWER}: there is no slot {slot}."
+    if others is None:
+        others = {held for number, held in drawer.attached.items() if number != slot}
     match drawer.mode:
         case DrawerMode.STANDARD_ONE_HOST:
-            return _one_host(drawer, ordered, slot=slot, target=target)
+            return _one_host(others, label=label)
         case DrawerMode.STANDARD_TWO_HOSTS:
-            return _two_hosts(ordered, slot=slot, target=target)
+            return _two_hosts(drawer, slot=slot, label=label)
         case DrawerMode.ADVANCED:
-            return _advanced(drawer, slot=slot, target=target)
-        case DrawerMode.UNKNOWN:
-            return ""  # a BMC that does not say its mode judges by itself
+            return _advanced(drawer, others, label=label)
 
 
-def _one_host(drawer: DrawerState, ordered: list[Connection], *, slot: int, target: Connection) -> str:
-    others = {label for number, label in drawer.attached.items() if number != slot and label != target.label}
-    if others:
+def _one_host(others: Collection[str], *, label: str) -> str:
+    in_use = set(others) - {label}
+    if in_use:
+        ports = "is the port" if len(in_use) == 1 else "are the ports"
         return (
-            f"The drawer is in standard mode for one host, and {_listed(others)} is the port in use: "
+            f"The drawer is in standard mode for one host, and {_listed(in_use)} {ports} in use: "
             f"only one host port reaches its slots at a time."
         )
     return ""
 
 
-def _two_hosts(ordered: list[Connection], *, slot: int, target: Connection) -> str:
-    pair = ordered[:2]
-    if target not in pair:
-        return (
-            f"The drawer is in standard mode for two hosts: only {_listed(c.label for c in pair)} reach its slots, "
-            f"{target.label} does not."
-        )
-    reaches_first_half = target == pair[0]
-    if reaches_first_half != (slot <= HALF):
+def _two_hosts(drawer: DrawerState, *, slot: int, label: str) -> str:
+    pair = _pair(drawer)
+    if label not in pair:
+        reach = f"only {_listed(pair)} reach{'es' if len(pair) == 1 else ''}" if pair else "no host port reaches"
+        return f"The drawer is in standard mode for two hosts: {reach} its slots, {label} does not."
+    reaches_first_half = label == pair[0]
+    if slot > 0 and reaches_first_half != (slot <= HALF):
         half = f"1 to {HALF}" if reaches_first_half else f"{HALF + 1} to {SLOTS_OF_A_DRAWER}"
         return (
-            f"The drawer is in standard mode for two hosts: {target.label} reaches slots {half}, not slot {slot}. "
+            f"The drawer is in standard mode for two hosts: {label} reaches slots {half}, not slot {slot}. "
             f"Choose a device of its half, or change the drawer to advanced mode."
         )
     return ""
 
 
-def _advanced(drawer: DrawerState, *, slot: int, target: Connection) -> str:
-    hosts = {
-        connection.host
-        for number, label in drawer.attached.items()
-        if number != slot and (connection := drawer.connection(label)) is not None
-    } | {target.host}
+def _advanced(drawer: DrawerState, others: Collection[str], *, label: str) -> str:
+    # A host that two ports lead to is one, and a port that leads nowhere has none.
+    hosts = {connection.host for connection in drawer.connections if connection.label in {*others, label}} - {""}
     if len(hosts) > MOST_HOSTS:
         return f"A drawer in advanced mode serves at most {MOST_HOSTS} hosts, and this would be the {len(hosts)}th."
     return ""
 
 
+def _pair(drawer: DrawerState) -> list[str]:
+    """Return the labels of the host ports that reach the first and the second half in standard mode for two hosts."""
+    ordered = sorted(drawer.connections, key=lambda connection: connection.number)
+    return [connection.label for connection in ordered[:2]]
+
+
 def why_not_mode(drawer: DrawerState, mode: DrawerMode) -> str:
     """Return '' if the drawer may change to `mode` with its attachments as they are, else what stands in its way."""
+    if mode is DrawerMode.UNKNOWN:
+        return "A drawer cannot be changed to a mode that nobody knows."
     after = DrawerState(mode=mode, connections=drawer.connections, attached=drawer.attached)
+    pair = _pair(drawer)
+    if mode is DrawerMode.STANDARD_TWO_HOSTS and len(pair) < 2:
+        there = f"only {pair[0]}" if pair else "no host port"
+        return f"In this mode each of two host ports reaches one half, and this drawer has {there}."
     reasons = {
         slot: reason
         for slot, label in sorted(drawer.attached.items())
-        if (reason := why_not_attach(after, slot=slot, label=label))
+        if (reason := why_not_stay(after, slot=slot, label=label))
     }
     if not reasons:
         return ""
@@ -123,9 +145,8 @@ def why_not_mode(drawer: DrawerState, mode: DrawerMode) -> str:
         return f"In this mode one host port at a time has devices, and {users} have some. Detach all but one's first."
     their, them = ("its", "it") if len(reasons) == 1 else ("their", "them")
     if mode is DrawerMode.STANDARD_TWO_HOSTS:
-        first, second = f"slots 1 to {HALF}", f"slots {HALF + 1} to {SLOTS_OF_A_DRAWER}"
-        pair = sorted(drawer.connections, key=lambda connection: connection.number)[:2]
-        reach = " and ".join(f"{port.label} reaches {half}" for port, half in zip(pair, (first, second), strict=False))
+        halves = (f"slots 1 to {HALF}", f"slots {HALF + 1} to {SLOTS_OF_A_DRAWER}")
+        reach = " and ".join(f"{label} reaches {half}" for label, half in zip(pair, halves, strict=True))
         return f"{_slots(reasons).capitalize()} would lose {their} host: in this mode {reach}. Detach {them} first."
     return next(iter(reasons.values()))
 
