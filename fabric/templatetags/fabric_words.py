@@ -5,6 +5,12 @@ from __future__ import annotations
 from django import template
 
 register = template.Library()
+MODES = {
+    "StandardOneHost": "Standard, one host",
+    "StandardTwoHosts": "Standard, two hosts",
+    "Advanced": "Advanced",
+    "Unknown": "Mode not reported",
+}
 LINKS = {
     "LinkUp": "up",
     "LinkDown": "down",

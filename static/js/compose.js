@@ -68,11 +68,13 @@ function ask(device, target) {
       ? `${device.dataset.name} ${from ? `leaves ${from} and ` : ""}is attached to ${to}.`
       : from ? `${device.dataset.name} is detached from ${from}.` : "There is no host port to attach it to.";
     document.getElementById("attach-impact").textContent = from
-      ? "Programs that use it on its present host lose it at once."
+      ? "Who uses it is asked first where an agent runs on its present host; elsewhere programs lose it at once."
       : "No other device, host or tenant is touched.";
     const reason = whyNotCompose(chassisOf(device));
     document.getElementById("attach-reason").textContent = reason;
     document.getElementById("attach-yes").disabled = reason !== "" || !(to || from);
+    // A draft changes nothing yet: what is known of a chassis may be old.
+    document.getElementById("attach-draft").disabled = !(to || from);
   };
   select.onchange = say;
   say();

@@ -5,13 +5,20 @@ const form = document.querySelector("[data-mode-form]");
 const dialog = document.getElementById("mode");
 
 form.addEventListener("submit", (event) => {
+  if (event.submitter?.id === "mode-draft") return; // goes to the draft
   event.preventDefault();
-  const { name, about } = form.querySelector("[name=mode]:checked").dataset;
+  const { name, about, reason: rule, breaks } = form.querySelector("[name=mode]:checked").dataset;
   document.getElementById("mode-new").textContent = name;
   document.getElementById("mode-about").textContent = about;
-  const reason = whyNotCompose(Number(dialog.dataset.chassis));
+  const broken = Number(breaks);
+  document.getElementById("mode-why").textContent = `Not at once: ${rule || "your draft stands against it."}`;
+  document.getElementById("mode-breaks").hidden = !rule && !broken;
+  document.getElementById("mode-count").textContent = `${broken} attachment${broken === 1 ? "" : "s"}.`;
+  form.elements.detach.closest("label").hidden = !broken;
+  document.getElementById("mode-impact").hidden = Boolean(rule);
+  const reason = rule ? "" : whyNotCompose(Number(dialog.dataset.chassis));
   document.getElementById("mode-reason").textContent = reason;
-  document.getElementById("mode-yes").disabled = reason !== "";
+  document.getElementById("mode-yes").disabled = Boolean(rule) || reason !== "";
   dialog.showModal();
 });
 document.getElementById("mode-yes").addEventListener("click", () => form.submit()); // asks nothing again

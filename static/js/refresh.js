@@ -3,6 +3,9 @@ import { follow } from "./live.js";
 
 const PAUSE = 300; // ms; changes come in bursts
 const AGAIN = 2000; // ms until the next try
+// What is marked with data-keep gets the focus back by that name.
+const FILLED_IN = "input, select, textarea, form *:not([data-keep])";
+const shownAs = new WeakMap(); // parts to what the server sent for them
 let timer = 0;
 let running = false;
 let due = false; // something has changed since all parts were brought up to date
@@ -12,7 +15,14 @@ const parts = () => [...document.querySelectorAll("[data-refresh]")];
 /** Whether somebody is in the middle of something that a refresh would take away. */
 const busy = (part) =>
   document.querySelector("dialog[open]") || document.querySelector(".lifted")
-  || (part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea, form *"));
+  || (part.contains(document.activeElement) && document.activeElement.matches(FILLED_IN));
+
+/** A place for the focus where what had it is gone: the part itself, or the page where that is empty now. */
+function place(part) {
+  if (!part.checkVisibility()) return document.getElementById("content");
+  part.tabIndex = -1;
+  return part;
+}
 
 export async function refresh() {
   due = true;
@@ -34,10 +44,20 @@ export async function refresh() {
         due ||= Boolean(now);
         continue;
       }
+      // Untouched where it would be the same: so a text that somebody has marked stays marked.
+      if (shownAs.get(part) === now.innerHTML) continue;
+      shownAs.set(part, now.innerHTML);
       const node = document.activeElement?.closest?.("[data-node]")?.dataset.node;
+      const keep = document.activeElement?.dataset?.keep;
       const inside = part.contains(document.activeElement);
+      // What somebody has opened, or closed, stays so.
+      for (const shown of now.querySelectorAll("details[id]")) {
+        const before = document.getElementById(shown.id);
+        if (before) shown.open = before.open;
+      }
       part.replaceChildren(...now.childNodes);
       if (inside && node) part.querySelector(`[data-node="${node}"]`)?.focus();
+      if (inside && keep) (part.querySelector(`[data-keep="${keep}"]`) ?? part.querySelector("[data-keep]") ?? place(part)).focus();
     }
     document.dispatchEvent(new CustomEvent("falconweb:refreshed"));
     follow();

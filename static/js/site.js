@@ -3,6 +3,7 @@ import "./live.js";
 import "./show.js";
 import "./refresh.js";
 import "./compose.js";
+import "./draft.js";
 
 const typing = (target) => target.closest?.("input, select, textarea, [contenteditable]");
 const keys = document.getElementById("keys");

@@ -1,0 +1,233 @@
+"""A plan that was applied, as it goes: how far, what each step does, the log, and what can be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from accounts.models import User
+from fabric.durations import Kind, Usually, durations_usual, longest_path
+from fabric.models import Operation, Plan
+from fabric.outlook import Place
+from fabric.plan_preview import Ahead, after_words, ahead_of, names_of_places, total_words
+from fabric.plans import Entry, Progress, entries_of, progress_of
+
+WAITING = ("requested",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of a step: what a worker does, one after the other."""
+
+    name: str
+    state: str  # waiting, running, done, failed, skipped
+    seconds: float | None
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStep:
+    """A step of an applied plan."""
+
+    id: UUID
+    number: int
+    summary: str
+    state: str
+    state_words: str
+    seconds: float | None
+    usually: str
+    after: str
+    error: str
+    parts: tuple[Part, ...]
+    is_open: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLane:
+    """The steps in one drawer."""
+
+    name: str
+    steps: tuple[JobStep, ...]
+    ahead: Ahead | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Steps that were planned together: at first, again after a stop, or as the way back."""
+
+    title: str
+    lanes: tuple[JobLane, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of the log."""
+
+    at: datetime
+    number: int
+    what: str
+    state: str
+    sentence: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A plan that was applied."""
+
+    progress: Progress
+    is_back: bool  # whether it is, or stopped, on the way back
+    seconds: float | None  # since it was applied, until it ended or stopped
+    usually: str
+    turns: tuple[Turn, ...]
+    log: tuple[Line, ...]
+    entries: tuple[Entry, ...]
+    running: tuple[str, ...]  # the steps that a worker has in its hands
+    waiting: int  # how many are not begun
+    ahead: tuple[tuple[str, Ahead], ...]  # what the drawers are busy with before it is this plan's turn
+    proofs: int
+    proven: int  # steps whose proof says that nobody else was touched
+    doubts: tuple[tuple[int, str], ...]  # the number of a step, and what its proof says instead
+    chassis: tuple[int, ...]
+
+    @property
+    def said(self) -> str:
+        """Return in a few words how far it is, as it is read aloud."""
+        return f"{self.progress.done} of {self.progress.total} steps"
+
+
+def job_of(person: User, plan: Plan) -> Job:
+    """Return an applied plan as it stands."""
+    rows = list(plan.operations.select_related("proof").order_by("position"))
+    kinds = {(row.kind, row.chassis_id) for row in rows}
+    usual = durations_usual(kinds)
+    places = list(dict.fromkeys((row.chassis_id, row.drawer_id) for row in rows))
+    names = names_of_places(places)
+    busy = ahead_of(person, places, plan)
+    proofs = [(row.position, row.proof) for row in rows if getattr(row, "proof", None) and row.proof.sentence]
+    planned = [row for row in rows if (row.is_rollback, row.round) == (rows[-1].is_rollback, rows[-1].round)]
+    progress = progress_of(plan, _counted(rows))
+    return Job(
+        progress=progress,
+        # A way back that could not even be planned has no step that tells.
+        is_back=progress.back or plan.sentence.startswith("The way back"),
+        seconds=_elapsed(plan, rows),
+        usually=total_words(longest_path([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)),
+        turns=tuple(
+            Turn(title=_title(rollback, number), lanes=_lanes(list(group), names, busy, usual))
+            for number, ((_, rollback), group) in enumerate(
+                groupby(rows, key=lambda row: (row.round, row.is_rollback))
+            )
+        ),
+        log=_log(rows),
+        entries=entries_of(person, plan),
+        running=tuple(row.summary for row in rows if row.is_open and row.state not in WAITING),
+        waiting=len([row for row in rows if row.state in WAITING]),
+        ahead=tuple((names[place], ahead) for place, ahead in busy.items()),
+        proofs=len(proofs),
+        proven=len([1 for _, proof in proofs if proof.untouched]),
+        doubts=tuple((number, proof.sentence) for number, proof in proofs if not proof.untouched),
+        chassis=tuple(sorted({row.chassis_id for row in rows})),
+    )  # fmt: skip
+
+
+def _counted(rows: Sequence[Operation]) -> dict[tuple[bool, int, str], int]:
+    counts: dict[tuple[bool, int, str], int] = {}
+    for row in rows:
+        key = (row.is_rollback, row.round, row.state)
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _title(rollback: bool, number: int) -> str:
+    if rollback:
+        return "The way back"
+    return "Steps" if number == 0 else "Planned anew and gone on"
+
+
+def _lanes(
+    rows: list[Operation], names: dict[Place, str], busy: dict[Place, Ahead], usual: dict[Kind, Usually]
+) -> tuple[JobLane, ...]:
+    lanes: dict[Place, list[Operation]] = {}
+    for row in rows:
+        lanes.setdefault((row.chassis_id, row.drawer_id), []).append(row)
+    return tuple(
+        JobLane(
+            name=names[place],
+            steps=tuple(_step(row, usual.get((row.kind, row.chassis_id))) for row in steps),
+            ahead=busy.get(place) if any(row.is_open for row in steps) else None,
+        )
+        for place, steps in lanes.items()
+    )
+
+
+def _step(row: Operation, usually: Usually | None) -> JobStep:
+    begun = row.started_at is not None
+    return JobStep(
+        id=row.pk,
+        number=row.position,
+        summary=row.summary,
+        state=row.state,
+        state_words="Not begun" if row.state == Operation.State.CANCELLED and not begun else row.get_state_display(),
+        seconds=_seconds(row.started_at, row.finished_at),
+        usually=usually.words if usually is not None else "",
+        after=after_words(row.after),
+        # Why so many were not begun is told once, where it stopped.
+        error=row.error if begun else "",
+        parts=tuple(_part(step, row) for step in row.steps) if begun else (),
+        is_open=row.is_open,
+    )
+
+
+def _part(step: dict[str, Any], row: Operation) -> Part:
+    return Part(
+        name=step["name"],
+        state=step["state"],
+        seconds=_seconds(parse_datetime(step["started_at"] or ""), parse_datetime(step["finished_at"] or "")),
+        sentence=step["sentence"] if step["sentence"] != row.error else "",
+    )
+
+
+def _log(rows: Sequence[Operation]) -> tuple[Line, ...]:
+    """Return all parts of all steps that were begun, in the order of time."""
+    lines = []
+    for row in rows:
+        for step in row.steps:
+            begun, ended = (parse_datetime(step[name] or "") for name in ("started_at", "finished_at"))
+            if begun is None:
+                continue
+            lines.append(
+                Line(
+                    at=begun, number=row.position, what=step["name"], state=step["state"],
+                    sentence=step["sentence"], seconds=_seconds(begun, ended) if ended else None,
+                )
+            )  # fmt: skip
+        if row.finished_at is not None and row.started_at is not None:
+            words = f"{row.get_state_display()}: {row.summary}"
+            lines.append(
+                Line(
+                    at=row.finished_at, number=row.position, what=words, state=row.state, sentence="",
+                    seconds=_seconds(row.started_at, row.finished_at),
+                )
+            )  # fmt: skip
+    return tuple(sorted(lines, key=lambda line: line.at))
+
+
+def _elapsed(plan: Plan, rows: Sequence[Operation]) -> float | None:
+    if plan.applied_at is None:
+        return None
+    end = plan.finished_at
+    if plan.state == Plan.State.STOPPED:
+        end = max((row.finished_at for row in rows if row.finished_at is not None), default=plan.applied_at)
+    return max(0.0, ((end or timezone.now()) - plan.applied_at).total_seconds())
+
+
+def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
+    return None if begin is None else max(0.0, ((end or timezone.now()) - begin).total_seconds())

@@ -1,0 +1,49 @@
+"""Leases in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django import template
+from django.utils import timezone
+
+from fabric.leases import Candidate, holds_in_words, wishes_of
+from fabric.models import Activity, Lease, LeaseItem
+from fabric.services.quotas import counted
+
+register = template.Library()
+WATCHED = timedelta(minutes=10)
+
+
+@register.filter
+def holds(lease: Lease) -> str:
+    """Return what a lease holds, or what it was asked for, or what it held."""
+    items = list(lease.items.all())
+    if not items:
+        return ", ".join(counted(wish.kind, wish.count) for wish in wishes_of(lease))
+    if not lease.is_open:
+        items = [LeaseItem(kind=item.kind) for item in items]
+    return holds_in_words(items)
+
+
+@register.filter
+def of(values: Mapping[Any, Any], key: Any) -> Any:
+    """Return a value by its key, None where there is none."""
+    return values.get(key)
+
+
+@register.filter
+def used_words(item: LeaseItem) -> str:
+    """Return how it stands with the use of a held device."""
+    activity = Activity.objects.filter(device=item.device_id).first()
+    if activity is None or timezone.now() - activity.measured_at > WATCHED:
+        return "not measured"
+    return "in use" if activity.quiet_since is None else f"quiet since {activity.quiet_since:%Y-%m-%d %H:%M}"
+
+
+@register.filter
+def is_chosen(chosen: set[str] | None, one: Candidate) -> bool:
+    """Tell whether a box is ticked: as it was sent, or as it is proposed."""
+    return one.proposed if chosen is None else f"{one.field}/{one.thing.pk}" in chosen

@@ -1,0 +1,35 @@
+// The page of drift: how many are chosen, and that they stay so when the page is brought up to date.
+const chosen = new Set();
+const boxes = () => [...document.querySelectorAll("[data-drift-form] input[name=drift]")];
+
+function say() {
+  const bar = document.querySelector("[data-chosen]");
+  if (!bar) return;
+  const words = chosen.size === 0 ? "Nothing is chosen." : `${chosen.size} chosen.`;
+  const said = bar.querySelector("[data-chosen-words]");
+  if (said.textContent !== words) said.textContent = words;
+  for (const button of bar.querySelectorAll("button")) button.disabled = chosen.size === 0;
+  bar.classList.toggle("held", chosen.size > 0);
+}
+
+document.addEventListener("change", ({ target }) => {
+  if (!boxes().includes(target)) return;
+  if (target.checked) chosen.add(target.value);
+  else chosen.delete(target.value);
+  say();
+});
+
+document.addEventListener("falconweb:refreshed", () => {
+  const there = new Set();
+  for (const box of boxes()) {
+    box.checked = chosen.has(box.value);
+    there.add(box.value);
+  }
+  // What is no drift any more is chosen no more.
+  for (const value of [...chosen]) if (!there.has(value)) chosen.delete(value);
+  say();
+});
+
+// A reload may bring ticks back that the browser remembered.
+for (const box of boxes()) if (box.checked) chosen.add(box.value);
+say();
