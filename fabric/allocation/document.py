@@ -1,0 +1,196 @@
+"""An allocation as frozen values, and as the text of a file: the same allocation is always the same bytes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Literal
+
+import yaml
+
+from fabric.allocation.places import Place
+from fabric.allocation.schema import FORMAT, VERSION
+from fabric.allocation.yaml_text import plain_value
+
+Format = Literal["json", "yaml"]
+FORMATS: Final[tuple[Format, ...]] = ("json", "yaml")
+MADE_BY: Final = "FalconWeb"
+
+
+class Said(Enum):
+    """Whether a file says something of a thing: what it does not name stays as it is."""
+
+    NOTHING = "nothing"
+
+
+NOTHING: Final = Said.NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A thing of a file, and where it stands there: what a file says is the same wherever it says so."""
+
+    place: Place = field(default=Place(), compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortEntry(Entry):
+    """What a file says of a port; '' and None leave its type and lanes as they are."""
+
+    port_type: str = ""
+    lanes: int | None = None
+    tenant: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceEntry:
+    """A device."""
+
+    name: str = ""
+    kind: str = ""
+    manufacturer: str = ""
+    model: str = ""
+    serial_number: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotEntry(PortEntry):
+    """A slot with its device; `attached_to` is a label, None for no host."""
+
+    slot: int | None
+    device: DeviceEntry | None = None
+    attached_to: str | Said | None = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostEntry:
+    """A host."""
+
+    name: str
+    identity: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPortEntry(PortEntry):
+    """A host port; `host` None: no cable."""
+
+    label: str
+    host: HostEntry | Said | None = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawerEntry(Entry):
+    """A drawer; without number and name, what is in no drawer. `mode` '' is not said."""
+
+    number: int | None = None
+    name: str = ""
+    mode: str = ""
+    host_ports: tuple[HostPortEntry, ...] = ()
+    slots: tuple[SlotEntry, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChassisEntry(Entry):
+    """A chassis."""
+
+    name: str
+    uuid: str = ""
+    manufacturer: str = ""
+    model: str = ""
+    serial_number: str = ""
+    drawers: tuple[DrawerEntry, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A whole file; `scope` is 'everything', 'chassis' or 'tenant' with the name of the one ('' not said)."""
+
+    chassis: tuple[ChassisEntry, ...] = ()
+    scope: str = ""
+    scope_name: str = ""
+
+    def text(self, format: Format) -> str:  # noqa: A002 - what the address calls it
+        """Return the file, ending in a line break."""
+        plain = self.plain()
+        if format == "json":
+            return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+        dumped: str = yaml.dump(
+            plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**20
+        )
+        return dumped
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as the schema has it."""
+        scope = {"kind": self.scope, "name": self.scope_name} if self.scope_name else {"kind": self.scope}
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "made_by": MADE_BY,
+            **({"scope": scope} if self.scope else {}),
+            "chassis": [_chassis(one) for one in self.chassis],
+        }
+
+
+def _chassis(entry: ChassisEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "uuid": entry.uuid,
+        "manufacturer": entry.manufacturer,
+        "model": entry.model,
+        "serial_number": entry.serial_number,
+        "drawers": [
+            {
+                "number": one.number,
+                "name": one.name,
+                **({"mode": one.mode} if one.mode else {}),
+                "host_ports": [_host_port(port) for port in one.host_ports],
+                "slots": [_slot(slot) for slot in one.slots],
+            }
+            for one in entry.drawers
+        ],
+    }
+
+
+def _host_port(entry: HostPortEntry) -> dict[str, Any]:
+    host = entry.host
+    said = {} if isinstance(host, Said) else {"host": host and {"name": host.name, "identity": host.identity}}
+    return {"label": entry.label, **said, **_port(entry)}
+
+
+def _slot(entry: SlotEntry) -> dict[str, Any]:
+    device = entry.device
+    inside = {
+        "name": device.name,
+        "kind": device.kind,
+        "manufacturer": device.manufacturer,
+        "model": device.model,
+        "serial_number": device.serial_number,
+    } if device else {}  # fmt: skip
+    return {
+        "slot": entry.slot,
+        **({"device": {name: value for name, value in inside.items() if value or name != "kind"}} if device else {}),
+        **({} if isinstance(entry.attached_to, Said) else {"attached_to": entry.attached_to}),
+        **_port(entry),
+    }
+
+
+def _port(entry: PortEntry) -> dict[str, Any]:
+    return {
+        "port_type": entry.port_type or None,
+        "lanes": entry.lanes,
+        **({"tenant": entry.tenant} if entry.tenant else {}),
+    }
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # libyaml's, where the wheel has it
+    """Quotes what YAML 1.2 and this site's reader would take for something else than a text."""
+
+
+def _represent(dumper: Any, text: str) -> Any:
+    # libyaml says for '1e5' and '0123' nothing: to YAML 1.1 they are texts.
+    style = None if plain_value(text) is text else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent)

@@ -1,0 +1,183 @@
+"""Which chassis, drawers and host ports of the site the ones of a file are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fabric.allocation.document import ChassisEntry, Document, DrawerEntry, HostEntry, HostPortEntry, SlotEntry
+from fabric.allocation.places import quoted
+from fabric.allocation.report import By
+from fabric.allocation.site import Site, SiteChassis, SiteDevice, SiteDrawer, SiteHost, SitePort
+
+
+@dataclass(kw_only=True)
+class ChassisPair:
+    """A chassis of the file and the one that it stands for, None for none; `is_same` if it is the very one."""
+
+    entry: ChassisEntry
+    row: SiteChassis | None = None
+    is_same: bool = False
+    how: str = ""
+    drawers: list[DrawerPair] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class DrawerPair:
+    """A drawer of the file and the one that it stands for."""
+
+    chassis: ChassisPair
+    entry: DrawerEntry
+    row: SiteDrawer | None = None
+
+    @property
+    def title(self) -> str:
+        """The drawer of the file in words."""
+        name = self.entry.name or (f"drawer {self.entry.number}" if self.entry.number is not None else "")
+        return f"{self.chassis.entry.name} {name}".strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A slot of the file with where it stands."""
+
+    drawer: DrawerPair
+    entry: SlotEntry
+
+    @property
+    def what(self) -> str:
+        """What is asked for, in words."""
+        device = self.entry.device
+        slot = f" slot {self.entry.slot}" if self.entry.slot is not None else ""
+        name = f": {device.name or device.model or device.kind}" if device is not None else ""
+        return f"{self.drawer.title}{slot}{name.rstrip(': ')}"
+
+
+def pair(document: Document, site: Site, *, by: By, onto: int | None = None) -> list[ChassisPair]:
+    """Return the chassis of a file with those of the site: by UUID, else serial number, else name; each is given once.
+
+    By slot and by kind those that are not here get others in their place: of the same model before others, in order of
+    name. `onto` is the id of the chassis that a file with one chassis is put onto.
+    """
+    pairs = [ChassisPair(entry=entry) for entry in document.chassis]
+    if onto is not None and len(pairs) == 1:
+        row = next((one for one in site.chassis if one.id == onto), None)
+        if row is not None:
+            same = any(test(pairs[0].entry, row) for test in (_same_uuid, _same_serial))
+            pairs[0].row, pairs[0].is_same, pairs[0].how = row, same, "it was chosen"
+    else:
+        _find(pairs, site, by)
+    for one in pairs:
+        one.drawers = [DrawerPair(chassis=one, entry=entry, row=_drawer(one.row, entry)) for entry in one.entry.drawers]
+    return pairs
+
+
+def _find(pairs: list[ChassisPair], site: Site, by: By) -> None:
+    tests: tuple[tuple[str, Callable[[ChassisEntry, SiteChassis], bool]], ...] = (
+        ("UUID", _same_uuid), ("serial number", _same_serial), ("name", _same_name),
+    )  # fmt: skip
+    free = list(site.chassis)
+    for word, test in tests:
+        for one in pairs:
+            if one.row is None and (row := next((row for row in free if test(one.entry, row)), None)):
+                free.remove(row)
+                one.row, one.how = row, f"by its {word}"
+                one.is_same = word != "name" or not _contradicts(one.entry, row)
+    if by in {"slot", "kind"}:
+        free = [row for row in free if row.composable]
+        for one in pairs:
+            if one.row is None and free:
+                row = next((row for row in free if row.model == one.entry.model), free[0])
+                free.remove(row)
+                one.row, one.how = row, "in its place"
+
+
+def _same_uuid(entry: ChassisEntry, row: SiteChassis) -> bool:
+    return bool(entry.uuid) and entry.uuid.casefold() == row.uuid.casefold()
+
+
+def _same_serial(entry: ChassisEntry, row: SiteChassis) -> bool:
+    makers = {one for one in (entry.manufacturer, row.manufacturer) if one}
+    return bool(entry.serial_number) and entry.serial_number == row.serial_number and len(makers) < 2
+
+
+def _same_name(entry: ChassisEntry, row: SiteChassis) -> bool:
+    return entry.name == row.name
+
+
+def _contradicts(entry: ChassisEntry, row: SiteChassis) -> bool:
+    """Tell whether the file means another chassis of the same name."""
+    uuids = {one.casefold() for one in (entry.uuid, row.uuid) if one}
+    serials = {one for one in (entry.serial_number, row.serial_number) if one}
+    return len(uuids) > 1 or (not uuids and len(serials) > 1)
+
+
+def _drawer(row: SiteChassis | None, entry: DrawerEntry) -> SiteDrawer | None:
+    if row is None:
+        return None
+    named = [one for one in row.drawers if one.id is not None]
+    by_number = (one for one in named if entry.number is not None and one.number == entry.number)
+    by_name = (one for one in named if entry.name and one.name == entry.name)
+    if entry.number is not None or entry.name:
+        return next(by_number, None) or next(by_name, None)
+    return next((one for one in row.drawers if one.id is None), None)
+
+
+def port_for(asked: DrawerPair, label: str, drawer: SiteDrawer) -> SitePort | None:
+    """Return the host port of a drawer that stands for the one a file names: the same one, else one to the same host.
+
+    Elsewhere than in the drawer that the file's stands for, a label means another port: there the host decides alone.
+    """
+    if asked.row is drawer and (found := next((port for port in drawer.ports if port.label == label), None)):
+        return found
+    entry = next((one for one in asked.entry.host_ports if one.label == label), None)
+    if entry is None or not isinstance(entry.host, HostEntry):
+        return None
+    to_host = [port for port in drawer.ports if port.host is not None and same_host(entry.host, port.host)]
+    return next((port for port in to_host if port.label == label), to_host[0] if to_host else None)
+
+
+def device_there(asked: Asked) -> SiteDevice | None:
+    """Return the device in the slot that a file names; outside slots, the one of the same serial number, else name."""
+    drawer, entry = asked.drawer.row, asked.entry
+    if drawer is None:
+        return None
+    if entry.slot is not None:
+        return next((one for one in drawer.devices if one.slot == entry.slot), None)
+    outside, device = [one for one in drawer.devices if one.slot is None], entry.device
+    if device is None:
+        return None
+    by_serial = (one for one in outside if device.serial_number and one.serial_number == device.serial_number)
+    return next(by_serial, None) or next((one for one in outside if one.name == device.name), None)
+
+
+def why_other(entry: SlotEntry, device: SiteDevice) -> str:
+    """Return '' if a device is the one that a file means, else the sentence that says in what it is another."""
+    meant = entry.device
+    if meant is None:
+        return ""
+    if meant.serial_number:
+        if meant.serial_number == device.serial_number:
+            return ""
+        known = quoted(device.serial_number) if device.serial_number else "none"
+        return f"{device.name} is there, of another serial number: {known}."
+    for word, told, known in (
+        ("kind", meant.kind, device.kind),
+        ("manufacturer", meant.manufacturer, device.manufacturer),
+        ("model", meant.model, device.model),
+    ):
+        if told and told != known:
+            return f"{device.name} is there, of another {word}: {quoted(known)}."
+    return ""
+
+
+def same_host(entry: HostEntry, host: SiteHost) -> bool:
+    """Tell whether a host of a file is a host of the site."""
+    return entry.identity.casefold() == host.identity.casefold() if entry.identity else entry.name == host.name
+
+
+def cabled(entry: HostPortEntry, row: SitePort) -> bool:
+    """Tell whether the cable leads where the file says, or it says nothing."""
+    if isinstance(entry.host, HostEntry):
+        return row.host is not None and same_host(entry.host, row.host)
+    return entry.host is not None or row.host is None

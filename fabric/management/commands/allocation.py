@@ -1,0 +1,192 @@
+"""`manage.py allocation`: export who is attached where, and import it by way of a plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from accounts.models import Tenant, User
+from fabric.allocation.document import FORMATS
+from fabric.allocation.files import Checked, allocation_check, allocation_export, allocation_plan
+from fabric.allocation.reading import LARGEST_FILE
+from fabric.allocation.report import WAYS, Line, Report
+from fabric.models import Chassis, Plan
+from fabric.services.plans import plan_apply
+from falconweb.errors import FalconWebError, NotFound
+
+OK, USAGE, PROBLEMS, MISFITS, REFUSED, NOT_DONE = 0, 2, 3, 4, 5, 6
+EVERY = 0.5  # seconds between two looks at a plan that is carried out
+EXPLAINED = """\
+exit codes:
+  0  done: exported, looked at with --dry-run and it fits, a plan made, or nothing to change
+  2  wrong usage: a file that cannot be read, a person, chassis or tenant that there is not
+  3  the file has problems; each is told with its line
+  4  something of the file does not fit here, and --partial was not given
+  5  the site refuses it: rules, rights, or a change by somebody else
+  6  the plan was applied, and did not end well
+
+What is done is done as the person of --as, who sees and may what they see and may on the pages. An import makes a plan
+and changes nothing, unless --wait applies it.
+"""
+
+
+class Command(BaseCommand):
+    """Exports and imports allocation files."""
+
+    help = "Export or import an allocation file."
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Return the parser with the exit codes told at the end of --help."""
+        return super().create_parser(
+            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the arguments."""
+        doings = parser.add_subparsers(dest="doing", required=True)
+        export = doings.add_parser("export", help="write who is attached where")
+        scope = export.add_mutually_exclusive_group()
+        scope.add_argument("--chassis", default="", help="name of the only chassis to export")
+        scope.add_argument("--tenant", default="", help="name of the tenant whose share to export")
+        export.add_argument("--format", choices=FORMATS, default="json")
+        export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
+        entry = doings.add_parser("import", help="make a plan of a file")
+        entry.add_argument("file", help="file to read, - for what is piped in")
+        entry.add_argument("--by", choices=list(WAYS), default="exact", help="what stands in for what is not the same")
+        entry.add_argument("--onto", default="", help="name of the chassis to put a file with one chassis onto")
+        entry.add_argument("--partial", action="store_true", help="leave out what does not fit")
+        entry.add_argument("--dry-run", action="store_true", help="look at the file, and make nothing")
+        entry.add_argument("--json", action="store_true", help="print the report as one JSON object")
+        entry.add_argument("--wait", action="store_true", help="apply the plan, and wait until it has ended")
+        for one in (export, entry):
+            one.add_argument("--as", dest="person", required=True, help="name of the person who does it")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run, and exit with the code."""
+        try:
+            person = _named(User.objects.filter(is_active=True), "username", options["person"], "active person")
+            code = self._export(person, options) if options["doing"] == "export" else self._import(person, options)
+        except NotFound as error:
+            self.stderr.write(error.sentence)
+            sys.exit(USAGE)
+        except FalconWebError as error:
+            self.stderr.write(error.sentence)
+            sys.exit(REFUSED)
+        except OSError as error:
+            self.stderr.write(f"{error.filename} cannot be used: {error.strerror}.")
+            sys.exit(USAGE)
+        if code:
+            sys.exit(code)
+
+    def _export(self, person: User, options: dict[str, Any]) -> int:
+        seen = Chassis.objects.visible_to(person)
+        chassis = _named(seen, "name", options["chassis"], "chassis").pk if options["chassis"] else None
+        tenants = Tenant.objects.all()
+        tenant = _named(tenants, "name", options["tenant"], "tenant").pk if options["tenant"] else None
+        text = allocation_export(person=person, chassis_id=chassis, tenant_id=tenant).text(options["format"])
+        if options["output"]:
+            options["output"].write_bytes(text.encode())
+        else:
+            self.stdout.write(text, ending="")
+        return OK
+
+    def _import(self, person: User, options: dict[str, Any]) -> int:
+        onto = None
+        if options["onto"]:
+            onto = _named(Chassis.objects.visible_to(person), "name", options["onto"], "chassis").pk
+        checked = allocation_check(
+            person=person,
+            raw=_bytes(options["file"]),
+            format=_format(options["file"]),
+            by=options["by"],
+            onto=onto,
+        )
+        report = checked.report
+        if report is None:
+            return self._tell_problems(checked, as_json=options["json"])
+        stuck = bool(report.misfits) and not options["partial"]
+        plan = None
+        if not options["dry_run"] and not stuck:
+            name = "" if options["file"] == "-" else Path(options["file"]).name
+            plan = allocation_plan(person=person, checked=checked, name=name, partial=options["partial"])
+            if plan is not None and options["wait"]:
+                plan = self._carry_out(person, plan)
+        self._tell(report, plan, options)
+        if stuck:
+            return MISFITS
+        return NOT_DONE if plan is not None and plan.state not in {Plan.State.DRAFT, Plan.State.DONE} else OK
+
+    def _tell_problems(self, checked: Checked, *, as_json: bool) -> int:
+        read = checked.read
+        if as_json:
+            told = {"problems": [one.as_json() for one in read.problems], "more_problems": read.more}
+            self.stdout.write(json.dumps(told, indent=2))
+            return PROBLEMS
+        for one in read.problems:
+            place = f"line {one.place.line}, column {one.place.column}: " if one.place.line else ""
+            where = f" ({one.place.path})" if one.place.path else ""
+            self.stderr.write(f"{place}{one.sentence}{where}")
+        if read.more:
+            self.stderr.write("There are more problems than these.")
+        return PROBLEMS
+
+    def _tell(self, report: Report, plan: Plan | None, options: dict[str, Any]) -> None:
+        if options["json"]:
+            made = {"plan_id": plan and str(plan.pk), "plan_state": plan and plan.state}
+            self.stdout.write(json.dumps({**report.as_json(), **made}, indent=2))
+            return
+        counts = f"{report.exact} the same, {len(report.mapped)} mapped, {len(report.misfits)} not fitting"
+        self.stdout.write(f"{counts}, {len(report.changes)} with changes")
+        for title, lines, words in (
+            ("does not fit", report.misfits, "sentence"),
+            ("mapped", report.mapped, "sentence"),
+            ("changes", report.changes, "change"),
+            ("to know", report.notes, "note"),
+        ):
+            self._list(title, lines, words)
+        if plan is not None:
+            self.stdout.write(f"plan {plan.pk}: {plan.title}, {plan.get_state_display().lower()}")
+            if plan.sentence:
+                self.stdout.write(plan.sentence)
+        elif report.is_empty:
+            self.stdout.write("nothing to change")
+
+    def _list(self, title: str, lines: tuple[Line, ...], words: str) -> None:
+        for line in lines:
+            text = f"{title}, line {line.place.line}: {line.what}: {getattr(line, words)}"
+            self.stdout.write("".join(one if one.isprintable() else "?" for one in text))
+
+    def _carry_out(self, person: User, plan: Plan) -> Plan:
+        """Apply a plan and wait until it has ended, or stopped for somebody to decide."""
+        plan_apply(person=person, plan=plan)
+        while True:
+            plan = Plan.objects.get(pk=plan.pk)
+            if plan.is_final or plan.state == Plan.State.STOPPED:
+                return plan
+            time.sleep(EVERY)
+
+
+def _named(rows: Any, field: str, name: str, what: str) -> Any:
+    row = rows.filter(**{field: name}).first()
+    if row is None:
+        raise NotFound(f"There is no {what} '{name}'.")
+    return row
+
+
+def _bytes(file: str) -> bytes:
+    """Return the file, or as much of it as tells that it is too large."""
+    if file == "-":
+        return sys.stdin.buffer.read(LARGEST_FILE + 1)
+    with Path(file).open("rb") as stream:
+        return stream.read(LARGEST_FILE + 1)
+
+
+def _format(file: str) -> Literal["", "json", "yaml"]:
+    ending = Path(file).suffix.lower()
+    return "json" if ending == ".json" else "yaml" if ending in {".yaml", ".yml"} else ""
