@@ -6,4 +6,5 @@ from django.dispatch import Signal
 
 inventory_changed = Signal()  # chassis_id: int
 operation_changed = Signal()  # operation: Operation
+plan_changed = Signal()  # plan: Plan
 access_changed = Signal()  # somebody's sight may differ from now on

@@ -64,6 +64,12 @@ class RuleViolation(Conflict):
     code = "rule"
 
 
+class InUse(Conflict):
+    """Somebody uses the device on its host; `holders` says who, and a confirmed force takes it all the same."""
+
+    code = "in_use"
+
+
 class Unavailable(FalconWebError):
     """A part that the request needs does not answer; the same request may work later."""
 

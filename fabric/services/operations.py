@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from enum import Enum
 from typing import Final
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from accounts.audit.actions import Action
+from accounts.audit.context import request_id
+from accounts.audit.services import attempt, audited, target_of
 from accounts.models import User
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation
-from fabric.rules import Connection, DrawerState, why_not_attach, why_not_mode
+from fabric.models import Device, Drawer, HostPort, Operation
+from fabric.outlook import drawer_state
+from fabric.permissions import may_cancel, may_change_mode, refuse_onlooker, why_returning
+from fabric.rules import ABOUT_MODES, why_not_attach, why_not_mode
+from fabric.services.asking import hand_over, refuse_key, request_digest, steps_of
+from fabric.services.locks import lock_chassis, lock_held
+from fabric.services.safety import refuse_in_use, refuse_unconfirmed
+from fabric.services.wording import held, monitored_only, place_of, summary_of, without_endpoint
 from fabric.signals import operation_changed
 from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound, RuleViolation
 
@@ -24,13 +32,6 @@ class Expectation(Enum):
 
 
 UNKNOWN: Final = Expectation.UNKNOWN
-LONGEST_KEY = 200
-STEPS: Final = {
-    "attach": ("Check", "Attach", "Wait for the link", "Read back"),
-    "detach": ("Check", "Detach", "Read back"),
-    "move": ("Check", "Detach", "Attach", "Wait for the link", "Read back"),
-    "mode": ("Check", "Change mode", "Read back"),
-}
 
 
 def operation_request(
@@ -40,88 +41,120 @@ def operation_request(
     target: HostPort | None,
     expected: HostPort | Expectation | None = UNKNOWN,
     idempotency_key: str = "",
+    force: bool = False,
+    confirmation: str = "",
 ) -> tuple[Operation, bool]:
     """Ask for a device to be attached to `target` (None: to no host); returns the operation and whether it is new.
 
-    Raises NotFound for what the person may not see, Forbidden, RuleViolation, and Conflict when somebody else has an
+    `force` takes it although somebody uses it on its host; `confirmation` must be the device's name then. Raises
+    NotFound for what the person may not see, Forbidden, RuleViolation, InUse, and Conflict when somebody else has an
     operation on the device, or it is not attached where `expected` says. The same person and key answer the same
     operation; the key with another request is KeyReused, and one that is too long is Invalid.
     """
-    _refuse_unseen(person, device.pk, target)
-    if not person.may_compose:
-        raise Forbidden("You may look, but not attach or detach. Ask an administrator for the role 'user'.")
-    seen_at = "unknown" if isinstance(expected, Expectation) else expected.pk if expected else None
-    digest = _digest("device", device.pk, target.pk if target else None, seen_at)
-    if replayed := _replayed(person, idempotency_key, digest):
-        return replayed, False
-    try:
-        with transaction.atomic():
-            return _create(
-                person=person,
-                device_id=device.pk,
-                target=target,
-                expected=expected,
-                idempotency_key=idempotency_key,
-                digest=digest,
-            )
-    except IntegrityError as error:
+    with attempt(Action.OPERATION_REQUEST, actor=person, target=target_of(device)) as act:
+        _refuse_unseen(person, device.pk, target)
+        refuse_onlooker(person, "attach or detach")
+        if force:
+            refuse_unconfirmed(confirmation, wanted=device.name)
+        seen_at = "unknown" if isinstance(expected, Expectation) else expected.pk if expected else None
+        digest = request_digest("device", device.pk, target.pk if target else None, seen_at, force)
         if replayed := _replayed(person, idempotency_key, digest):
             return replayed, False
-        raise _taken(device, person) from error
+        try:
+            # Once without locks: nobody waits for what is refused.
+            _judged(person, device.pk, target, expected, force=force)
+            with act.change():
+                operation, created = _create(
+                    person=person,
+                    device_id=device.pk,
+                    target=target,
+                    expected=expected,
+                    idempotency_key=idempotency_key,
+                    digest=digest,
+                    force=force,
+                )
+                act.before, act.after = {"attached_to": place_of(operation.source)}, _asked(operation)
+        except Conflict:
+            # The same request may have come twice at once: then it stands in its own way.
+            if replayed := _replayed(person, idempotency_key, digest):
+                return replayed, False
+            raise
+        except IntegrityError as error:
+            if replayed := _replayed(person, idempotency_key, digest):
+                return replayed, False
+            raise _taken(device, person) from error
+        return operation, created
 
 
 def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: str = "") -> Operation:
-    """Ask for a drawer's mode to be changed; administrators only. Raises and repeats as `operation_request` does."""
-    if not Drawer.objects.visible_to(person).filter(pk=drawer.pk).exists():
-        raise NotFound("There is no such drawer.")
-    if not person.is_administrator:
-        raise Forbidden("Only an administrator may change the mode of a drawer.")
-    if mode not in {DrawerMode.STANDARD_ONE_HOST, DrawerMode.STANDARD_TWO_HOSTS, DrawerMode.ADVANCED}:
-        raise Invalid(f"'{mode}' is no mode of a drawer.", errors={"mode": "Choose one of the three modes."})
-    digest = _digest("drawer", drawer.pk, mode)
-    if replayed := _replayed(person, idempotency_key, digest):
-        return replayed
-    try:
-        with transaction.atomic():
-            return _create_mode(person=person, drawer=drawer, mode=mode, idempotency_key=idempotency_key, digest=digest)
-    except IntegrityError as error:
+    """Ask for a drawer's mode to be changed by an administrator or its only owner; raises and repeats as above."""
+    target = target_of(drawer, f"{drawer.chassis.name} {drawer.name}")
+    with attempt(Action.DRAWER_MODE, actor=person, target=target) as act:
+        if not Drawer.objects.visible_to(person).filter(pk=drawer.pk).exists():
+            raise NotFound("There is no such drawer.")
+        refuse_mode_change(person, drawer)
+        if mode not in {one.value for one in ABOUT_MODES}:
+            raise Invalid(f"'{mode}' is no mode of a drawer.", errors={"mode": "Choose one of the three modes."})
+        digest = request_digest("drawer", drawer.pk, mode)
         if replayed := _replayed(person, idempotency_key, digest):
             return replayed
-        raise Conflict(f"{drawer.name} was changed at the same moment. Look again.") from error
+        try:
+            with act.change():
+                operation = _create_mode(
+                    person=person, drawer=drawer, mode=mode, idempotency_key=idempotency_key, digest=digest
+                )
+                act.before, act.after = {"mode": drawer.mode}, {"mode": mode, "operation": str(operation.pk)}
+        except IntegrityError as error:
+            if replayed := _replayed(person, idempotency_key, digest):
+                return replayed
+            raise Conflict(f"{drawer.name} was changed at the same moment. Look again.") from error
+        return operation
 
 
-def drawer_state(drawer: Drawer) -> DrawerState:
-    """Return a drawer as the rules see it: the mirrored hardware, as it will be after what was asked for already."""
-    ports = list(HostPort.objects.filter(drawer=drawer, missing_since=None).select_related("host"))
-    attached = Device.objects.filter(slot__drawer=drawer, host_port__isnull=False, missing_since=None)
-    slots = dict(attached.values_list("slot__number", "host_port__label"))
-    for operation in (
-        Operation.objects.open()
-        .filter(drawer=drawer, device__slot__isnull=False)
-        .select_related("device__slot", "target")
-        .order_by("requested_at")
-    ):
-        slot = operation.device.slot.number
-        slots.pop(slot, None)
-        if operation.target is not None:
-            slots[slot] = operation.target.label
-    return DrawerState(
-        mode=DrawerMode(drawer.mode),
-        connections=tuple(
-            Connection(label=port.label, number=port.number, host=port.host.identity if port.host else "")
-            for port in ports
-        ),
-        attached=slots,
-    )
+def refuse_mode_change(person: User, drawer: Drawer) -> None:
+    """Raise Forbidden unless the drawer's mode is the person's to change."""
+    if not may_change_mode(person, drawer):
+        raise Forbidden("Only an administrator, or a tenant that holds all of the drawer, may change its mode.")
+
+
+def operation_cancel(*, person: User, operation: Operation) -> Operation:
+    """End an operation: at once if nobody has begun it, else as soon as it honestly can.
+
+    Raises NotFound, Forbidden, and Conflict for what has ended, or is a step of a plan, which is cancelled as a whole.
+    """
+    with audited(Action.OPERATION_CANCEL, actor=person, target=target_of(operation, operation.summary)):
+        return _cancel(person, operation)
+
+
+def _cancel(person: User, operation: Operation) -> Operation:
+    if not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
+        raise NotFound("There is no such operation.")
+    if not may_cancel(person, operation):
+        raise Forbidden("Only what people of your tenant asked for is yours to cancel.")
+    # A worker claims it under the same lock.
+    lock_chassis([operation.chassis_id])
+    row: Operation = Operation.objects.select_for_update(of=("self",)).get(pk=operation.pk)
+    if not row.is_open:
+        raise Conflict(f"It has ended already: {row.get_state_display().lower()}.")
+    if row.plan_id is not None:
+        raise Conflict("It is a step of a plan: cancel the plan.", plan=str(row.plan_id))
+    if row.state == Operation.State.REQUESTED and row.lease_until is None:
+        row.state, row.finished_at = Operation.State.CANCELLED, timezone.now()
+        row.error = f"Cancelled by {person.get_username()} before it began. Nothing was changed."
+        row.steps = [{**step, "state": "skipped"} for step in row.steps]
+    row.cancel_requested_at = row.cancel_requested_at or timezone.now()
+    row.save(update_fields=["state", "finished_at", "error", "steps", "cancel_requested_at"])
+    transaction.on_commit(lambda: operation_changed.send(Operation, operation=row), robust=True)
+    return row
 
 
 def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
-    Chassis.objects.select_for_update().get(pk=drawer.chassis_id)
+    lock_chassis([drawer.chassis_id])
     # Again, under the lock: the same request may have come twice at once.
     if replayed := _replayed(person, idempotency_key, digest):
         return replayed
     if other := Operation.objects.open().filter(drawer=drawer).first():
-        raise Conflict(_held("The drawer", other), operation=str(other.pk))
+        raise Conflict(held("The drawer", other, person), operation=str(other.pk))
     if reason := why_not_mode(drawer_state(drawer), DrawerMode(mode)):
         raise RuleViolation(reason)
     operation = Operation.objects.create(
@@ -135,9 +168,10 @@ def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
         tenant=person.tenant,
         idempotency_key=idempotency_key,
         request_digest=digest,
-        steps=_steps("mode"),
+        request_id=request_id(),
+        steps=steps_of("mode"),
     )
-    transaction.on_commit(lambda: _hand_over(operation), robust=True)
+    transaction.on_commit(lambda: hand_over(operation), robust=True)
     return operation
 
 
@@ -149,30 +183,18 @@ def _create(
     expected: HostPort | Expectation | None,
     idempotency_key: str,
     digest: str,
+    force: bool,
 ) -> tuple[Operation, bool]:
     # What the rules allow depends on all of a drawer: whoever asks for a change of a chassis waits for the one before.
-    if Chassis.objects.select_for_update(of=("self",)).filter(devices=device_id).first() is None:
+    if not lock_chassis(Device.objects.filter(pk=device_id).values_list("chassis", flat=True)):
         raise NotFound("There is no such device or host port.")
     # A grant locks these rows too: what was granted away since it was looked at is no longer the person's.
-    list(Device.objects.select_for_update().filter(pk=device_id).order_by("pk"))
-    list(HostPort.objects.select_for_update().filter(pk=target.pk if target else None).order_by("pk"))
-    _refuse_unseen(person, device_id, target)
-    device = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").get(pk=device_id)
+    lock_held(devices=[device_id], host_ports=[target.pk if target else None])
     # Again, under the lock: the same request may have come twice at once.
     if replayed := _replayed(person, idempotency_key, digest):
         return replayed, False
-    if open_operation := Operation.objects.open().filter(device=device).first():
-        raise Conflict(_held(device.name, open_operation), operation=str(open_operation.pk))
-    held_by_others = HostPort.objects.filter(pk=device.host_port_id).exclude(pk__in=HostPort.objects.visible_to(person))
-    if held_by_others.exists():
-        raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
-    if expected is not UNKNOWN and device.host_port != expected:
-        raise Conflict(_moved(device, person))
-    _refuse(device, target)
+    device = _judged(person, device_id, target, expected, force=force)
     drawer = device.slot.drawer if device.slot else None
-    changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()
-    if drawer is not None and changing is not None:
-        raise Conflict(_held(drawer.name, changing), operation=str(changing.pk))
     source = device.host_port
     kind = Operation.Kind.DETACH if target is None else Operation.Kind.MOVE if source else Operation.Kind.ATTACH
     operation = Operation.objects.create(
@@ -182,16 +204,50 @@ def _create(
         drawer=drawer,
         source=source,
         target=target,
-        summary=_summary(device, source, target),
+        summary=summary_of(device, source, target),
         requested_by=person,
         requested_by_name=person.get_username(),
         tenant=person.tenant,
         idempotency_key=idempotency_key,
         request_digest=digest,
-        steps=_steps(kind),
+        request_id=request_id(),
+        forced=force,
+        steps=steps_of(kind),
     )
-    transaction.on_commit(lambda: _hand_over(operation), robust=True)
+    transaction.on_commit(lambda: hand_over(operation), robust=True)
     return operation, True
+
+
+def _judged(
+    person: User, device_id: int, target: HostPort | None, expected: HostPort | Expectation | None, *, force: bool
+) -> Device:
+    """Return the device as it is; raises what stands against its going to `target`."""
+    _refuse_unseen(person, device_id, target)
+    found = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").filter(pk=device_id)
+    device: Device | None = found.first()
+    if device is None:
+        raise NotFound("There is no such device or host port.")
+    if open_operation := Operation.objects.open().filter(device=device).first():
+        raise Conflict(held(device.name, open_operation, person), operation=str(open_operation.pk))
+    if target is not None and (reason := why_returning(person, [device.pk], [target.pk])):
+        raise Conflict(reason)
+    held_by_others = HostPort.objects.filter(pk=device.host_port_id or 0).exclude(pk__in=HostPort.objects.visible_to(person))
+    if held_by_others.exists():
+        raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
+    if expected is not UNKNOWN and device.host_port != expected:
+        raise Conflict(_moved(device, person))
+    _refuse(device, target)
+    if device.host_port is not None:
+        refuse_in_use(person, [device], force=[device.pk] if force else ())
+    drawer = device.slot.drawer if device.slot else None
+    changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()
+    if drawer is not None and changing is not None:
+        raise Conflict(held(drawer.name, changing, person), operation=str(changing.pk))
+    return device
+
+
+def _asked(operation: Operation) -> dict[str, str]:
+    return {"attached_to": place_of(operation.target), "operation": str(operation.pk)}
 
 
 def _refuse_unseen(person: User, device_id: int, target: HostPort | None) -> None:
@@ -202,13 +258,13 @@ def _refuse_unseen(person: User, device_id: int, target: HostPort | None) -> Non
 
 def _refuse(device: Device, target: HostPort | None) -> None:
     if not device.chassis.is_composable:
-        raise Conflict("This chassis offers no way to attach or detach: it is monitored only.")
+        raise Conflict(monitored_only(device.chassis))
     if device.missing_since is not None:
         raise Conflict(f"{device.name} is missing: the chassis no longer reports it.")
     if not device.endpoint_uri:
-        raise Conflict(f"{device.name} has no endpoint in the fabric, so it cannot be attached.")
+        raise Conflict(without_endpoint(device))
     if target == device.host_port:
-        place = f"attached to {_place(target)}" if target else "attached to no host"
+        place = f"attached to {place_of(target)}" if target else "attached to no host"
         raise Conflict(f"{device.name} is already {place}.")
     if target is None:
         return
@@ -225,75 +281,28 @@ def _refuse(device: Device, target: HostPort | None) -> None:
 def _replayed(person: User, idempotency_key: str, digest: str) -> Operation | None:
     if not idempotency_key:
         return None
-    if len(idempotency_key) > LONGEST_KEY or not idempotency_key.isprintable():
-        # Cut short, two keys could become one.
-        raise Invalid(f"The Idempotency-Key cannot be used. Give at most {LONGEST_KEY} printable characters.")
+    refuse_key(idempotency_key)
     known = Operation.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
-    if known is not None and known.request_digest != digest:
+    # An operation of a tenant that the person has left is not brought back.
+    if known is not None and (
+        known.request_digest != digest or not Operation.objects.visible_to(person).filter(pk=known.pk).exists()
+    ):
         raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
     return known
-
-
-def _digest(*wanted: object) -> str:
-    return hashlib.sha256(repr(wanted).encode()).hexdigest()
 
 
 def _taken(device: Device, person: User) -> Conflict:
     other = Operation.objects.open().filter(device=device).first()
     if other is None:
         return Conflict(f"{device.name} was changed at the same moment. Look again.")
-    return Conflict(_held(device.name, other), operation=str(other.pk))
-
-
-def _held(what: str, operation: Operation) -> str:
-    when = timezone.localtime(operation.requested_at).strftime("%H:%M:%S %Z")
-    return (
-        f"{what} is taken: {operation.requested_by_name} asked at {when} to '{operation.summary}', which has not ended."
-    )
+    return Conflict(held(device.name, other, person), operation=str(other.pk))
 
 
 def _moved(device: Device, person: User) -> str:
     done = Operation.objects.visible_to(person).filter(device=device, state=Operation.State.DONE)
     last = done.order_by("-finished_at").first()
-    place = f"attached to {_place(device.host_port)}" if device.host_port else "attached to no host"
+    place = f"attached to {place_of(device.host_port)}" if device.host_port else "attached to no host"
     if last is None or last.finished_at is None:
         return f"{device.name} is not where you saw it: it is {place} now."
     when = timezone.localtime(last.finished_at).strftime("%H:%M:%S %Z")
     return f"{device.name} is not where you saw it: {last.requested_by_name} changed it at {when}; it is {place} now."
-
-
-def _summary(device: Device, source: HostPort | None, target: HostPort | None) -> str:
-    """Return what is to happen, for everybody who may see the device: another tenant's host is not named."""
-
-    def place(port: HostPort | None) -> str:
-        if port is not None and device.tenant_id not in {None, port.tenant_id}:
-            return port.label
-        return _place(port)
-
-    slot = f" ({device.slot.name})" if device.slot else ""
-    if target is None:
-        return f"Detach {device.name}{slot} from {place(source)}"
-    if source is None:
-        return f"Attach {device.name}{slot} to {place(target)}"
-    return f"Move {device.name}{slot} from {place(source)} to {place(target)}"
-
-
-def _place(port: HostPort | None) -> str:
-    if port is None:
-        return "no host"
-    return f"{port.host.name} ({port.label})" if port.host else port.label
-
-
-def _steps(kind: str) -> list[dict[str, object]]:
-    return [
-        {"name": name, "state": "waiting", "started_at": None, "finished_at": None, "sentence": ""}
-        for name in STEPS[kind]
-    ]
-
-
-def _hand_over(operation: Operation) -> None:
-    operation_changed.send(Operation, operation=operation)
-    from fabric.tasks import run_operation
-
-    # A broker that is away loses nothing: recover_operations picks up what no worker has taken.
-    run_operation.apply_async(args=(str(operation.pk),), retry=False, ignore_result=True)

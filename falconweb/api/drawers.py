@@ -11,12 +11,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import administrator_required, person_of
+from accounts.access import person_of
 from fabric import listing
 from fabric.models import Drawer, Slot
+from fabric.outlook import drawer_state
+from fabric.permissions import may_change_mode
 from fabric.rules import ABOUT_MODES, why_not_mode
 from fabric.selectors import fabric_view
-from fabric.services.operations import drawer_state, mode_request
+from fabric.services.operations import mode_request, refuse_mode_change
 from falconweb.api.fields import IDEMPOTENCY_KEY, LinkedId, LinkedIds, LinkedText
 from falconweb.api.openapi import problem
 from falconweb.api.operations import OperationSerializer, operation_answer
@@ -52,7 +54,7 @@ class OtherModeSerializer(serializers.Serializer[Any]):
 
 
 class DrawerDetailSerializer(DrawerRowSerializer):
-    """A drawer with its slots (others' are 'in_use' and nothing else) and, for administrators, its other modes."""
+    """A drawer with its slots (others' are 'in_use' and nothing else) and, for who may change it, its other modes."""
 
     slots = serializers.SerializerMethodField()
     other_modes = serializers.SerializerMethodField()
@@ -70,8 +72,8 @@ class DrawerDetailSerializer(DrawerRowSerializer):
 
     @extend_schema_field(OtherModeSerializer(many=True))
     def get_other_modes(self, row: Drawer) -> list[Any]:
-        """Return the modes that an administrator may ask for."""
-        if not person_of(self.context["request"]).is_administrator or row.mode not in ABOUT_MODES:
+        """Return the modes that the person may ask for."""
+        if row.mode not in ABOUT_MODES or not may_change_mode(person_of(self.context["request"]), row):
             return []
         state = drawer_state(row)
         return [
@@ -145,13 +147,13 @@ class DrawerMode(APIView):
         parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request, pk: int) -> Response:
-        """Ask for another mode: 202 with the operation's address; administrators only."""
+        """Ask for another mode: 202 with the operation's address. Administrators, and who holds all of it."""
         person = person_of(request)
         drawer = Drawer.objects.visible_to(person).filter(pk=pk).select_related("chassis").first()
         if drawer is None:
             raise NotFound("There is no such drawer.")
         # Before the fields are looked at: those who may not are told nothing else.
-        administrator_required(person)
+        refuse_mode_change(person, drawer)
         wanted = ModeSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         operation = mode_request(

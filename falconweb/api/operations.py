@@ -16,10 +16,11 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.models import User
 from fabric.listing import operation_rows
-from fabric.models import Device, HostPort, Operation
-from fabric.services.operations import UNKNOWN, operation_request
-from falconweb.api.fields import CHASSIS_ID, IDEMPOTENCY_KEY, IdField, LinkedId, Renaming, number
+from fabric.models import Device, HostPort, Operation, Proof
+from fabric.services.operations import UNKNOWN, operation_cancel, operation_request
+from falconweb.api.fields import CHASSIS_ID, IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, Renaming, number
 from falconweb.api.openapi import problem
+from falconweb.api.permissions import ADMINISTRATORS
 from falconweb.errors import Invalid, NotFound
 
 ATTACH = OpenApiExample(
@@ -43,6 +44,7 @@ ACCEPTED = OpenApiExample(
         "kind": "attach",
         "state": "requested",
         "summary": "Attach GPU 3 (Slot 3) to node-1 (H1)",
+        "plan_id": None,
         "chassis_id": 1,
         "drawer_id": 1,
         "device_id": 17,
@@ -55,6 +57,7 @@ ACCEPTED = OpenApiExample(
         "finished_at": None,
         "steps": STEPS,
         "error": "",
+        "proof": "",
     },
     response_only=True,
     status_codes=["202"],
@@ -72,7 +75,7 @@ class StepSerializer(serializers.Serializer[Any]):
 
 
 class OperationSerializer(serializers.ModelSerializer[Operation]):
-    """An operation with its steps; it has ended when `state` is 'done' or 'failed', and `error` says why it failed.
+    """An operation with its steps; it has ended when `state` is 'done', 'failed' or 'cancelled', and `error` says why.
 
     What it was about is null where you may not see it.
     """
@@ -83,14 +86,28 @@ class OperationSerializer(serializers.ModelSerializer[Operation]):
     source_host_port_id = LinkedId("source.pk")
     target_host_port_id = LinkedId("target.pk")
     steps = StepSerializer(many=True)
+    plan_id = serializers.UUIDField(read_only=True, allow_null=True)
+    proof = LinkedText("proof.sentence")
 
     class Meta:
         model = Operation
         fields = [
-            "id", "kind", "state", "summary", "chassis_id", "drawer_id", "device_id", "source_host_port_id",
+            "id", "kind", "state", "summary", "plan_id", "chassis_id", "drawer_id", "device_id", "source_host_port_id",
             "target_host_port_id", "mode", "requested_by_name", "requested_at", "started_at", "finished_at", "steps",
-            "error",
+            "error", "proof",
         ]  # fmt: skip
+
+
+class ProofSerializer(serializers.ModelSerializer[Proof]):
+    """What was found around an operation before and after; `untouched` is null where it could not be read.
+
+    `zones` have their members, `links` their status, width, active width in lanes, and speed in Gb/s; without what the
+    operation is about itself.
+    """
+
+    class Meta:
+        model = Proof
+        fields = ["untouched", "sentence", "before_at", "after_at", "before", "after", "differences"]
 
 
 class OperationRequestSerializer(Renaming, serializers.Serializer[Any]):
@@ -104,6 +121,12 @@ class OperationRequestSerializer(Renaming, serializers.Serializer[Any]):
     device_id = IdField()
     target_host_port_id = IdField(allow_null=True)
     expected_host_port_id = IdField(allow_null=True, required=False)
+    force = serializers.BooleanField(
+        required=False, default=False, help_text="Take it although somebody uses it on its host (code `in_use`)"
+    )
+    confirmation = serializers.CharField(
+        max_length=200, required=False, default="", help_text="The device's name, where it is forced"
+    )
 
 
 def operation_answer(request: Request, operation: Operation) -> Response:
@@ -174,6 +197,8 @@ class OperationList(generics.ListAPIView[Operation]):
             target=_host_port(person, values["target_host_port_id"]),
             expected=_host_port(person, values[seen_at]) if seen_at in values else UNKNOWN,
             idempotency_key=request.headers.get("Idempotency-Key", ""),
+            force=values["force"],
+            confirmation=values["confirmation"],
         )
         return operation_answer(request, operation)
 
@@ -188,6 +213,36 @@ class OperationDetail(APIView):
         if operation is None:
             raise NotFound("There is no such operation.")
         return Response(OperationSerializer(operation).data)
+
+
+class OperationProof(APIView):
+    """The proof of an operation."""
+
+    permission_classes = ADMINISTRATORS
+
+    @extend_schema(responses=ProofSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Show what was around an operation before and after. Administrators only: it names everybody's hardware."""
+        proof = Proof.objects.filter(operation=pk).first()
+        if proof is None:
+            raise NotFound("There is no proof of such an operation.")
+        return Response(ProofSerializer(proof).data)
+
+
+class OperationCancellation(APIView):
+    """The cancellation of an operation."""
+
+    @extend_schema(
+        request=None,
+        responses={202: OperationSerializer, 409: problem("It has ended, or is a step of a plan: cancel that")},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Cancel an operation. One that runs ends as soon as it honestly can."""
+        person = person_of(request)
+        operation = Operation.objects.visible_to(person).filter(pk=pk).first()
+        if operation is None:
+            raise NotFound("There is no such operation.")
+        return operation_answer(request, operation_cancel(person=person, operation=operation))
 
 
 def _host_port(person: User, pk: int | None) -> HostPort | None:

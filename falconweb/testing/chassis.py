@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -21,13 +22,13 @@ from falconweb.testing.processes import SimulatorProcess
 
 if TYPE_CHECKING:
     from accounts.models import Tenant, User
-    from fabric.models import Chassis, Device, HostPort, Operation
+    from fabric.models import Chassis, Device, HostPort, Operation, Plan
 
 SPEED = 20.0  # simulated seconds a second: links train at once
 
 
 @pytest.fixture
-def simulated_falcon() -> Iterator[SimulatorProcess]:
+def simulated_falcon(simulated_hosts: Path) -> Iterator[SimulatorProcess]:
     """A running `falcon-1` of the test's own; ask it for the truth, or break it.
 
     def test_a_free_device_is_in_no_zone(simulated_falcon):
@@ -36,7 +37,7 @@ def simulated_falcon() -> Iterator[SimulatorProcess]:
     def test_a_bmc_that_reboots(simulated_falcon):
         simulated_falcon.fault("bmc_reboot", seconds=2)
     """
-    with SimulatorProcess(chassis="falcon-1", password=PASSWORD) as process:
+    with SimulatorProcess("--hosts-root", str(simulated_hosts), chassis="falcon-1", password=PASSWORD) as process:
         process.set_speed(SPEED)
         yield process
 
@@ -143,3 +144,31 @@ def carry_out(operation: Operation | UUID | str) -> Operation:
     pk = operation.pk if isinstance(operation, Operation) else operation
     execute(str(pk), worker="falconweb.testing")
     return Operation.objects.get(pk=pk)
+
+
+def carry_out_plan(plan: Plan | UUID | str) -> Plan:
+    """Do the workers' part of an applied plan (or of the id that the API answered), here and now; return it after.
+
+    It has ended then, or waits for somebody's decision.
+
+        def test_a_plan_that_frees_two_gpus(falcon_chassis, administrator_client):
+            gpus = [device_in(falcon_chassis, drawer=1, slot=slot) for slot in (1, 2)]
+            wanted = {"attachments": [{"device_id": gpu.pk, "host_port_id": None} for gpu in gpus]}
+            plan = administrator_client.post("/api/v1/plans/", wanted, content_type="application/json").json()
+            administrator_client.post(f"/api/v1/plans/{plan['id']}/apply/", {}, content_type="application/json")
+            assert carry_out_plan(plan["id"]).state == "done"
+    """
+    from fabric.models import Operation, Plan
+    from fabric.services.execution import execute
+    from fabric.services.jobs import plan_advance
+
+    pk = plan.pk if isinstance(plan, Plan) else plan
+    while True:
+        first = Operation.objects.open().filter(plan=pk).in_turn().first()
+        if first is not None:
+            execute(str(first.pk), worker="falconweb.testing")
+        else:
+            plan_advance(pk)
+            row: Plan = Plan.objects.get(pk=pk)
+            if not row.is_active:
+                return row

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import django
 import pytest
@@ -72,10 +73,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("help", default=False) or config.getoption("version", default=0):
         return
     isolate()
+    from django.db.models.signals import post_migrate
+
+    post_migrate.connect(_let_rows_go, dispatch_uid="falconweb.testing")
     if "DJANGO_SETTINGS_MODULE" not in os.environ:
         os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
         _named_settings.append(SETTINGS)
         django.setup()
+
+
+def _let_rows_go(sender: Any, using: str, **_: object) -> None:
+    """Lift from the test database what keeps the audit log: after a test with real transactions all rows go."""
+    if sender.name == "accounts":
+        from django.db import connections
+
+        from accounts.audit.triggers import lift
+
+        lift(connections[using])
 
 
 @pytest.hookimpl(optionalhook=True)

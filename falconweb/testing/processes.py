@@ -154,6 +154,26 @@ class SimulatorProcess:
         """End every fault."""
         self.ask_control("DELETE", "/faults")
 
+    def hold(self, host: str, device: str, **more: Any) -> dict[str, Any]:
+        """Let a process hold a device (`drawer1slot1`, or an address) on a host; return it with its pid and address.
+
+        `more`: `command`, `owner`, `seconds` after which it ends, `hangs`. Needs `--hosts-root`.
+        """
+        answer: dict[str, Any] = self.ask_control("POST", f"/hosts/{host}/processes", {"device": device, **more})
+        return answer
+
+    def release(self, host: str, pid: int) -> None:
+        """End a process that holds a device."""
+        self.ask_control("DELETE", f"/hosts/{host}/processes/{pid}")
+
+    def mount(self, host: str, device: str, path: str = "/data") -> None:
+        """Mount a drive on a host."""
+        self.ask_control("POST", f"/hosts/{host}/mounts", {"device": device, "path": path})
+
+    def unmount(self, host: str, device: str) -> None:
+        """Unmount a drive on a host."""
+        self.ask_control("DELETE", f"/hosts/{host}/mounts/{device}")
+
     def set_speed(self, speed: float) -> None:
         """Set how many simulated seconds pass in a second."""
         self.ask_control("POST", "/time", {"speed": speed})

@@ -19,7 +19,7 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import detach, read_zone
 from fabric.bmc.types import Dialect
 from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port
-from fabric.services import execution
+from fabric.services import changes, execution, patience, turn
 from fabric.services.execution import execute, waiting
 from fabric.services.operations import mode_request, operation_request
 from fabric.tasks import run_operation
@@ -45,6 +45,11 @@ def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.05)
+
+
+def step_of(operation: Operation, name: str) -> dict[str, Any]:
+    steps = Operation.objects.get(pk=operation.pk).steps
+    return next(step for step in steps if step["name"] == name)
 
 
 def detach_outside(chassis: Chassis, device: Device) -> None:
@@ -75,8 +80,13 @@ def test_a_gpu_moves_from_one_host_to_another_and_back_to_none(
     assert gpu.host_port == port("H1")
     moved = request_and_run(administrator, gpu, port("H2"))
     assert (moved.state, moved.error) == ("done", "")
-    assert [step["state"] for step in moved.steps] == ["done"] * 5
-    assert "Link up, x16" in moved.steps[3]["sentence"]
+    told = {step["name"]: (step["state"], step["sentence"]) for step in moved.steps}
+    assert told["Wait for the link"] == ("done", "Link up, x16 at 128 Gb/s.")
+    assert told["Release on the host"] == (
+        "skipped",
+        "No agent runs on node-a. Whether somebody uses the device is not known.",
+    )
+    assert told["Seen by the host"] == ("skipped", "No agent runs on node-b. What is known ends at the link.")
     gpu.refresh_from_db()
     assert gpu.host_port == port("H2")
     assert zones_with(simulator, "drawer1slot1") == ["hostport1_H2"]
@@ -204,7 +214,7 @@ def test_a_half_applied_bind_ends_with_the_truth_read_back(
 def test_a_link_below_what_it_can_be_is_not_done(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "RETRAIN_SECONDS", 0.5)
+    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.5)
     simulator.fault("link_downgrade", "drawer1slot7")
     operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
     assert operation.state == "failed"
@@ -222,7 +232,7 @@ def test_a_worker_that_lost_its_lease_writes_no_more(
     monkeypatch: pytest.MonkeyPatch,
     renewed_each: float,
 ) -> None:
-    monkeypatch.setattr(execution, "RENEW_SECONDS", renewed_each)
+    monkeypatch.setattr(turn, "RENEW_SECONDS", renewed_each)
     gpu = device_in("drawer1/PCIeDevices/slot1")
     operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
     simulator.fault("slow", method="PATCH", delay=1.5)
@@ -234,7 +244,7 @@ def test_a_worker_that_lost_its_lease_writes_no_more(
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_until(lambda: Operation.objects.get(pk=operation.pk).steps[1]["state"] == "running")
+    wait_until(lambda: step_of(operation, "Attach")["state"] == "running")
     until = timezone.now() + timedelta(seconds=60)
     Operation.objects.filter(pk=operation.pk).update(worker="second", lease_until=until)
     thread.join(20)
@@ -263,7 +273,7 @@ def test_another_device_in_the_slot_is_not_attached(
 def test_an_operation_ends_even_if_the_chassis_cannot_be_read_back(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "OUTAGE_SECONDS", 1.0)
+    monkeypatch.setattr(patience, "OUTAGE_SECONDS", 1.0)
     monkeypatch.setattr(execution, "REQUEST_SECONDS", 1.0)
     monkeypatch.setattr(execution, "TRUTH_SECONDS", 1.0)
     for fault in ("hang", "server_error", "reset_connections"):
@@ -394,13 +404,13 @@ def test_a_device_on_a_host_port_of_others_is_shown_so_and_offers_nothing(
 def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "PRESENCE_SECONDS", 0.2)
+    monkeypatch.setattr(changes, "PRESENCE_SECONDS", 0.2)
     simulator.set_speed(0.2)  # links train for long
     gpu = device_in("drawer1/PCIeDevices/slot7")
     operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
     thread = threading.Thread(target=lambda: execute(str(operation.pk), worker="test"))
     thread.start()
-    wait_until(lambda: Operation.objects.get(pk=operation.pk).steps[2]["state"] == "running")
+    wait_until(lambda: step_of(operation, "Wait for the link")["state"] == "running")
     simulator.fault("surprise_removal", "drawer1slot7")
     thread.join(25)
     operation.refresh_from_db()
@@ -461,7 +471,7 @@ def test_operations_stay_with_the_tenant_they_were_asked_in(
 def test_an_operation_that_fails_does_not_tell_the_address_of_the_bmc(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr(patience, "OUTAGE_SECONDS", 0.5)
     simulator.fault("reset_connections")
     failed = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
     assert failed.state == "failed"
@@ -495,9 +505,8 @@ def test_what_somebody_may_no_longer_do_is_not_carried_out(
 def test_a_mode_is_not_changed_for_who_is_no_longer_an_administrator(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
-    Device.objects.update(host_port=None)
     before = simulator.state()["modes"]
-    operation = mode_request(person=administrator, drawer=Drawer.objects.get(number=2), mode="StandardTwoHosts")
+    operation = mode_request(person=administrator, drawer=Drawer.objects.get(number=2), mode="Advanced")
     User.objects.filter(pk=administrator.pk).update(role="user", is_superuser=False)
     execute(str(operation.pk), worker="test")
     operation.refresh_from_db()

@@ -1,0 +1,46 @@
+"""Pages of hosts' agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from accounts.access import person_of
+from fabric.hostside import holders_in_words, seen_by
+from fabric.models import Device, Host, HostAgent
+from fabric.services.agents import agent_enrol, agent_forget, is_away, report_of
+from falconweb.errors import NotFound
+
+
+@never_cache
+@require_POST
+def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
+    """Enrol the agent of a host and show its key once; `forget` believes it nothing more."""
+    person = person_of(request)
+    host = Host.objects.visible_to(person).filter(pk=pk).first()
+    if host is None:
+        raise NotFound("There is no such host.")
+    if request.POST.get("forget"):
+        agent_forget(person=person, host=host)
+        messages.success(request, f"Nothing more is believed of the agent of {host.name}. Stop it on the host.")
+        return redirect("fabric:host", pk=pk)
+    key = agent_enrol(person=person, host=host)
+    return render(request, "fabric/host_agent_key.html", {"host": host, "key": key})
+
+
+def agent_context(host: Host, devices: list[Device]) -> dict[str, Any]:
+    """Return what a host's page shows of its agent; of what it sees, only these devices."""
+    agent = HostAgent.objects.filter(host=host).first()
+    report = report_of(agent) if agent is not None else None
+    seen = []
+    for device in devices if report is not None else []:
+        pci = seen_by(report, device) if report is not None else None
+        if report is not None and pci is not None:
+            used_by = holders_in_words(report.holders.get(pci.address, ()))
+            seen.append({"device": device, "pci": pci, "used_by": used_by})
+    return {"agent": agent, "agent_away": agent is not None and is_away(agent), "report": report, "seen": seen}

@@ -1,0 +1,192 @@
+"""Hosts' agents: enrolled by an administrator, believed by their signature, asked by commands of their own queue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from celery import current_app
+from django.db import transaction
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from accounts.audit.actions import Action
+from accounts.audit.services import audited, target_of
+from accounts.models import User
+from fabric import credentials
+from fabric.models import Host, HostAgent, HostAnswer
+from fabric.signals import inventory_changed
+from falconweb.errors import Forbidden, NotFound, Unavailable
+from falconweb.threads import in_thread
+from hostwire.messages import (
+    WireError,
+    claimed_digest,
+    digest,
+    new_command,
+    new_key,
+    open_answer,
+    open_report,
+    queue_name,
+    seal_command,
+)
+from hostwire.shapes import Answer, HostReport, Request
+
+logger = logging.getLogger(__name__)
+
+# An agent reports each ten seconds: after three that did not come it counts as away.
+AWAY_SECONDS: Final = 35.0
+LOOK_SECONDS: Final = 0.1
+ANSWER_SECONDS: Final = 20.0  # beyond the time that the command itself may wait
+KEPT: Final = timedelta(days=1)
+LONGEST_TEXT: Final = 500
+MOST_PARTS: Final = 1000
+
+
+def agent_enrol(*, person: User, host: Host) -> str:
+    """Let a host have an agent and return its key, which is shown once; a key that it had before is void.
+
+    Raises Forbidden for all but administrators, NotFound.
+    """
+    with audited(Action.AGENT_ENROL, actor=person, target=target_of(host)):
+        _administrators_only(person, host)
+        key = new_key()
+        agent_register(host=host, key=key)
+    return key
+
+
+def agent_register(*, host: Host, key: str) -> None:
+    """Let a host have an agent with this key; nothing that it said before is believed any more."""
+    HostAgent.objects.update_or_create(
+        host=host,
+        defaults={
+            "digest": digest(host.identity),
+            "key_encrypted": credentials.encrypt(key),
+            "reported_at": None,
+            "report": {},
+            "started": 0.0,
+            "number": 0,
+        },
+    )
+
+
+def agent_forget(*, person: User, host: Host) -> None:
+    """Believe nothing more of a host's agent. Raises Forbidden, NotFound."""
+    with audited(Action.AGENT_FORGET, actor=person, target=target_of(host)):
+        _administrators_only(person, host)
+        HostAgent.objects.filter(host=host).delete()
+
+
+def report_keep(text: object) -> None:
+    """Keep the report of an agent, if it is genuine and newer than the one before; others are noted in the log."""
+    try:
+        row = _claimed(text)
+        report = open_report(text, row.key, identity=row.host.identity)
+    except WireError as error:
+        logger.warning("a host's report was not believed: %s", error)
+        return
+    with transaction.atomic():
+        locked = HostAgent.objects.select_for_update().get(pk=row.pk)
+        if (report.started, report.number) <= (locked.started, locked.number):
+            return
+        changed = _what_matters(locked.report) != _what_matters(plain := _as_kept(msgspec.to_builtins(report)))
+        locked.report, locked.started, locked.number = plain, report.started, report.number
+        locked.reported_at, locked.version = timezone.now(), plain["version"][:50]
+        locked.save()
+        if changed:
+            for chassis in set(row.host.host_ports.values_list("chassis", flat=True)):
+                transaction.on_commit(partial(inventory_changed.send, HostAgent, chassis_id=chassis), robust=True)
+
+
+def answer_keep(text: object) -> None:
+    """Keep the answer of an agent for whoever waits for it, if it is genuine."""
+    try:
+        row = _claimed(text)
+        answer = open_answer(text, row.key, identity=row.host.identity)
+    except WireError as error:
+        logger.warning("a host's answer was not believed: %s", error)
+        return
+    # Only what was asked for, and once: a host fills no table.
+    asked = HostAnswer.objects.filter(nonce=answer.nonce, host=row.host, body={})
+    asked.update(body=_as_kept(msgspec.to_builtins(answer)), received_at=timezone.now())
+
+
+def answers_forget() -> None:
+    """Delete answers that nobody waits for any more."""
+    HostAnswer.objects.filter(received_at__lt=timezone.now() - KEPT).delete()
+
+
+def is_away(agent: HostAgent) -> bool:
+    """Tell whether an agent has not reported for so long that nothing is known of its host."""
+    return agent.reported_at is None or agent.reported_at < timezone.now() - timedelta(seconds=AWAY_SECONDS)
+
+
+def report_of(agent: HostAgent) -> HostReport | None:
+    """Return the newest report of an agent, None before the first."""
+    if not agent.report:
+        return None
+    try:
+        return msgspec.convert(agent.report, HostReport)
+    except msgspec.ValidationError:
+        return None  # of an older version of the site
+
+
+async def agent_ask(host: Host, request: Request, *, wait: float = 0.0) -> Answer | None:
+    """Send a command to a host's agent and return its answer; None where none comes in time.
+
+    `wait` is the time in s that the command itself may take. Raises Unavailable while the broker is away.
+    """
+    agent: HostAgent = await in_thread(HostAgent.objects.get, host=host)
+    life = wait + ANSWER_SECONDS
+    command = new_command(host.identity, request, life=life)
+    text = seal_command(command, agent.key)
+    await in_thread(HostAnswer.objects.create, nonce=command.nonce, host=host)
+    try:
+        await asyncio.to_thread(_send, command.task, text, queue_name(host.identity))
+    except (OperationalError, OSError) as error:
+        raise Unavailable("The agent of the host could not be asked: the broker does not answer.") from error
+    end = time.monotonic() + life
+    while time.monotonic() < end:
+        await asyncio.sleep(LOOK_SECONDS)
+        row = await in_thread(HostAnswer.objects.filter(nonce=command.nonce).exclude(body={}).first)
+        if row is not None:
+            return msgspec.convert(row.body, Answer)
+    return None
+
+
+def _claimed(text: object) -> HostAgent:
+    """Return the agent that a message says it is from, unverified; raises WireError for none of ours."""
+    row: HostAgent | None = HostAgent.objects.select_related("host").filter(digest=claimed_digest(text)).first()
+    if row is None:
+        raise WireError("It is of a host that has no agent here.")
+    return row
+
+
+def _send(task: str, text: str, queue: str) -> None:
+    current_app.send_task(task, args=[text], queue=queue, retry=False, ignore_result=True)
+
+
+def _as_kept(told: Any) -> Any:
+    """Return what a host tells as it is kept: texts are short and can be shown, whatever its root wrote."""
+    if isinstance(told, str):
+        return "".join(one if one.isprintable() else " " for one in told[:LONGEST_TEXT])
+    if isinstance(told, (list, tuple)):
+        return [_as_kept(one) for one in told[:MOST_PARTS]]
+    if isinstance(told, dict):
+        return {_as_kept(name): _as_kept(one) for name, one in list(told.items())[:MOST_PARTS]}
+    return told
+
+
+def _what_matters(report: dict[str, Any]) -> tuple[Any, Any]:
+    return report.get("devices"), report.get("holders")
+
+
+def _administrators_only(person: User, host: Host) -> None:
+    if not Host.objects.visible_to(person).filter(pk=host.pk).exists():
+        raise NotFound("There is no such host.")
+    if not person.is_administrator:
+        raise Forbidden("Only an administrator may enrol the agent of a host.")

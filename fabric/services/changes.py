@@ -1,0 +1,305 @@
+"""What each kind of operation does to the hardware.
+
+Every step looks first and writes only what is not so yet, so that an operation that is taken over after a worker's
+death goes on from the hardware as it stands: nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+from accounts.models import User
+from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import attach, detach, members_of, read_link, read_zone, set_drawer_mode, set_port
+from fabric.bmc.types import Dialect, DrawerMode
+from fabric.bmc.values import text
+from fabric.links import described, is_below
+from fabric.models import Device, HostPort, Operation, Port
+from fabric.permissions import may_change_mode, may_configure, may_move_cable
+from fabric.planning import Setting
+from fabric.services.presence import RELEASE, addresses_known, appear, release, restore
+from fabric.services.proof import proof_begin, proof_end
+from fabric.services.readback import attachment_read, cable_read, cabled_host, mode_read, port_read
+from fabric.services.turn import OperationFailedError, Turn
+from falconweb.threads import in_thread
+
+LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
+PRESENCE_SECONDS = 2.0  # between two looks whether what trains is still there
+RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
+CABLE_SECONDS = 600.0  # how long somebody may take to walk to the chassis
+CABLE_LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.1  # between two looks at a link that trains: half of it is how late we know on average
+
+
+async def carry_out(turn: Turn, bmc: BmcClient) -> None:
+    """Do what the operation is for, step by step; raises FalconWebError where it cannot be done."""
+    match turn.operation.kind:
+        case Operation.Kind.MODE:
+            await _change_mode(turn, bmc)
+        case Operation.Kind.PORT:
+            await _configure(turn, bmc)
+        case Operation.Kind.CABLE:
+            await _move_cable(turn, bmc)
+        case _:
+            await _compose(turn, bmc)
+
+
+async def read_back(turn: Turn, bmc: BmcClient) -> str:
+    """Read what the operation is about, mirror that, and return it.
+
+    That is the zone that holds the device, the mode, the port's setting, or the identity of the host that is cabled.
+
+    The rest of the chassis is the poller's, which is told of every end of an operation.
+    """
+    operation = turn.operation
+    if operation.drawer is not None and operation.kind == Operation.Kind.MODE:
+        return await mode_read(bmc, operation.drawer)
+    if operation.port is not None and operation.kind == Operation.Kind.PORT:
+        setting = await port_read(bmc, operation.port)
+        asked = Setting(**operation.setting)
+        return Setting(
+            port_type=setting.port_type if asked.port_type else "",
+            configured_width=setting.configured_width if asked.configured_width else None,
+        ).words
+    if operation.source is not None and operation.kind == Operation.Kind.CABLE:
+        return await cable_read(bmc, operation.source)
+    device = operation.device
+    if device is None:
+        return ""
+    holder = await _holder(turn, bmc, device.endpoint_uri)
+    await attachment_read(bmc, device, holder)
+    return holder
+
+
+async def given_back(turn: Turn, found: str) -> None:
+    """Have the host take a device again that it let go, and that `read_back` found where it was."""
+    operation = turn.operation
+    let_go = any(step["name"] == RELEASE and step["state"] == "done" for step in operation.steps)
+    if let_go and operation.device is not None and operation.source is not None and operation.source.uri == found:
+        await restore(turn, operation.device, operation.source)
+
+
+def truth_of(operation: Operation, found: str) -> str:
+    """Return what `read_back` found in a sentence."""
+    match operation.kind:
+        case Operation.Kind.MODE:
+            return f"The drawer is in mode {found}."
+        case Operation.Kind.PORT:
+            return f"The port is {found}." if found else ""
+        case Operation.Kind.CABLE:
+            as_wanted = operation.host is not None and operation.host.identity == found
+            return "The cable leads to that host." if as_wanted else "The cable leads elsewhere."
+    for port in (operation.source, operation.target):
+        if port is not None and port.uri == found:
+            return f"It is attached to {port.label}."
+    return "It is attached to another host port." if found else "It is attached to no host."
+
+
+def still_allowed(operation: Operation) -> None:
+    """Refuse what the person may no longer do: it may have waited, and they may have lost it meanwhile."""
+    if operation.plan is not None and operation.plan.by_site and operation.requested_by_id is None:
+        return
+    person = User.objects.filter(pk=operation.requested_by_id or 0).first()
+    if person is None or not person.may_compose or not _is_theirs(person, operation):
+        raise OperationFailedError(f"{operation.requested_by_name} may no longer do this. Nothing was changed.")
+
+
+def _is_theirs(person: User, operation: Operation) -> bool:
+    match operation.kind:
+        case Operation.Kind.MODE:
+            return operation.drawer is not None and may_change_mode(person, operation.drawer)
+        case Operation.Kind.PORT:
+            return operation.port is not None and may_configure(person, operation.port)
+        case Operation.Kind.CABLE:
+            return may_move_cable(person)
+    ports = {port.pk for port in (operation.source, operation.target) if port is not None}
+    return Device.objects.visible_to(person).filter(pk=operation.device_id).exists() and HostPort.objects.visible_to(
+        person
+    ).filter(pk__in=ports).count() == len(ports)
+
+
+async def _compose(turn: Turn, bmc: BmcClient) -> None:
+    operation = turn.operation
+    device = operation.device
+    if device is None:
+        raise OperationFailedError("The device is gone from the site.")
+    async with turn.step("Check"):
+        await in_thread(still_allowed, operation)
+        await _refuse_elsewhere(turn, bmc, device)
+        await proof_begin(turn, bmc)
+        known = await addresses_known(operation.target)
+    if operation.source is not None:
+        await release(turn, device, operation.source)
+        async with turn.step("Detach"):
+            await turn.patiently(partial(_change, turn, bmc, operation.source.uri, device.endpoint_uri, present=False))
+    if operation.target is not None:
+        async with turn.step("Attach"):
+            await turn.patiently(partial(_change, turn, bmc, operation.target.uri, device.endpoint_uri, present=True))
+        async with turn.step("Wait for the link") as step:
+            step["sentence"] = await _link_up(turn, bmc, device)
+        await appear(turn, device, operation.target, known)
+    await turn.save(state=Operation.State.VERIFYING)
+    async with turn.step("Read back"):
+        wanted = operation.target.uri if operation.target else ""
+        if await turn.patiently(partial(read_back, turn, bmc)) != wanted:
+            raise OperationFailedError(f"The chassis does not show {device.name} where it was put.")
+        await proof_end(turn, bmc)
+
+
+async def _refuse_elsewhere(turn: Turn, bmc: BmcClient, device: Device) -> None:
+    operation = turn.operation
+    holder = await turn.patiently(partial(_holder, turn, bmc, device.endpoint_uri))
+    if holder not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
+        raise OperationFailedError(f"{device.name} was attached elsewhere outside this operation: nothing was changed.")
+    if operation.target is not None:
+        found = text((await turn.patiently(partial(bmc.get, device.uri))).body, "SerialNumber")
+        if device.serial_number and found and found != device.serial_number:
+            raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
+
+
+async def _change_mode(turn: Turn, bmc: BmcClient) -> None:
+    drawer = turn.operation.drawer
+    if drawer is None:
+        raise OperationFailedError("The drawer is gone from the site.")
+    mode = DrawerMode(turn.operation.mode)
+    async with turn.step("Check"):
+        await in_thread(still_allowed, turn.operation)
+        await turn.patiently(partial(bmc.get, drawer.uri))
+        await proof_begin(turn, bmc)
+    async with turn.step("Change mode"):
+        await turn.patiently(partial(set_drawer_mode, bmc, drawer.uri, mode))
+    await turn.save(state=Operation.State.VERIFYING)
+    async with turn.step("Read back"):
+        if await turn.patiently(partial(read_back, turn, bmc)) != mode:
+            raise OperationFailedError("The drawer does not show the new mode.")
+        await proof_end(turn, bmc)
+
+
+async def _configure(turn: Turn, bmc: BmcClient) -> None:
+    port, setting = turn.operation.port, turn.operation.setting
+    if port is None:
+        raise OperationFailedError("The port is gone from the site.")
+    async with turn.step("Check"):
+        await in_thread(still_allowed, turn.operation)
+        await turn.patiently(partial(bmc.get, port.uri))
+        await proof_begin(turn, bmc)
+    async with turn.step("Configure"):
+        change = partial(
+            set_port,
+            bmc,
+            port.uri,
+            port_type=setting.get("port_type") or None,
+            configured_width=setting.get("configured_width"),
+        )
+        await turn.patiently(change)
+    async with turn.step("Wait for the link") as step:
+        step["sentence"] = await _link_settled(turn, bmc, port)
+    await turn.save(state=Operation.State.VERIFYING)
+    async with turn.step("Read back"):
+        if await turn.patiently(partial(read_back, turn, bmc)) != Setting(**setting).words:
+            raise OperationFailedError("The port does not show the new configuration.")
+        await proof_end(turn, bmc)
+
+
+async def _link_settled(turn: Turn, bmc: BmcClient, port: Port) -> str:
+    """Wait while the link of a port that was configured trains; one that nobody uses stays down."""
+    end = time.monotonic() + LINK_SECONDS
+    while True:
+        link = await turn.patiently(partial(read_link, bmc, port.uri))
+        if link.status == "LinkUp":
+            return described(link)
+        if link.status not in {"Training", "Starting"} or time.monotonic() > end:
+            return f"The link is '{link.status or 'not told'}': nothing that is attached uses it."
+        await asyncio.sleep(LOOK_SECONDS)
+        await turn.heed()
+
+
+async def _move_cable(turn: Turn, bmc: BmcClient) -> None:
+    """Wait until somebody has moved the cable of a host port, as the BMC sees it."""
+    port, host = turn.operation.source, turn.operation.host
+    if port is None:
+        raise OperationFailedError("The host port is gone from the site.")
+    wanted = host.identity if host is not None else ""
+    async with turn.step("Check"):
+        await in_thread(still_allowed, turn.operation)
+        zone = await turn.patiently(partial(read_zone, bmc, port.uri))
+        if set(members_of(zone, Dialect(turn.operation.chassis.dialect))) - {port.endpoint_uri}:
+            raise OperationFailedError(f"Devices are attached to {port.label} still: its cable must stay.")
+        await proof_begin(turn, bmc)
+    async with turn.step("Wait for the cable") as step:
+        where = host.name if host is not None else "no host: pull it"
+        step["sentence"] = f"Now move the cable of {port.label} to {where}."
+        await turn.save()
+        end = time.monotonic() + CABLE_SECONDS
+        while await turn.patiently(partial(cabled_host, bmc, port)) != wanted:
+            if time.monotonic() > end:
+                minutes = f"{CABLE_SECONDS / 60:.0f} minutes"
+                raise OperationFailedError(f"The chassis did not see the cable of {port.label} move within {minutes}.")
+            await asyncio.sleep(CABLE_LOOK_SECONDS)
+            await turn.heed()
+        step["sentence"] = f"The cable of {port.label} leads to {where}."
+    await turn.save(state=Operation.State.VERIFYING)
+    async with turn.step("Read back"):
+        if await turn.patiently(partial(read_back, turn, bmc)) != wanted:
+            raise OperationFailedError(f"The cable of {port.label} has been moved once more.")
+        await proof_end(turn, bmc)
+
+
+async def _holder(turn: Turn, bmc: BmcClient, member: str) -> str:
+    """Return the zone that holds the device on the BMC, '' if none does."""
+    chassis = turn.operation.chassis
+    zones = await in_thread(lambda: list(chassis.hostports.filter(missing_since=None).values_list("uri", flat=True)))
+    for zone in await asyncio.gather(*(read_zone(bmc, uri) for uri in zones)):
+        if member in members_of(zone, Dialect(chassis.dialect)):
+            return zone.uri
+    return ""
+
+
+async def _change(turn: Turn, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
+    zone = await read_zone(bmc, zone_uri)
+    dialect = Dialect(turn.operation.chassis.dialect)
+    await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
+
+
+async def _link_up(turn: Turn, bmc: BmcClient, device: Device) -> str:
+    """Wait until the link of a device that was attached is up at its capability; returns it in a sentence."""
+    port = device.slot.port if device.slot is not None else None
+    if port is None:
+        return "The chassis shows no port for this slot, so the link was not checked."
+    end = time.monotonic() + LINK_SECONDS
+    up_since = None
+    look_at = time.monotonic() + PRESENCE_SECONDS
+    while True:
+        link = await turn.patiently(partial(read_link, bmc, port.uri))
+        now = time.monotonic()
+        if link.status != "LinkUp":
+            up_since = None
+            if now > look_at:
+                await turn.patiently(partial(_refuse_vanished, turn, bmc, device))
+                look_at = now + PRESENCE_SECONDS
+            if now > end:
+                raise OperationFailedError(
+                    f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
+                )
+        elif not is_below(link, device.max_lanes, device.max_pcie_type):
+            return described(link)
+        else:
+            up_since = now if up_since is None else up_since
+            if now > up_since + RETRAIN_SECONDS:
+                raise OperationFailedError(
+                    f"Attached, but below what device and slot can do. {described(link)} "
+                    "Detach and attach it again to train the link anew."
+                )
+        await asyncio.sleep(LOOK_SECONDS)
+        await turn.heed()
+
+
+async def _refuse_vanished(turn: Turn, bmc: BmcClient, device: Device) -> None:
+    target = turn.operation.target
+    holder = await _holder(turn, bmc, device.endpoint_uri)
+    if target is not None and holder != target.uri:
+        raise OperationFailedError(
+            f"{device.name} was taken out, or detached by somebody else, while its link trained."
+        )

@@ -1,0 +1,353 @@
+"""A plan that is being carried out: it goes on by itself, stops at a failure, and is cancelled, resumed, rolled back.
+
+What is left to do is never remembered, but planned anew from what the hardware shows: the way on after a stop, and the
+way back. So a job survives whatever died meanwhile, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+from functools import partial
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.services import audit_record, audited, target_of
+from accounts.models import User
+from fabric.models import Chassis, Drawer, HostPort, Operation, Plan
+from fabric.outlook import drawers_seen
+from fabric.permissions import why_returning
+from fabric.planning import Step, Wanted
+from fabric.services.locks import lock_chassis, lock_plan
+from fabric.services.plan_words import wanted_of_base
+from fabric.services.plans import (
+    awaited_of_others,
+    involved,
+    operations_create,
+    refuse_others,
+    refuse_stranger,
+    steps_planned,
+    way_back,
+)
+from fabric.services.truth import truth_read
+from fabric.services.turn import DATABASE_AWAY, LEASE_SECONDS, RENEW_SECONDS
+from fabric.services.wording import name_of, place_of
+from fabric.signals import operation_changed, plan_changed
+from falconweb.errors import Conflict, FalconWebError
+from falconweb.threads import in_thread
+
+logger = logging.getLogger(__name__)
+
+
+def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> Plan:
+    """Begin nothing new of a running plan; what runs ends as soon as it honestly can. Then go back, where wanted.
+
+    A plan that stopped is left as it is, or rolled back. Raises NotFound, Forbidden, and Conflict where it has ended.
+    """
+    with audited(Action.PLAN_CANCEL, actor=person, target=target_of(plan, plan.title)) as act:
+        row = _locked_with_chassis(person, plan)
+        act.before = {"state": row.state}
+        if row.state == Plan.State.STOPPED:
+            _turn(row, person, Plan.State.ROLLING_BACK if roll_back else Plan.State.LEFT)
+        elif row.state in {Plan.State.RUNNING, Plan.State.RESUMING, Plan.State.CANCELLING}:
+            _drop_rest(row, f"Not begun: {name_of(person)} cancelled the plan.")
+            _open(row).filter(cancel_requested_at=None).update(cancel_requested_at=timezone.now())
+            row.then = "roll_back" if roll_back else ""
+            _turn(row, person, Plan.State.CANCELLING, new_round=False)
+        elif row.state == Plan.State.ROLLING_BACK:
+            raise Conflict("It is on its way back already.")
+        else:
+            raise Conflict(f"The plan is '{row.get_state_display()}': there is nothing to cancel.")
+        act.after = {"state": row.state, "roll_back": roll_back}
+    _go_on(row)
+    return row
+
+
+def plan_resume(*, person: User | None, plan: Plan) -> Plan:
+    """Go on with a plan that stopped: what failed is tried again, then the rest. Raises as `plan_cancel` does."""
+    with audited(Action.PLAN_RESUME, actor=person, target=target_of(plan, plan.title)) as act:
+        row = _locked_with_chassis(person, plan)
+        act.before = {"state": row.state}
+        if row.state != Plan.State.STOPPED:
+            raise Conflict(f"The plan is '{row.get_state_display()}': only one that stopped can be resumed.")
+        _turn(row, person, Plan.State.RESUMING)
+        act.after = {"state": row.state}
+    _go_on(row)
+    return row
+
+
+def plan_step_failed(operation: Operation) -> None:
+    """Begin nothing more of a plan of which a step fails; to be called in the transaction that ends the step."""
+    if operation.plan is None:
+        return
+    lock_chassis(_chassis_of(operation.plan))
+    plan = lock_plan(operation.plan.pk)
+    _drop_rest(plan, f"Not begun: '{operation.summary}' failed before it."[:500])
+
+
+def plan_advance(plan_id: UUID | str) -> None:
+    """Let a plan go on whose step has ended, or that waits for its way on or back to be planned.
+
+    Safe to be called at any time, by several at once. A BMC that cannot be read stops the plan with a sentence.
+    """
+    with transaction.atomic():
+        plan = lock_plan(plan_id)
+        if not plan.is_active or _open(plan).exists():
+            return
+        changed = _settle(plan)
+        mine = plan.state in {Plan.State.RESUMING, Plan.State.ROLLING_BACK} and _taken_up(plan)
+    if changed:
+        plan_changed.send(Plan, plan=plan)
+    if not mine:
+        return
+    try:
+        _plan_anew(plan)
+    except FalconWebError as error:
+        _stop(plan, error.sentence)
+    except DATABASE_AWAY:
+        logger.exception("plan %s waits for the database", plan.pk)  # beat asks for it again
+        raise
+    except Exception:
+        logger.exception("plan %s", plan.pk)
+        _stop(plan, "An error of the site stopped it; the log of the worker says which.")
+    finally:
+        Plan.objects.filter(pk=plan.pk).update(planning_until=None)
+
+
+def _taken_up(plan: Plan) -> bool:
+    """Take the planning of the way on or back; False where another worker is at it."""
+    now = timezone.now()
+    if plan.planning_until is not None and plan.planning_until > now:
+        return False
+    plan.planning_until = now + timedelta(seconds=LEASE_SECONDS)
+    plan.save(update_fields=["planning_until"])
+    return True
+
+
+async def _read(plan: Plan, chassis: Iterable[Chassis], wanted: Wanted) -> None:
+    """Read what the hardware shows of these chassis, and let nobody else begin that meanwhile."""
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            until = timezone.now() + timedelta(seconds=LEASE_SECONDS)
+            await in_thread(Plan.objects.filter(pk=plan.pk).update, planning_until=until)
+
+    renewal = asyncio.create_task(renew())
+    try:
+        for row in chassis:
+            await truth_read(row, wanted)
+    finally:
+        renewal.cancel()
+
+
+def plan_of(operation_id: str) -> str | None:
+    """Return the id of the plan that an operation is a step of; None where it is on its own."""
+    plan = Operation.objects.filter(pk=operation_id).values_list("plan", flat=True).first()
+    return None if plan is None else str(plan)
+
+
+def plans_waiting() -> list[str]:
+    """Return the ids of plans that should go on and of which nothing is open: whoever should have told is dead."""
+    idle = Plan.objects.active().exclude(operations__in=Operation.objects.open())
+    return [str(pk) for pk in idle.values_list("pk", flat=True)]
+
+
+def _settle(plan: Plan) -> bool:
+    """Say how it stands with a plan of which nothing is open; tell whether that is new."""
+    ended = plan.operations.filter(round=plan.round)
+    failed = ended.filter(state=Operation.State.FAILED).in_turn().first()
+    before = plan.state
+    match plan.state:
+        case Plan.State.RUNNING if failed is None:
+            plan.state = Plan.State.DONE
+        case Plan.State.RUNNING if plan.on_failure == "roll_back":
+            plan.state, plan.round = Plan.State.ROLLING_BACK, plan.round + 1
+            plan.sentence = _why(failed)
+        case Plan.State.RUNNING:
+            plan.state, plan.sentence = Plan.State.STOPPED, _why(failed)
+        case Plan.State.CANCELLING if plan.then == "roll_back":
+            plan.state, plan.round, plan.then = Plan.State.ROLLING_BACK, plan.round + 1, ""
+        case Plan.State.CANCELLING:
+            plan.state = Plan.State.CANCELLED
+        case Plan.State.ROLLING_BACK if failed is not None:
+            plan.state, plan.sentence = Plan.State.STOPPED, f"On the way back: {_why(failed)}"
+    if plan.state == before:
+        return False
+    if plan.is_final:
+        plan.finished_at = timezone.now()
+    plan.save(update_fields=["state", "round", "then", "sentence", "finished_at"])
+    if plan.is_final or plan.state == Plan.State.STOPPED:
+        _record_end(plan)
+    return True
+
+
+def _plan_anew(plan: Plan) -> None:
+    """Read the hardware, then write the operations that lead on or back from there.
+
+    A way back that was gone is read in the same way: it has ended where the hardware shows nothing that is left to do.
+    """
+    back = plan.state == Plan.State.ROLLING_BACK
+    wanted = way_back(plan) if back else Wanted.from_json(plan.wanted)
+    chassis = _chassis_of(plan)
+    asyncio.run(_read(plan, list(Chassis.objects.filter(pk__in=chassis).order_by("pk")), wanted))
+    with transaction.atomic():
+        lock_chassis(chassis)
+        row = lock_plan(plan.pk)
+        if (row.state, row.round) != (plan.state, plan.round) or _open(row).exists():
+            return  # somebody else was faster, or somebody cancelled it
+        drawers = involved(drawers_seen(chassis), wanted)
+        _refuse_elsewhere(row, {device.id: device.attached for one in drawers for device in one.devices})
+        planned = steps_planned(drawers, wanted)
+        refuse_others(row.tenant, planned)
+        if planned.objections:
+            raise Conflict(planned.objections[0].sentence)
+        _refuse_returning(row, planned.steps)
+        if planned.steps:
+            _refuse_undone(row, planned.steps)
+            row.state = Plan.State.ROLLING_BACK if back else Plan.State.RUNNING
+        elif (other := awaited_of_others(wanted, planned.steps)) is not None:
+            # It is taken for done above, and may fail: what is left to do shows when it has ended.
+            is_own = other.device is None or row.tenant_id in {None, other.device.tenant_id}
+            what = f"'{other.summary}'" if is_own else "another operation"
+            if not back:  # there the sentence is why it goes back
+                Plan.objects.filter(pk=row.pk).update(sentence=f"It waits for the end of {what}.")
+            return
+        else:
+            row.state = Plan.State.ROLLED_BACK if back else Plan.State.DONE
+            row.finished_at = timezone.now()
+        row.sentence = row.sentence if back else ""
+        row.save(update_fields=["state", "sentence", "finished_at"])
+        operations_create(row, planned.steps, is_rollback=back)
+        if row.is_final:
+            _record_end(row)
+        transaction.on_commit(lambda: plan_changed.send(Plan, plan=row), robust=True)
+
+
+def _refuse_elsewhere(plan: Plan, attached: dict[int, int | None]) -> None:
+    """Raise Conflict where a device of the plan is neither where it was, nor where it shall be, nor free."""
+    wanted, before = Wanted.from_json(plan.wanted), wanted_of_base(plan.base)
+    elsewhere = {
+        pk: attached[pk]
+        for pk, target in wanted.attachments.items()
+        if pk in attached and attached[pk] not in {target, before.attachments.get(pk), None}
+    }
+    if not elsewhere:
+        return
+    pk, place = next(iter(elsewhere.items()))
+    # The plan's tenant reads it, whoever resumed it.
+    port = HostPort.objects.select_related("host").filter(pk=place or 0).first()
+    is_seen = port is not None and plan.tenant_id in {None, port.tenant_id}
+    device = plan.operations.filter(device=pk).select_related("device").first()
+    name = device.device.name if device is not None and device.device is not None else "A device"
+    where = place_of(port) if is_seen else "another host"
+    raise Conflict(f"{name} was put to {where} by somebody else meanwhile. Plan anew.")
+
+
+def _refuse_returning(plan: Plan, steps: Collection[Step]) -> None:
+    """Raise Conflict where a member would attach again what is on its way back to the pool."""
+    targets = {step.device: step.target for step in steps if step.device is not None and step.target is not None}
+    if plan.acting is not None and (reason := why_returning(plan.acting, list(targets), list(targets.values()))):
+        raise Conflict(reason)
+
+
+def _refuse_undone(plan: Plan, steps: Collection[Step]) -> None:
+    """Raise Conflict where a step of this round was done already: somebody else changed that since."""
+    done = {_subject(one): one.summary for one in plan.operations.filter(round=plan.round, state=Operation.State.DONE)}
+    for step in steps:
+        summary = done.get((step.device, step.drawer if step.mode else None, step.port))
+        if summary is not None and not step.interrupts:
+            raise Conflict(f"'{summary}' was done, and is so no more: somebody else changed it meanwhile.")
+
+
+def _subject(operation: Operation) -> tuple[int | None, int | None, int | None]:
+    return operation.device_id, operation.drawer_id if operation.mode else None, operation.port_id
+
+
+def _chassis_of(plan: Plan) -> Collection[int]:
+    wanted = Wanted.from_json(plan.wanted)
+    known = set(plan.operations.values_list("chassis", flat=True))
+    drawers = Drawer.objects.filter(pk__in=wanted.modes).values_list("chassis", flat=True)
+    ports = HostPort.objects.filter(pk__in=wanted.cables).values_list("chassis", flat=True)
+    return known | set(drawers) | set(ports)
+
+
+def _stop(plan: Plan, sentence: str) -> None:
+    with transaction.atomic():
+        row = lock_plan(plan.pk)
+        if (row.state, row.round) != (plan.state, plan.round) or _open(row).exists():
+            return
+        back = row.state == Plan.State.ROLLING_BACK
+        row.state = Plan.State.STOPPED
+        row.sentence = f"{'The way back' if back else 'The way on'} could not be planned: {sentence}"
+        row.save(update_fields=["state", "sentence"])
+        _record_end(row)
+        transaction.on_commit(lambda: plan_changed.send(Plan, plan=row), robust=True)
+
+
+def _locked_with_chassis(person: User | None, plan: Plan) -> Plan:
+    refuse_stranger(person, plan)
+    # A worker claims a step under the chassis' lock: under it, what is not begun stays so.
+    lock_chassis(_chassis_of(plan))
+    return lock_plan(plan.pk)
+
+
+def _turn(plan: Plan, person: User | None, state: Plan.State, *, new_round: bool = True) -> None:
+    plan.state = state
+    plan.round += 1 if new_round else 0
+    plan.acting, plan.acting_name = person, name_of(person)
+    plan.finished_at = timezone.now() if plan.is_final else None
+    plan.save(update_fields=["state", "round", "then", "acting", "acting_name", "finished_at"])
+    transaction.on_commit(lambda: plan_changed.send(Plan, plan=plan), robust=True)
+
+
+def _drop_rest(plan: Plan, sentence: str) -> None:
+    """Cancel what no worker holds of a plan."""
+    rest = list(_open(plan).filter(state=Operation.State.REQUESTED, lease_until=None).select_related("chassis"))
+    now = timezone.now()
+    for operation in rest:
+        operation.state, operation.error, operation.finished_at = Operation.State.CANCELLED, sentence, now
+        operation.steps = [{**step, "state": "skipped"} for step in operation.steps]
+    Operation.objects.bulk_update(rest, ["state", "error", "finished_at", "steps"])
+    for operation in {operation.chassis_id: operation for operation in rest}.values():
+        transaction.on_commit(partial(operation_changed.send, Operation, operation=operation), robust=True)
+
+
+def _open(plan: Plan) -> QuerySet[Operation]:
+    return Operation.objects.open().filter(plan=plan)
+
+
+def _record_end(plan: Plan) -> None:
+    """Put on record how a plan ended, or that it stopped; as the last thing of a transaction."""
+    audit_record(
+        action=Action.PLAN_END,
+        actor=plan.acting,
+        target=target_of(plan, plan.title),
+        after={"state": plan.state},
+        outcome=Outcome.FAILED if plan.state == Plan.State.STOPPED else Outcome.DONE,
+        sentence=plan.sentence,
+        request_id=plan.request_id,
+    )
+
+
+def _why(failed: Operation | None) -> str:
+    return f"'{failed.summary}' failed: {failed.error}" if failed is not None else ""
+
+
+def _go_on(plan: Plan) -> None:
+    """Let a worker plan the way on or back, or settle what has nothing open."""
+    if plan.is_active and not _open(plan).exists():
+        # A broker that is away loses nothing: beat asks for it again.
+        transaction.on_commit(lambda: _enqueue(plan), robust=True)
+
+
+def _enqueue(plan: Plan) -> None:
+    from fabric.tasks import advance_plan
+
+    advance_plan.apply_async(args=(str(plan.pk),), retry=False, ignore_result=True)

@@ -1,0 +1,427 @@
+"""Plans: a wanted allocation becomes ordered steps, to be looked at and then applied as one job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.audit.actions import Action
+from accounts.audit.context import request_id
+from accounts.audit.services import Target, attempt, audited, target_of
+from accounts.models import Tenant, User
+from fabric.models import Device, Drawer, Host, HostPort, Operation, Plan, Port
+from fabric.outlook import Place, drawers_seen
+from fabric.permissions import drawers_changeable, may_move_cable, ports_configurable, refuse_onlooker, why_returning
+from fabric.planning import DrawerSeen, Planned, Step, Wanted
+from fabric.services.asking import hand_over, refuse_key, request_digest, steps_of
+from fabric.services.locks import lock_chassis, lock_held, lock_plan
+from fabric.services.plan_words import (
+    Parts,
+    base_of,
+    differences_of,
+    preview_of,
+    rows_of_steps,
+    rows_seen,
+    sentence_of,
+    setting_json,
+    title_of,
+    wanted_of_base,
+)  # fmt: skip
+from fabric.services.safety import refuse_in_use, refuse_unconfirmed
+from fabric.services.wording import held, monitored_only, name_of, without_endpoint
+from fabric.signals import plan_changed
+from fabric.stepping import plan_steps
+from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound, RuleViolation
+
+MOST_CHANGES: Final = 2000
+MOST_DRAFTS: Final = 200  # of one person
+LONGEST_TITLE: Final = 200
+ON_FAILURE: Final = ("stop", "roll_back")
+
+
+def plan_create(*, person: User | None, wanted: Wanted, title: str, origin: str, idempotency_key: str = "") -> Plan:
+    """Make a draft of the steps that lead to what is wanted; `person` None is the site itself.
+
+    A rule that stands against it does not keep a draft from being made: `plan_apply` refuses it. Raises NotFound for
+    what the person may not see, Forbidden for what is not theirs to change, Conflict for what cannot be composed, and
+    Invalid for too much at once. The same person and key answer the same plan.
+    """
+    with attempt(Action.PLAN_CREATE, actor=person, target=Target(kind="plan", name=title)) as act:
+        digest = request_digest("plan", wanted.as_json(), title, origin)
+        if known := _replayed(person, idempotency_key, digest):
+            return known
+        if Plan.objects.filter(requested_by=person, by_site=False, state=Plan.State.DRAFT).count() >= MOST_DRAFTS:
+            raise Conflict(f"You have {MOST_DRAFTS} drafts. Discard those that you do not need, then make another.")
+        parts = parts_of(person, wanted)
+        refuse_forbidden(person, wanted, parts)
+        drawers = involved(drawers_seen(parts.chassis), wanted)
+        planned = steps_planned(drawers, wanted)
+        refuse_others(person.tenant if person else None, planned)
+        try:
+            with act.change():
+                plan = Plan.objects.create(
+                    title=_entitled(title, planned),
+                    origin=origin,
+                    wanted=wanted.as_json(),
+                    base=base_of(drawers),
+                    preview=preview_of(planned),
+                    requested_by=person,
+                    requested_by_name=name_of(person),
+                    tenant=person.tenant if person else None,
+                    by_site=person is None,
+                    idempotency_key=idempotency_key,
+                    request_digest=digest,
+                )
+                act.target, act.after = target_of(plan, plan.title), _told(plan)
+        except IntegrityError:
+            if known := _replayed(person, idempotency_key, digest):
+                return known
+            raise
+        return plan
+
+
+def plan_change(*, person: User, plan: Plan, wanted: Wanted, title: str | None = None) -> Plan:
+    """Let a draft want something else, planned on what is now. Raises as `plan_create`, Conflict if it is no draft."""
+    with attempt(Action.PLAN_CHANGE, actor=person, target=target_of(plan, plan.title)) as act:
+        parts = parts_of(person, wanted)
+        refuse_forbidden(person, wanted, parts)
+        drawers = involved(drawers_seen(parts.chassis), wanted)
+        planned = steps_planned(drawers, wanted)
+        preview = preview_of(planned)
+        with act.change():
+            locked = lock_plan(plan.pk)
+            act.before = _told(locked)
+            refuse_stranger(person, locked)
+            _refuse_no_draft(locked)
+            refuse_others(locked.tenant, planned)
+            locked.wanted, locked.base, locked.preview = wanted.as_json(), base_of(drawers), preview
+            if title is not None:
+                locked.title = _entitled(title, planned)
+            locked.save(update_fields=["wanted", "base", "preview", "title"])
+            act.after = _told(locked)
+    return locked
+
+
+def plan_discard(*, person: User, plan: Plan) -> None:
+    """Throw a draft away. Raises Conflict if it is none any more."""
+    with audited(Action.PLAN_DISCARD, actor=person, target=target_of(plan, plan.title)):
+        locked = lock_plan(plan.pk)
+        refuse_stranger(person, locked)
+        _refuse_no_draft(locked)
+        locked.delete()
+
+
+def plan_apply(
+    *,
+    person: User | None,
+    plan: Plan,
+    on_failure: str = "stop",
+    force: Collection[int] = (),
+    confirmation: str = "",
+) -> Plan:
+    """Carry a draft out, as one job; `force` names devices to be taken although somebody uses them on their host.
+
+    Who forces types the plan's title as `confirmation`. Raises InUse where somebody uses a device of it; Conflict where
+    something has changed since it was planned (`differences` says what), where an operation on a device of it is open,
+    or where it was applied before; RuleViolation with `objections` where rules stand against it; NotFound and Forbidden
+    for what the person may no longer do.
+    """
+    if on_failure not in ON_FAILURE:
+        raise Invalid(f"'{on_failure[:50]}' is no choice.", errors={"on_failure": f"One of {', '.join(ON_FAILURE)}."})
+    wanted = Wanted.from_json(plan.wanted)
+    with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan, plan.title)) as act:
+        if force:
+            refuse_unconfirmed(confirmation, wanted=plan.title)
+        # Once without locks: nobody waits for what is refused.
+        chassis = _as_planned(person, plan, wanted)[0].chassis
+        with act.change():
+            # Chassis first, in one order, as every change of a chassis does: then the plan, which one person applies.
+            lock_chassis(chassis)
+            locked = lock_plan(plan.pk)
+            wanted = Wanted.from_json(locked.wanted)
+            # A grant locks these rows too: what was granted away since it was looked at is no longer the person's.
+            lock_held(devices=wanted.attachments, host_ports=wanted.attachments.values())
+            parts, drawers = _as_planned(person, locked, wanted)
+            if not parts.chassis <= chassis:
+                raise Conflict(
+                    "The draft was changed at the same moment, and is about another chassis now. Look again."
+                )
+            planned = steps_planned(drawers, wanted)
+            refuse_others(locked.tenant, planned)
+            if planned.objections:
+                raise RuleViolation(
+                    planned.objections[0].sentence, objections=[one.sentence for one in planned.objections]
+                )
+            _refuse_taken(person, planned.steps, wanted)
+            taken = [step.device for step in planned.steps if step.source is not None and step.device is not None]
+            using = Device.objects.filter(pk__in=taken).select_related("host_port__host")
+            refuse_in_use(person, list(using.order_by("pk")), force=force)
+            locked.state = Plan.State.RUNNING if planned.steps else Plan.State.DONE
+            locked.on_failure = on_failure
+            locked.applied_at = timezone.now()
+            locked.finished_at = None if planned.steps else locked.applied_at
+            locked.acting, locked.acting_name = person, name_of(person)
+            locked.request_id = request_id()
+            locked.preview = preview_of(planned)
+            # What is taken out only for something else to change is put back by the way on and the way back, too.
+            locked.wanted = wanted.with_interrupted(planned.steps).as_json()
+            locked.save()
+            operations_create(locked, planned.steps, force=force)
+            act.before = {"state": "draft"}
+            act.after = {"state": locked.state, "steps": [step["sentence"] for step in locked.preview]}
+            transaction.on_commit(lambda: plan_changed.send(Plan, plan=locked), robust=True)
+    return locked
+
+
+def plan_undo(*, person: User, plan: Plan) -> Plan:
+    """Make a draft that leads back to where everything that the plan changed was before it."""
+    with attempt(Action.PLAN_UNDO, actor=person, target=target_of(plan, plan.title)):
+        refuse_stranger(person, plan)
+        if not plan.is_final:
+            raise Conflict("Only what has ended can be undone. Cancel it, or roll it back.")
+        return plan_create(person=person, wanted=way_back(plan), title=f"Undo: {plan.title}", origin="undo")
+
+
+def way_back(plan: Plan) -> Wanted:
+    """Return what was so before the plan, of all that it wanted to change."""
+    wanted, before = Wanted.from_json(plan.wanted), wanted_of_base(plan.base)
+    return Wanted(
+        attachments={pk: before.attachments[pk] for pk in wanted.attachments if pk in before.attachments},
+        modes={pk: before.modes[pk] for pk in wanted.modes if pk in before.modes},
+        cables={pk: before.cables[pk] for pk in wanted.cables if pk in before.cables},
+        settings={pk: before.settings[pk] for pk in wanted.settings if pk in before.settings},
+    )
+
+
+def operations_create(
+    plan: Plan, steps: Iterable[Step], *, is_rollback: bool = False, force: Collection[int] = ()
+) -> list[Operation]:
+    """Write the operations of a plan's steps, after those it has; the first of each drawer is handed to a worker."""
+    first = (plan.operations.order_by("-position").values_list("position", flat=True).first() or 0) + 1
+    steps = list(steps)
+    parts = rows_of_steps(steps)
+    now = timezone.now()
+    made = [
+        Operation(
+            kind=step.kind,
+            plan=plan,
+            position=first + step.position,
+            round=plan.round,
+            is_rollback=is_rollback,
+            after=[first + position for position in step.after],
+            chassis_id=step.chassis,
+            drawer_id=step.drawer,
+            device_id=step.device,
+            source_id=step.source,
+            target_id=step.target,
+            port_id=step.port,
+            host_id=step.host,
+            mode=step.mode,
+            setting=setting_json(step.setting),
+            forced=step.device in force,
+            summary=sentence_of(step, parts)[:300],
+            requested_by=plan.acting,
+            requested_by_name=plan.acting_name,
+            tenant=plan.tenant,
+            request_id=plan.request_id,
+            requested_at=now,
+            steps=steps_of(step.kind),
+        )
+        for step in steps
+    ]
+    Operation.objects.bulk_create(made)
+    begun: set[Place] = set()
+    for operation in made:
+        if (operation.chassis_id, operation.drawer_id) not in begun:
+            begun.add((operation.chassis_id, operation.drawer_id))
+            transaction.on_commit(partial(hand_over, operation), robust=True)
+    return made
+
+
+def parts_of(person: User | None, wanted: Wanted) -> Parts:
+    """Return the rows that are wanted to change; raises NotFound for one that the person may not see, Invalid."""
+    sizes = (wanted.attachments, wanted.modes, wanted.cables, wanted.settings)
+    if sum(len(one) for one in sizes) > MOST_CHANGES:
+        raise Invalid(f"A plan can change at most {MOST_CHANGES} things at once.")
+    ports = set(wanted.cables) | {port for port in wanted.attachments.values() if port is not None}
+    hosts = {host for host in wanted.cables.values() if host is not None}
+    found = Parts(
+        devices=rows_seen(Device.objects.select_related("chassis", "slot__drawer"), person, set(wanted.attachments)),
+        host_ports=rows_seen(HostPort.objects.select_related("chassis"), person, ports),
+        drawers=rows_seen(Drawer.objects.select_related("chassis"), person, set(wanted.modes)),
+        ports=rows_seen(Port.objects.select_related("chassis"), person, set(wanted.settings)),
+        hosts=rows_seen(Host.objects.all(), person, hosts),
+    )
+    asked = {
+        "device": set(wanted.attachments), "host port": ports, "drawer": set(wanted.modes),
+        "port": set(wanted.settings), "host": hosts,
+    }  # fmt: skip
+    for (what, pks), rows in zip(
+        asked.items(), (found.devices, found.host_ports, found.drawers, found.ports, found.hosts), strict=True
+    ):
+        if missing := sorted(pks - set(rows)):
+            raise NotFound(f"There is no {what} {missing[0]}.")
+    return found
+
+
+def refuse_forbidden(person: User | None, wanted: Wanted, parts: Parts) -> None:
+    """Raise Forbidden for what is not the person's to change, Conflict for what nobody can."""
+    _refuse_impossible(parts)
+    if person is None:
+        return
+    refuse_onlooker(person, "attach or detach")
+    held = {device.host_port_id: device for device in parts.devices.values() if device.host_port_id is not None}
+    unseen = set(held) - set(HostPort.objects.visible_to(person).filter(pk__in=held).values_list("pk", flat=True))
+    if unseen:
+        raise Forbidden(f"{held[min(unseen)].name} is attached to a host port that is not granted to your tenant.")
+    attached = {pk: port for pk, port in wanted.attachments.items() if port is not None}
+    if reason := why_returning(person, list(attached), list(attached.values())):
+        raise Conflict(reason)
+    if others := set(parts.drawers) - drawers_changeable(person, parts.drawers):
+        drawer = parts.drawers[min(others)]
+        raise Forbidden(
+            f"The mode of {drawer.chassis.name} {drawer.name} is an administrator's to change, or that of a tenant "
+            "that holds all of the drawer."
+        )
+    if others := set(parts.ports) - ports_configurable(person, parts.ports):
+        raise Forbidden(f"{parts.ports[min(others)].name} is not yours to configure.")
+    if wanted.cables and not may_move_cable(person):
+        raise Forbidden("Only an administrator may have a cable moved.")
+
+
+def steps_planned(drawers: Iterable[DrawerSeen], wanted: Wanted) -> Planned:
+    """Return the steps, as `plan_steps` does; raises Conflict where something wanted is in none of the drawers."""
+    try:
+        return plan_steps(drawers, wanted)
+    except KeyError as error:
+        raise Conflict(
+            "A part of what is wanted is not where it could be changed: it is missing, or on no slot and no host port. "
+            "Look again, then plan anew."
+        ) from error
+
+
+def refuse_others(tenant: Tenant | None, planned: Planned) -> None:
+    """Raise Forbidden where a tenant's plan would touch a device of others, such as one that is in the way.
+
+    All people of the tenant read its plans, whoever made, changed or applied them: nothing in them names such a device.
+    """
+    if tenant is None:
+        return
+    named = [step.device for step in planned.steps] + [one.device for one in planned.objections]
+    devices = [device for device in named if device is not None]
+    hosts = {step.host for step in planned.steps if step.host is not None}
+    if (
+        Device.objects.filter(pk__in=devices).exclude(tenant=tenant).exists()
+        or Host.objects.filter(pk__in=hosts).exclude(host_ports__tenant=tenant).exists()
+    ):
+        raise Forbidden(f"It would touch something that is not granted to {tenant.name}, whose plan it is.")
+
+
+def _refuse_impossible(parts: Parts) -> None:
+    for device in parts.devices.values():
+        if not device.endpoint_uri:
+            raise Conflict(without_endpoint(device))
+    for row in (*parts.devices.values(), *parts.drawers.values(), *parts.ports.values(), *parts.host_ports.values()):
+        if row.missing_since is not None:
+            raise Conflict(f"{row.name} of {row.chassis.name} is missing: the chassis no longer reports it.")
+        if not row.chassis.is_composable:
+            raise Conflict(monitored_only(row.chassis))
+
+
+def refuse_stranger(person: User | None, plan: Plan) -> None:
+    """Raise NotFound or Forbidden unless the plan is the person's own, their tenant's, or they administer the site."""
+    if person is None:
+        return
+    if not Plan.objects.visible_to(person).filter(pk=plan.pk).exists():
+        raise NotFound("There is no such plan.")
+    refuse_onlooker(person)
+
+
+def involved(drawers: Mapping[Place, DrawerSeen], wanted: Wanted) -> list[DrawerSeen]:
+    """Return the drawers in which something is wanted."""
+    asked = set(wanted.settings)
+    return [
+        drawer
+        for drawer in drawers.values()
+        if drawer.id in wanted.modes
+        or any(device.id in wanted.attachments for device in drawer.devices)
+        or any(port.id in wanted.cables for port in drawer.ports)
+        or asked & set(drawer.settings)
+    ]
+
+
+def _as_planned(person: User | None, plan: Plan, wanted: Wanted) -> tuple[Parts, list[DrawerSeen]]:
+    """Return what a draft is about; raises where it is none, not the person's to apply, or planned on another state."""
+    refuse_stranger(person, plan)
+    _refuse_no_draft(plan)
+    parts = parts_of(person, wanted)
+    refuse_forbidden(person, wanted, parts)
+    drawers = involved(drawers_seen(parts.chassis), wanted)
+    if differences := differences_of(plan.base, base_of(drawers), person):
+        raise Conflict(
+            "The plan was made on a state that has changed since. Look at the difference, then plan anew.",
+            differences=differences,
+        )
+    return parts, drawers
+
+
+def _told(plan: Plan) -> dict[str, Any]:
+    """Return a draft as the audit log keeps it."""
+    return {"title": plan.title, "steps": [step.get("sentence") or step["objection"] for step in plan.preview]}
+
+
+def awaited_of_others(wanted: Wanted, steps: Collection[Step]) -> Operation | None:
+    """Return an open operation that shall bring about something that is wanted, and for which there is no step.
+
+    Steps are planned from what will be so after all open operations; each of those may fail.
+    """
+    rest = (
+        Q(device__in=set(wanted.attachments) - {step.device for step in steps})
+        | Q(kind=Operation.Kind.MODE, drawer__in=set(wanted.modes) - {step.drawer for step in steps if step.mode})
+        | Q(port__in=set(wanted.settings) - {step.port for step in steps})
+        | Q(
+            kind=Operation.Kind.CABLE,
+            source__in=set(wanted.cables) - {one.source for one in steps if one.kind == "cable"},
+        )
+    )
+    first: Operation | None = Operation.objects.open().filter(rest).select_related("device").in_turn().first()
+    return first
+
+
+def _refuse_taken(person: User | None, steps: Collection[Step], wanted: Wanted) -> None:
+    devices = {step.device for step in steps if step.device is not None}
+    other = Operation.objects.open().filter(device__in=devices).select_related("device").first()
+    other = other or awaited_of_others(wanted, steps)
+    if other is not None:
+        name = other.device.name if other.device is not None else "Something that you want to change"
+        raise Conflict(held(name, other, person), operation=str(other.pk))
+
+
+def _refuse_no_draft(plan: Plan) -> None:
+    if plan.state != Plan.State.DRAFT:
+        by = f" by {plan.acting_name}" if plan.acting_name else ""
+        raise Conflict(f"The plan was applied{by} already: it is '{plan.get_state_display()}'.", plan=str(plan.pk))
+
+
+def _entitled(title: str, planned: Planned) -> str:
+    """Return a title as it is kept: one line, without what cannot be shown or turns the rest around."""
+    shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
+    return shown[:LONGEST_TITLE] or title_of(planned)
+
+
+def _replayed(person: User | None, idempotency_key: str, digest: str) -> Plan | None:
+    if person is None or not idempotency_key:
+        return None
+    refuse_key(idempotency_key)
+    known = Plan.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
+    # A plan of a tenant that the person has left is not brought back.
+    if known is not None and (
+        known.request_digest != digest or not Plan.objects.visible_to(person).filter(pk=known.pk).exists()
+    ):
+        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
+    return known

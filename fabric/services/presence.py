@@ -1,0 +1,136 @@
+"""The host's part of an attachment: its agent lets a device go before it is detached, and looks for it afterwards.
+
+Where no agent runs, or none answers, the step is skipped and says so: nothing is claimed that nobody has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from fabric.hostside import agent_of, holders_in_words, seen_by, wanted_of
+from fabric.models import Device, Host, HostAgent, HostPort
+from fabric.services.agents import agent_ask, report_of
+from fabric.services.turn import OperationFailedError, Turn
+from fabric.services.wording import names_host
+from falconweb.errors import Unavailable
+from falconweb.threads import in_thread
+from hostwire.shapes import Answer, Drain, HostReport, PciDevice, Rescan, Restore
+
+logger = logging.getLogger(__name__)
+
+RELEASE = "Release on the host"
+SEEN = "Seen by the host"
+# Of a host of others, whose device this is not: nothing of it is told, not even its name.
+UNTOLD = "No agent tells of its host."
+LEAVE_SECONDS = 10.0  # how long who holds a device may take to leave by themselves
+APPEAR_SECONDS = 60.0  # a rescan takes from under 1 s up to minutes
+BROKER_SECONDS = 20.0  # how long a broker may be away that is started again
+BROKER_PAUSE = 0.5
+
+
+async def release(turn: Turn, device: Device, port: HostPort) -> None:
+    """Have the host let a device go; raises OperationFailedError where somebody uses it and it is not forced."""
+    agent, why_not = await in_thread(_agent_now, port)
+    is_named = names_host(device, port)
+    if agent is None:
+        await turn.skip(RELEASE, f"{why_not if is_named else UNTOLD} Whether somebody uses the device is not known.")
+        return
+    forced = turn.operation.forced
+    name = agent.host.name if is_named else "its host"
+    async with turn.step(RELEASE) as step:
+        wanted = wanted_of(device, await in_thread(_seen, agent, device))
+        wait = 0.0 if forced else LEAVE_SECONDS
+        try:
+            patience = 0.0 if forced else BROKER_SECONDS
+            answer = await _asked(turn, agent.host, Drain(wanted, wait=wait, force=forced), patience=patience)
+        except Unavailable as error:
+            if not forced:
+                raise
+            step["sentence"] = f"{error.sentence} It is forced all the same."
+            return
+        if answer is None:
+            if not forced:
+                raise OperationFailedError(f"The agent of {name} did not answer: nothing was detached.")
+            step["sentence"] = f"The agent of {name} did not answer. It is forced all the same."
+        elif answer.outcome in {"removed", "not_present"} or forced:
+            step["sentence"] = answer.sentence if is_named else "Its host was told to let it go."
+        elif answer.outcome == "in_use":
+            who = f": {holders_in_words(answer.holders)}" if is_named else " on its host"
+            raise OperationFailedError(f"{device.name} is in use{who}. Nothing was detached.")
+        elif is_named:
+            raise OperationFailedError(f"{name} does not let the device go: {answer.sentence}")
+        else:
+            raise OperationFailedError("Its host does not let the device go. Nothing was detached.")
+
+
+async def restore(turn: Turn, device: Device, port: HostPort) -> None:
+    """Have the host take a device again that it let go, and that was not detached after all; tries once."""
+    agent, _ = await in_thread(_agent_now, port)
+    if agent is None:
+        return
+    try:
+        await agent_ask(agent.host, Restore(wanted_of(device), wait=5.0), wait=5.0)
+    except Unavailable as error:
+        logger.warning("operation %s: the device was not given back: %s", turn.operation.pk, error.sentence)
+
+
+async def addresses_known(port: HostPort | None) -> tuple[str, ...] | None:
+    """Return the addresses that a host shows before something is attached to it; None where nobody tells."""
+    if port is None:
+        return None
+    agent, _ = await in_thread(_agent_now, port)
+    report: HostReport | None = None if agent is None else report_of(agent)
+    return None if report is None else tuple(one.address for one in report.devices)
+
+
+async def appear(turn: Turn, device: Device, port: HostPort, known: tuple[str, ...] | None) -> None:
+    """Have the host look for a device that was attached; raises OperationFailedError where it sees none."""
+    agent, why_not = await in_thread(_agent_now, port)
+    is_named = names_host(device, port)
+    if agent is None:
+        await turn.skip(SEEN, f"{why_not if is_named else UNTOLD} What is known ends at the link.")
+        return
+    name = agent.host.name if is_named else "its host"
+    async with turn.step(SEEN) as step:
+        request = Rescan((wanted_of(device),), wait=APPEAR_SECONDS, known=known)
+        answer = await _asked(turn, agent.host, request, patience=BROKER_SECONDS)
+        if answer is None:
+            raise OperationFailedError(f"Attached, with its link up, but the agent of {name} did not answer.")
+        if answer.outcome != "seen":
+            why = f": {answer.sentence}" if is_named else "."
+            raise OperationFailedError(f"Attached, with its link up, but {name} does not see it{why}")
+        step["sentence"] = _told(name, answer.devices) if is_named else "Its host sees it."
+
+
+async def _asked(turn: Turn, host: Host, request: Drain | Rescan, *, patience: float) -> Answer | None:
+    """Ask an agent, and again for up to `patience` s while the broker is away; raises Unavailable after that."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return await agent_ask(host, request, wait=request.wait)
+        except Unavailable:
+            if time.monotonic() > end:
+                raise
+        await asyncio.sleep(BROKER_PAUSE)
+        await turn.heed()
+
+
+def _told(host: str, devices: tuple[PciDevice, ...]) -> str:
+    if not devices:
+        return f"{host} sees it."
+    found = devices[0]
+    width = f", x{found.width}" if found.width else ""
+    speed = f" at {found.speed:g} GT/s" if found.speed else ""
+    return f"{host} sees it at {found.address}{width}{speed}."
+
+
+def _agent_now(port: HostPort) -> tuple[HostAgent | None, str]:
+    """Return what `agent_of` does, of the cable as it is by now."""
+    return agent_of(HostPort.objects.select_related("host").filter(pk=port.pk).first() or port)
+
+
+def _seen(agent: HostAgent, device: Device) -> PciDevice | None:
+    report = report_of(agent)
+    return None if report is None else seen_by(report, device)

@@ -1,0 +1,320 @@
+"""Attaching and detaching with an agent on the hosts: real agents over the trees of simulated hosts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from accounts.audit.models import AuditEntry
+from accounts.models import Tenant, User
+from fabric.models import Chassis, Device, Host, HostAgent, HostPort, Operation
+from fabric.planning import Wanted
+from fabric.readiness import readiness_of
+from fabric.services import agents, presence
+from fabric.services.agents import agent_enrol, agent_forget, agent_register, report_keep
+from fabric.services.operations import operation_request
+from fabric.services.plans import plan_apply, plan_create
+from falconweb.errors import Forbidden, InUse, Invalid
+from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of
+from falconweb.testing.hosts import AgentProcess
+from hostwire.messages import new_key
+
+Start = Callable[..., AgentProcess]
+
+
+@pytest.fixture
+def enrolled(falcon_chassis: Chassis, host_agent: Start) -> Iterator[Callable[[str], AgentProcess]]:
+    """A function that enrols the agent of a host and waits for its first report."""
+    with ExitStack() as stack:
+
+        def enrol(name: str) -> AgentProcess:
+            host = Host.objects.get(name=name)
+            key = new_key()
+            agent_register(host=host, key=key)
+            agent = host_agent(name, key=key)
+            stack.enter_context(agent.delivering())
+            wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
+            return agent
+
+        yield enrol
+
+
+def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def ladder(device: Device) -> dict[str, str]:
+    row = Device.objects.select_related("host_port__host", "slot__port").get(pk=device.pk)
+    return {rung.name: rung.standing for rung in readiness_of(row).rungs}
+
+
+def told(operation: Operation, name: str) -> tuple[str, str]:
+    return next((step["state"], step["sentence"]) for step in operation.steps if step["name"] == name)
+
+
+def asked(person: User, device: Device, target: HostPort | None, **more: object) -> Operation:
+    return operation_request(person=person, device=device, target=target, **more)[0]  # type: ignore[arg-type]
+
+
+def test_a_device_climbs_the_whole_ladder_and_leaves_by_it(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    enrolled("node-b")
+    nic = device_in(falcon_chassis, drawer=1, slot=7)
+    ended = carry_out(asked(falconweb_administrator, nic, host_port_of(falcon_chassis, "H2")))
+    assert (ended.state, ended.error) == ("done", "")
+    state, sentence = told(ended, "Seen by the host")
+    assert (state, sentence.startswith("node-b sees it at 0000:")) == ("done", True)
+    wait_until(lambda: ladder(nic)["Seen by the host"] == "done")
+    assert ladder(nic)["In use"] == "waiting"
+    simulated_falcon.hold("node-b", "drawer1slot7", owner="maria", command="train")
+    wait_until(lambda: ladder(nic)["In use"] == "done")
+
+
+def test_a_device_that_is_in_use_is_refused_with_who_uses_it(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    enrolled("node-a")
+    gpu = device_in(falcon_chassis, drawer=1, slot=1)
+    held = simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
+    wait_until(lambda: ladder(gpu)["In use"] == "done")
+    with pytest.raises(InUse) as refused:
+        asked(falconweb_administrator, gpu, None)
+    assert refused.value.sentence.endswith(f"is in use: train (process {held['pid']} of maria).")
+    assert not Operation.objects.exists()
+    with pytest.raises(InUse):
+        plan_apply(
+            person=falconweb_administrator,
+            plan=plan_create(
+                person=falconweb_administrator, wanted=Wanted(attachments={gpu.pk: None}), title="", origin="api"
+            ),
+        )
+
+
+def test_who_takes_the_device_in_the_last_moment_stops_the_detach(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.5)
+    enrolled("node-a")
+    gpu = device_in(falcon_chassis, drawer=1, slot=1)
+    operation = asked(falconweb_administrator, gpu, None)
+    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
+    ended = carry_out(operation)
+    assert ended.state == "failed"
+    assert "is in use: train (process" in ended.error
+    assert "drawer1slot1" in simulated_falcon.state()["zones"]["hostport1_H1"], "it stays where it was"
+
+
+def test_force_wants_the_name_typed_and_is_on_record(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    enrolled("node-a")
+    gpu = device_in(falcon_chassis, drawer=1, slot=1)
+    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
+    wait_until(lambda: ladder(gpu)["In use"] == "done")
+    with pytest.raises(Invalid):
+        asked(falconweb_administrator, gpu, None, force=True, confirmation="yes")
+    ended = carry_out(asked(falconweb_administrator, gpu, None, force=True, confirmation=gpu.name))
+    assert (ended.state, ended.error) == ("done", "")
+    assert "by force from train" in told(ended, "Release on the host")[1]
+    entry = AuditEntry.objects.get(action="operation.force")
+    assert entry.actor_name == falconweb_administrator.username
+    assert entry.before is not None
+    assert "of maria" in entry.before["in_use_by"]
+
+
+def test_a_plan_takes_a_device_by_force_when_its_title_is_typed(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    enrolled("node-a")
+    gpu = device_in(falcon_chassis, drawer=1, slot=1)
+    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
+    wait_until(lambda: ladder(gpu)["In use"] == "done")
+    plan = plan_create(
+        person=falconweb_administrator, wanted=Wanted(attachments={gpu.pk: None}), title="Free it", origin="api"
+    )
+    with pytest.raises(Invalid):
+        plan_apply(person=falconweb_administrator, plan=plan, force=[gpu.pk], confirmation="free")
+    plan_apply(person=falconweb_administrator, plan=plan, force=[gpu.pk], confirmation="Free it")
+    assert carry_out_plan(plan).state == "done"
+
+
+def test_a_host_that_does_not_see_the_device_is_told_as_that(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(presence, "APPEAR_SECONDS", 1.0)
+    enrolled("node-b")
+    simulated_falcon.fault("host_misses_device", "drawer1slot7")
+    ended = carry_out(
+        asked(
+            falconweb_administrator,
+            device_in(falcon_chassis, drawer=1, slot=7),
+            host_port_of(falcon_chassis, "H2"),
+        )
+    )
+    assert ended.state == "failed"
+    assert ended.error.startswith("Attached, with its link up, but node-b does not see it:")
+    assert told(ended, "Read back") == ("done", "It is attached to H2.")
+
+
+def test_an_agent_that_died_is_left_out_once_it_counts_as_away(
+    falcon_chassis: Chassis,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agents, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.0)
+    agent = enrolled("node-a")
+    agent.kill()
+    gpu = device_in(falcon_chassis, drawer=1, slot=1)
+    ended = carry_out(asked(falconweb_administrator, gpu, None))
+    assert (ended.state, ended.error) == ("failed", "The agent of node-a did not answer: nothing was detached.")
+    monkeypatch.setattr(agents, "AWAY_SECONDS", 0.0)
+    ended = carry_out(asked(falconweb_administrator, gpu, None))
+    assert ended.state == "done"
+    assert told(ended, "Release on the host")[0] == "skipped"
+
+
+def test_a_device_that_was_let_go_and_could_not_be_detached_is_given_back(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    agent = enrolled("node-a")
+    gpu = device_in(falcon_chassis, drawer=1, slot=1)
+    simulated_falcon.fault("server_error", path="/Zones/hostport1_H1", method="PATCH", status=400)
+    ended = carry_out(asked(falconweb_administrator, gpu, None))
+    assert ended.state == "failed"
+    assert told(ended, "Release on the host")[0] == "done"
+    serials = {device.serial for device in agent.report().devices}
+    assert gpu.serial_number in serials
+
+
+def test_reports_that_are_forged_or_old_are_not_believed(
+    falcon_chassis: Chassis, enrolled: Callable[[str], AgentProcess]
+) -> None:
+    agent = enrolled("node-a")
+    row = HostAgent.objects.get(host__name="node-a")
+    number = row.number
+    wait_until(lambda: HostAgent.objects.get(pk=row.pk).number > number)
+    agent.stop()
+    before = HostAgent.objects.get(pk=row.pk)
+    for text in ("", "1.x", 7, None, "1." + "a" * 32 + "." + "b" * 64 + ".{}", f"1.{row.digest}.{'b' * 64}.{{}}"):
+        report_keep(text)
+    after = HostAgent.objects.get(pk=row.pk)
+    assert (after.number, after.reported_at) == (before.number, before.reported_at)
+
+
+def test_administrators_alone_enrol_and_forget_agents(
+    falcon_chassis: Chassis,
+    falconweb_user: User,
+    falconweb_administrator: User,
+    falconweb_tenant: Tenant,
+    administrator_client: Client,
+) -> None:
+    HostPort.objects.filter(label="H1").update(tenant=falconweb_tenant)
+    host = Host.objects.get(name="node-a")
+    with pytest.raises(Forbidden):
+        agent_enrol(person=falconweb_user, host=host)
+    answer = administrator_client.post(f"/hosts/{host.pk}/agent/")
+    key = HostAgent.objects.get(host=host).key
+    assert key in answer.content.decode()
+    assert "no-store" in answer["Cache-Control"]
+    assert key not in str(list(AuditEntry.objects.values_list("after", "before", "sentence")))
+    agent_forget(person=falconweb_administrator, host=host)
+    assert not HostAgent.objects.exists()
+
+
+def test_a_member_sees_who_uses_its_own_device_and_nothing_of_others(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_tenant: Tenant,
+    user_client: Client,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    enrolled("node-a")
+    own, other = device_in(falcon_chassis, drawer=1, slot=1), device_in(falcon_chassis, drawer=1, slot=2)
+    Device.objects.filter(pk=own.pk).update(tenant=falconweb_tenant)
+    HostPort.objects.filter(label="H1").update(tenant=falconweb_tenant)
+    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
+    simulated_falcon.hold("node-a", "drawer1slot2", owner="victor", command="secret")
+    wait_until(lambda: ladder(own)["In use"] == ladder(other)["In use"] == "done")
+    page = user_client.get(f"/hosts/{Host.objects.get(name='node-a').pk}/").content.decode()
+    assert "of maria" in page
+    assert "victor" not in page
+    Device.objects.filter(pk=own.pk).update(tenant=falconweb_tenant)
+    HostPort.objects.filter(label="H1").update(tenant=None)
+    page = user_client.get(f"/devices/{own.pk}/").content.decode()
+    assert "maria" not in page, "the host is no longer the tenant's"
+
+
+def test_two_commands_at_once_have_answers_of_their_own(
+    falcon_chassis: Chassis, falconweb_administrator: User, enrolled: Callable[[str], AgentProcess]
+) -> None:
+    enrolled("node-a")
+    first = asked(falconweb_administrator, device_in(falcon_chassis, drawer=1, slot=1), None)
+    second = asked(falconweb_administrator, device_in(falcon_chassis, drawer=2, slot=1), None)
+    ended: dict[str, str] = {}
+
+    def work(operation: Operation) -> None:
+        ended[str(operation.pk)] = carry_out(operation).state
+        connection.close()
+
+    threads = [threading.Thread(target=work, args=(one,)) for one in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert ended == {str(first.pk): "done", str(second.pk): "done"}
+
+
+def test_the_device_page_says_who_uses_it_and_forces_it_when_its_name_is_typed(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    administrator_client: Client,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    enrolled("node-a")
+    gpu = device_in(falcon_chassis, drawer=1, slot=1)
+    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
+    wait_until(lambda: ladder(gpu)["In use"] == "done")
+    page = administrator_client.get(f"/devices/{gpu.pk}/").content.decode()
+    assert "of maria). It stays where it is unless it is forced." in page
+    form = {"device": gpu.pk, "target": "", "force": "1", "confirmation": "yes"}
+    refused = administrator_client.post("/operations/", form, follow=True).content.decode()
+    assert f"Type &#x27;{gpu.name}&#x27; to confirm that." in refused
+    assert not Operation.objects.exists()
+    asked_for = administrator_client.post("/operations/", {**form, "confirmation": gpu.name})
+    assert asked_for["Location"].startswith("/operations/")
+    assert Operation.objects.get().forced

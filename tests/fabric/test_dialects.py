@@ -1,0 +1,93 @@
+"""Plans in each way that services let devices be attached: the same words of the site, four of the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+
+from accounts.models import User
+from fabric.bmc.types import DrawerMode
+from fabric.models import Chassis, Device, HostPort
+from fabric.planning import Wanted
+from fabric.services import changes
+from fabric.services.jobs import plan_cancel
+from fabric.services.plans import plan_apply, plan_create
+from falconweb.errors import Conflict
+from falconweb.testing import SimulatorProcess, carry_out_plan, mirror
+
+DIALECTS = {
+    "patch": "zone_patch",
+    "psme-old": "zone_patch",
+    "actions": "zone_actions",
+    "blocks": "resource_blocks",
+}
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def simulator(dialect: str) -> Iterator[SimulatorProcess]:
+    with SimulatorProcess("--dialect", dialect, chassis="falcon-1") as process:
+        process.set_speed(20)
+        yield process
+
+
+def wanted(chassis: Chassis) -> Wanted:
+    """All of drawer 1 to H3, and the drawer in standard mode for it."""
+    devices = Device.objects.filter(chassis=chassis, slot__drawer__number=1)
+    return Wanted(
+        attachments=dict.fromkeys(
+            devices.values_list("pk", flat=True), HostPort.objects.get(chassis=chassis, label="H3").pk
+        ),
+        modes={chassis.drawers.get(number=1).pk: DrawerMode.STANDARD_ONE_HOST},
+    )
+
+
+def zones(simulator: SimulatorProcess) -> dict[str, list[str]]:
+    return {zone: sorted(members) for zone, members in simulator.state()["zones"].items()}
+
+
+def test_a_plan_attaches_detaches_and_changes_the_mode_and_goes_back(
+    chassis: Chassis, dialect: str, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.5)
+    assert chassis.dialect == DIALECTS[dialect]
+    assert chassis.dialect_reason
+    before, modes = zones(simulator), simulator.state()["modes"]
+    simulator.fault("link_downgrade", "drawer1slot7", lanes=1)
+    plan = plan_create(person=administrator, wanted=wanted(chassis), title="", origin="api")
+    stopped = carry_out_plan(plan_apply(person=administrator, plan=plan))
+    assert stopped.state == "stopped"
+    assert zones(simulator) != before
+    simulator.clear_faults()
+    assert carry_out_plan(plan_cancel(person=administrator, plan=stopped, roll_back=True)).state == "rolled_back"
+    assert (zones(simulator), simulator.state()["modes"]) == (before, modes)
+    plan = plan_create(person=administrator, wanted=wanted(chassis), title="", origin="api")
+    ended = carry_out_plan(plan_apply(person=administrator, plan=plan))
+    assert (ended.state, ended.sentence) == ("done", "")
+    assert len(zones(simulator)["hostport1_H3"]) == 7
+    assert simulator.state()["modes"]["drawer1"] == "StandardOneHost"
+    assert set(ended.operations.values_list("proof__untouched", flat=True)) == {True}
+
+
+def test_a_service_without_any_of_them_is_monitored_only_and_says_so(
+    transactional_db: None, administrator: User, client: Client
+) -> None:
+    with SimulatorProcess("--dialect", "none", chassis="falcon-1") as process:
+        row = Chassis(name="falcon-1", url=process.address, username="administrator", fingerprint=process.fingerprint)
+        row.set_password(process.password)
+        row.save()
+        row = mirror(row)
+    device = Device.objects.filter(chassis=row, host_port=None, missing_since=None).first()
+    assert device is not None
+    with pytest.raises(Conflict, match="monitored only"):
+        plan_create(person=administrator, wanted=Wanted(attachments={device.pk: None}), title="", origin="api")
+    client.force_login(administrator)
+    page = client.get(f"/chassis/{row.pk}/").content.decode()
+    assert "Monitored only" in page
+    assert "and no system offers" in page
