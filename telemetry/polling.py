@@ -13,11 +13,13 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import redis
 import redis.asyncio
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import Discovery
@@ -27,6 +29,7 @@ from fabric.bmc.readings import ReadingPlan, plan_readings
 from fabric.bmc.types import Inventory
 from fabric.models import Chassis
 from fabric.selectors import Owner, owners_of_readings
+from fabric.services.drift import drifts_explain
 from fabric.services.sync import inventory_apply, inventory_failed
 from falconweb.errors import FalconWebError
 from falconweb.threads import in_thread
@@ -40,6 +43,7 @@ LEASE_SECONDS = 5
 LOOK_SECONDS = 1.0  # how often chassis are claimed, and new ones found
 REFRESHES_A_WALK = 20  # a whole walk finds what a refresh does not look for
 SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
+REST_SECONDS = 2.0  # where they come without end, each refresh would only be outdated by the next
 STREAM_PAUSE = 15.0
 FAILED_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
 STOP_SECONDS = 3.0
@@ -207,22 +211,24 @@ class Following:
     async def _follow(self, chassis: Chassis, bmc: BmcClient) -> None:
         """Walk, then read and refresh side by side, planned anew whenever what is there has changed."""
         discovery = Discovery(bmc, at_a_time=1)
+        begun = timezone.now()
         inventory = await discovery.walk()
         listening = asyncio.create_task(self._listen(bmc, inventory))
         try:
             while True:
-                await in_thread(inventory_apply, chassis=chassis, inventory=inventory)
+                await in_thread(inventory_apply, chassis=chassis, inventory=inventory, begun_at=begun)
                 owners = await in_thread(owners_of_readings, chassis.pk, inventory)
                 plan = await plan_readings(bmc, inventory)
-                refreshing = asyncio.create_task(self._refresh(chassis, discovery, owners, _healths(inventory)))
+                refreshing = asyncio.create_task(self._refresh(chassis, bmc, discovery, owners, _healths(inventory)))
                 try:
                     await self._read(bmc, plan, owners, refreshing)
                 except PlanOutdated:
                     # A report that changes its shape each second must not become a walk each second.
                     await asyncio.sleep(WALK_PAUSE)
+                    begun = timezone.now()
                     inventory = await discovery.walk()
                 else:
-                    inventory = refreshing.result()
+                    begun, inventory = refreshing.result()
                 finally:
                     refreshing.cancel()
                     # Two walks over one discovery would disturb each other.
@@ -231,7 +237,11 @@ class Following:
             listening.cancel()
 
     async def _read(
-        self, bmc: BmcClient, plan: ReadingPlan, owners: dict[str, Owner], refreshing: asyncio.Task[Inventory]
+        self,
+        bmc: BmcClient,
+        plan: ReadingPlan,
+        owners: dict[str, Owner],
+        refreshing: asyncio.Task[tuple[datetime, Inventory]],
     ) -> None:
         """Publish a frame on each rounded second until the refresh beside it ends."""
         catalogue = Catalogue(plan.series, owners)
@@ -258,18 +268,30 @@ class Following:
             self._unpublished = False
 
     async def _refresh(
-        self, chassis: Chassis, discovery: Discovery, owners: dict[str, Owner], healths: dict[str, str]
-    ) -> Inventory:
-        """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by."""
+        self,
+        chassis: Chassis,
+        bmc: BmcClient,
+        discovery: Discovery,
+        owners: dict[str, Owner],
+        healths: dict[str, str],
+    ) -> tuple[datetime, Inventory]:
+        """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by.
+
+        With it goes when that walk began, since an operation may have ended meanwhile.
+        """
+        rested_at = 0.0
         for _ in range(REFRESHES_A_WALK):
             await _until(self.disturbed, settings.CONFIG.inventory_period)
             if self.disturbed.is_set():
-                await asyncio.sleep(SETTLE_SECONDS)
+                await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > rested_at else REST_SECONDS)
                 self.disturbed.clear()
+            begun = timezone.now()
             inventory = await discovery.refresh()
+            rested_at = time.monotonic() + REST_SECONDS
             try:
-                await in_thread(inventory_apply, chassis=chassis, inventory=inventory)
+                await in_thread(inventory_apply, chassis=chassis, inventory=inventory, begun_at=begun)
                 found = await in_thread(owners_of_readings, chassis.pk, inventory)
+                await drifts_explain(chassis_id=chassis.pk, bmc=bmc)
             except DatabaseError as error:
                 # Readings go on meanwhile; the next refresh writes what this one could not.
                 logger.warning("chassis %s is not mirrored: %s", self._pk, error)
@@ -278,8 +300,9 @@ class Following:
                 break  # the walk finds out what below it has fallen ill, or is well again
             if found != owners:
                 # A device came, went or was swapped: its readings must not go out under another's id.
-                return inventory
-        return await discovery.walk()
+                return begun, inventory
+        begun = timezone.now()
+        return begun, await discovery.walk()
 
     async def _listen(self, bmc: BmcClient, inventory: Inventory) -> None:
         """Let the BMC's events bring the next refresh forward; where there is no stream, the period must do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +13,12 @@ from django.db import models, transaction
 from django.utils import timezone
 
 from fabric.bmc import types as wire
+from fabric.bmc.holders import ABSENT, holders_of
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch, Walk
+from fabric.services.approvals import Swap, Walked, walk_judged
+from fabric.services.approved import identity_of, identity_words
+from fabric.services.hands import swapped
+from fabric.services.locks import lock_chassis, locked_rows
 from fabric.signals import access_changed, inventory_changed
 
 logger = logging.getLogger(__name__)
@@ -21,15 +27,22 @@ logger = logging.getLogger(__name__)
 VOLATILE_KINDS = ("sensors", "fans", "port_metrics")
 
 
-def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory) -> bool:
-    """Mirror one walk into the database, in one transaction; returns whether anything but readings changed."""
+def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None = None) -> bool:
+    """Mirror one walk into the database, in one transaction; returns whether anything but readings changed.
+
+    `begun_at` is when the walk began: what an operation changed since is not judged by it. None: nothing was changed.
+    """
+    # As the column gives it back: a tuple would differ from the list it is stored as.
+    plain: dict[str, Any] = _storable(msgspec.json.decode(msgspec.json.encode(inventory)))
     with transaction.atomic():
-        locked = Chassis.objects.select_for_update().get(pk=chassis.pk)
+        if not (rows := lock_chassis([chassis.pk])):
+            raise Chassis.DoesNotExist(f"{chassis.name} was removed.")
+        locked = rows[0]
         walk, _ = Walk.objects.get_or_create(chassis=locked)
-        # As the column gives it back: a tuple would differ from the list it is stored as.
-        plain: dict[str, Any] = _storable(msgspec.json.decode(msgspec.json.encode(inventory)))
         changed = _stable(plain) != _stable(walk.found)
-        _Mirror(locked, inventory).write()
+        mirror = _Mirror(locked, inventory)
+        mirror.write()
+        walk_judged(chassis=locked, walked=mirror.walked(), begun_at=begun_at)
         _describe(locked, inventory)
         locked.inventory_at = timezone.now()
         locked.last_error, locked.last_error_at = "", None
@@ -49,21 +62,14 @@ def inventory_failed(*, chassis_id: int, sentence: str) -> None:
     )
 
 
-def attachment_read_back(*, device: Device, zone_uri: str, link: wire.Link | None) -> None:
-    """Mirror what an operation has read back of one device, ahead of the next walk; '' is no zone."""
-    port = HostPort.objects.filter(chassis=device.chassis_id, uri=zone_uri).first() if zone_uri else None
-    Device.objects.filter(pk=device.pk).update(host_port=port)
-    if link is not None:
-        values = {
-            "link_status": link.status, "width": link.width, "active_width": link.active_width,
-            "speed_gbps": link.speed_gbps, "max_speed_gbps": link.max_speed_gbps,
-        }  # fmt: skip
-        Port.objects.filter(chassis=device.chassis_id, uri=link.port_uri).update(**_fitting(Port, values))
-
-
-def mode_read_back(*, drawer: Drawer, mode: wire.DrawerMode) -> None:
-    """Mirror the mode that an operation has read back, ahead of the next walk."""
-    Drawer.objects.filter(pk=drawer.pk).update(mode=mode.value)
+def host_identity(chassis: int, system: wire.System) -> str:
+    """Return what tells a host from all others, in whichever chassis (id) it is cabled."""
+    # A board whose UUID was never set shows one digit throughout.
+    if len(set(system.uuid.replace("-", ""))) > 1:
+        return system.uuid[:200]
+    if system.serial_number:
+        return f"{system.manufacturer} {system.serial_number}".strip()[:200]
+    return f"{chassis}:{system.uri}"[:200]
 
 
 def _storable(value: Any) -> Any:
@@ -88,19 +94,21 @@ def _describe(chassis: Chassis, inventory: wire.Inventory) -> None:
     outer = next((found for found in inventory.chassis if not found.contained_by), None)
     values: dict[str, Any] = {
         "product": service.product, "redfish_version": service.redfish_version,
-        "firmware_version": service.firmware_version, "uuid": service.uuid, "dialect": inventory.dialect,
+        "firmware_version": service.firmware_version, "uuid": service.uuid,
     }  # fmt: skip
+    if inventory.dialect_known or chassis.inventory_at is None:
+        values |= {"dialect": inventory.dialect, "dialect_reason": inventory.dialect_reason}
     if outer is not None:
         values |= {
             "uri": outer.uri, "health": outer.health, "power_state": outer.power_state,
             "manufacturer": outer.manufacturer, "model": outer.model, "serial_number": outer.serial_number,
             "part_number": outer.part_number,
         }  # fmt: skip
-    for name, value in _fitting(Chassis, values).items():
+    for name, value in fitting(Chassis, values).items():
         setattr(chassis, name, value)
 
 
-def _fitting(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]:
+def fitting(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]:
     """Return values that the model's columns can hold: one nonsensical value must not keep all others out."""
     found = dict(values)
     for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's documented name
@@ -139,6 +147,12 @@ class _Mirror:
     def __init__(self, chassis: Chassis, inventory: wire.Inventory) -> None:
         self.chassis = chassis
         self.inventory = inventory
+        # What would tell the dialect may be unreadable for now; the chassis is composed as before.
+        dialect = inventory.dialect if inventory.dialect_known else wire.Dialect(chassis.dialect)
+        self.by_blocks = dialect is wire.Dialect.RESOURCE_BLOCKS
+        self.holders = holders_of(inventory, dialect)
+        self.holder_of = {member: holder.uri for holder in self.holders for member in holder.members}
+        self.swaps: list[Swap] = []
         # What could not be read for now is not missing, nor is what is reached through it alone.
         self.unread = {
             problem.uri.split("?", 1)[0].rstrip("/")
@@ -155,11 +169,13 @@ class _Mirror:
 
     def _may_be(self, endpoint: str) -> bool:
         """Tell whether an endpoint may still be a device's, although nothing that was read says so."""
-        return bool(self.unread) and (
-            self._is_unread(endpoint) or any(endpoint == found.uri for found in self.inventory.endpoints)
-        )
+        found = self.inventory.resource_blocks if self.by_blocks else self.inventory.endpoints
+        return bool(self.unread) and (self._is_unread(endpoint) or any(endpoint == each.uri for each in found))
 
     def write(self) -> None:
+        # What contains is written first, but grants and operations hold devices before host ports: so does a walk.
+        for model in (Device, HostPort):
+            list(locked_rows(model.objects.filter(chassis=self.chassis).values_list("pk")))
         self.drawers = self._rows(Drawer, {drawer.uri: self._drawer(drawer) for drawer in self.inventory.drawers})
         self.switches = self._rows(Switch, {switch.uri: self._switch(switch) for switch in self.inventory.switches})
         errors = {metrics.port_uri: metrics.errors for metrics in self.inventory.port_metrics}
@@ -169,7 +185,18 @@ class _Mirror:
         self.host_ports = self._rows(HostPort, self._distinct("port", self._host_ports(hosts)))
         endpoints = dict(Device.objects.filter(chassis=self.chassis).values_list("uri", "endpoint_uri"))
         devices = {d.uri: self._device(d, endpoints.get(d.uri, "")) for d in self.inventory.devices}
-        self._rows(Device, self._distinct("slot", devices))
+        self.devices = self._rows(Device, self._distinct("slot", devices))
+
+    def walked(self) -> Walked:
+        """Return the rows as `write` left them."""
+        return Walked(
+            drawers=self.drawers.values(),
+            ports=self.ports.values(),
+            host_ports=self.host_ports.values(),
+            devices=self.devices.values(),
+            drawer_of={slot.pk: slot.drawer_id for slot in self.slots.values()},
+            swapped=self.swaps,
+        )
 
     def _rows(self, model: type[Part], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
         rows: models.Manager[Any] = model._default_manager  # noqa: SLF001 - Django's documented name for generic code
@@ -179,7 +206,7 @@ class _Mirror:
         for uri, plain in wanted.items():
             if longest is not None and len(uri) > longest:
                 continue
-            values = _fitting(model, plain)
+            values = fitting(model, plain)
             row = existing.get(uri)
             if row is None:
                 existing[uri] = rows.create(chassis=self.chassis, uri=uri, **values)
@@ -213,6 +240,8 @@ class _Mirror:
             lasting = LASTING if self.unread else ("serial_number",)
             kept = {name: found[name] or getattr(row, name) for name in lasting}
             return kept | ({"kind": row.kind} if self.unread and found["kind"] == Device.Kind.CUSTOM else {})
+        self.swaps.append(Swap(device=row, words=identity_words(row), identity=identity_of(row)))
+        at = swapped(row)
         if row.tenant_id is None:
             return {}
         logger.warning(
@@ -220,7 +249,7 @@ class _Mirror:
             row.pk, found["model"], found["serial_number"], row.model, row.serial_number, row.tenant_id,
         )  # fmt: skip
         transaction.on_commit(lambda: access_changed.send(Device), robust=True)
-        return {"tenant": None, "tenant_since": timezone.now()}
+        return {"tenant": None, "tenant_since": at}
 
     @staticmethod
     def _let_go(model: type[Part], existing: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
@@ -269,7 +298,8 @@ class _Mirror:
             "name": port.name[:200], "health": port.health, "switch": self.switches.get(port.switch_uri),
             "port_id": port.port_id[:100], "port_type": port.port_type, "protocol": port.protocol,
             "link_state": port.link_state, "link_status": port.link_status, "width": port.width,
-            "active_width": port.active_width, "speed_gbps": port.speed_gbps, "max_speed_gbps": port.max_speed_gbps,
+            "active_width": port.active_width, "configured_width": port.configured_width,
+            "speed_gbps": port.speed_gbps, "max_speed_gbps": port.max_speed_gbps,
             "metrics_uri": port.metrics_uri, "errors": errors.get(port.uri, {}),
         }  # fmt: skip
 
@@ -284,14 +314,16 @@ class _Mirror:
         identities: dict[str, str] = {}
         wanted: dict[str, dict[str, Any]] = {}
         for system in self.inventory.systems:
+            if system.state == ABSENT and not (system.uuid or system.serial_number):
+                continue  # the place for a host, without one
             values = {
                 "name": system.host_name or system.name, "manufacturer": system.manufacturer, "model": system.model,
                 "serial_number": system.serial_number, "uuid": system.uuid, "power_state": system.power_state,
                 "processor_summary": system.processor_summary, "memory_gib": system.memory_gib,
                 "local_gpu_count": system.local_gpu_count, "health": system.health,
             }  # fmt: skip
-            identities[system.uri] = self._identity(system)[:200]
-            wanted[identities[system.uri]] = _fitting(Host, values)
+            identities[system.uri] = host_identity(self.chassis.pk, system)
+            wanted[identities[system.uri]] = fitting(Host, values)
         known = {row.identity: row for row in Host.objects.filter(identity__in=wanted)}
         # Always in the same order: two chassis that see the same hosts must not wait for each other.
         for identity in sorted(wanted):
@@ -306,60 +338,48 @@ class _Mirror:
                 row.save(update_fields=changed)
         return {uri: known[identity] for uri, identity in identities.items()}
 
-    def _identity(self, system: wire.System) -> str:
-        """Return what tells a host from all others, in whichever chassis it is cabled."""
-        # A board whose UUID was never set shows one digit throughout.
-        if len(set(system.uuid.replace("-", ""))) > 1:
-            return system.uuid
-        if system.serial_number:
-            return f"{system.manufacturer} {system.serial_number}".strip()
-        return f"{self.chassis.pk}:{system.uri}"
-
     def _host_ports(self, hosts: dict[str, Host]) -> dict[str, dict[str, Any]]:
-        endpoints = {endpoint.uri: endpoint for endpoint in self.inventory.endpoints}
         known = {row.uri: row for row in HostPort.objects.filter(chassis=self.chassis).select_related("host")}
         found: dict[str, dict[str, Any]] = {}
         labels: Counter[str] = Counter()
-        zone_ids: dict[str, str] = {}
-        for zone in self.inventory.zones:
-            initiator = next(
-                (
-                    endpoints[uri]
-                    for uri in zone.endpoint_uris
-                    if uri in endpoints and endpoints[uri].role == "Initiator"
-                ),
-                None,
-            )
-            if initiator is None:
-                if any(self._is_unread(uri) for uri in zone.endpoint_uris):
-                    self.unread.add(zone.uri)  # the one that would tell whose zone it is
+        ids: dict[str, str] = {}
+        for holder in self.holders:
+            initiator = holder.initiator
+            if initiator is None and any(self._is_unread(uri) for uri in holder.doubtful):
+                self.unread.add(holder.uri)  # the one that would tell whose zone it is, or where the host is cabled
                 continue
-            port = next((self.ports[uri] for uri in initiator.port_uris if uri in self.ports), None)
-            host = next((hosts[uri] for uri in initiator.entity_uris if uri in hosts), None)
-            if host is None and zone.uri in known and any(self._is_unread(uri) for uri in initiator.entity_uris):
-                host = known[zone.uri].host
-            label = port.port_id if port is not None and port.port_id else str(zone.id or zone.name)
+            if initiator is None and not self.by_blocks:
+                continue
+            ports = initiator.port_uris if initiator is not None else ()
+            port = next((self.ports[uri] for uri in ports if uri in self.ports), None)
+            host = next((hosts[uri] for uri in holder.system_uris if uri in hosts), None)
+            if host is None and holder.uri in known and any(self._is_unread(uri) for uri in holder.system_uris):
+                host = known[holder.uri].host
+            label = port.port_id if port is not None and port.port_id else holder.id
             labels[label] += 1
-            zone_ids[zone.uri] = str(zone.id or zone.name)
-            found[zone.uri] = {
-                "name": zone.name[:200], "health": zone.health, "endpoint_uri": initiator.uri, "port": port,
+            ids[holder.uri] = holder.id
+            found[holder.uri] = {
+                "name": holder.name[:200], "health": holder.health,
+                "endpoint_uri": initiator.uri if initiator is not None else "", "port": port,
                 "host": host, "drawer": port.switch.drawer if port is not None and port.switch is not None else None,
                 "label": label[:50], "number": int(digits[0]) if (digits := re.findall(r"\d+$", label)) else 0,
             }  # fmt: skip
         for uri, values in found.items():
             if labels[values["label"]] > 1:
                 # Each switch of some services counts its ports from 1.
-                values["label"] = zone_ids[uri][:50]
+                values["label"] = ids[uri][:50]
         return found
 
     def _device(self, device: wire.Device, known_endpoint: str) -> dict[str, Any]:
-        zones = {uri: zone.uri for zone in self.inventory.zones for uri in zone.endpoint_uris}
-        endpoint = next((uri for uri in device.endpoint_uris if uri in zones), next(iter(device.endpoint_uris), ""))
+        names = device.endpoint_uris
+        if self.by_blocks:
+            names = (device.block_uri,) if device.block_uri else ()
+        endpoint = next((uri for uri in names if uri in self.holder_of), next(iter(names), ""))
         if not endpoint and self._may_be(known_endpoint):
             endpoint = known_endpoint
         return {
             "name": (device.model or device.name)[:200], "health": device.health, "kind": device.kind.value,
-            "slot": self.slots.get(device.slot_uri), "host_port": self.host_ports.get(zones.get(endpoint, "")),
+            "slot": self.slots.get(device.slot_uri), "host_port": self.host_ports.get(self.holder_of.get(endpoint, "")),
             "manufacturer": device.manufacturer, "model": device.model, "serial_number": device.serial_number,
             "part_number": device.part_number, "firmware_version": device.firmware_version,
             "vendor_id": device.vendor_id, "device_id": device.device_id,

@@ -1,0 +1,152 @@
+"""What a part is found as and what is approved of it, in the words that a drift keeps; what an operation makes of it.
+
+A host port's or host's id, '' for none; a mode; 'type/lanes' of a port. None is what the BMC does not say.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from fabric.models import Approvable, Device, Drawer, Drift, Host, HostPort, Operation, Port
+from fabric.services.history import slot_words
+from fabric.services.wording import place_of
+
+Kind = Drift.Kind
+UNTOLD_MODE = "Unknown"
+KINDS: dict[type[Approvable], Drift.Kind] = {
+    Device: Kind.ATTACHMENT,
+    Drawer: Kind.MODE,
+    HostPort: Kind.CABLE,
+    Port: Kind.PORT,
+}
+
+
+def identity_of(device: Device) -> str:
+    """Return what tells a device from another in the same slot, as far as its row says."""
+    return device.serial_number or f"{device.manufacturer} {device.model} {device.vendor_id}:{device.device_id}".strip()
+
+
+def identity_words(device: Device) -> str:
+    """Return which device it is."""
+    return f"{device.name}, serial number {device.serial_number}" if device.serial_number else device.name
+
+
+def found_of(part: Approvable) -> str | None:
+    """Return what a part is found as, in the words of `Drift.found`; None where the BMC does not say."""
+    match part:
+        case Device():
+            return str(part.host_port_id or "")
+        case HostPort():
+            return str(part.host_id or "")
+        case Drawer():
+            return None if part.mode in {"", UNTOLD_MODE} else part.mode
+        case Port():
+            width = part.approved_width if part.configured_width is None else part.configured_width
+            return f"{part.port_type}/{width or ''}" if part.port_type else None
+    return None
+
+
+def approve(part: Approvable, found: str, at: datetime) -> list[str]:
+    """Make a part's approved state what `found` says; returns the names of the fields to save."""
+    match part:
+        case Device():
+            part.approved_host_port_id = int(found) if found else None
+            names = ["approved_host_port"]
+        case HostPort():
+            part.approved_host_id = int(found) if found else None
+            names = ["approved_host"]
+        case Drawer():
+            part.approved_mode = found
+            names = ["approved_mode"]
+        case Port():
+            part.approved_type, _, width = found.partition("/")
+            part.approved_width = int(width) if width else None
+            names = ["approved_type", "approved_width"]
+        case _:
+            raise TypeError(f"Nothing is approved of a {type(part).__name__}.")
+    part.approved_at = at
+    return [*names, "approved_at"]
+
+
+def expected_of(part: Approvable) -> str:
+    """Return what is approved of a part, in the words of `Drift.expected`."""
+    match part:
+        case Device():
+            return str(part.approved_host_port_id or "")
+        case HostPort():
+            return str(part.approved_host_id or "")
+        case Drawer():
+            return part.approved_mode
+        case Port():
+            width = part.configured_width if part.approved_width is None else part.approved_width
+            return f"{part.approved_type}/{width or ''}"
+    return ""
+
+
+def subject_of(operation: Operation) -> Approvable | None:
+    """Return what an operation is to change."""
+    match operation.kind:
+        case Operation.Kind.MODE:
+            return operation.drawer
+        case Operation.Kind.CABLE:
+            return operation.source
+        case Operation.Kind.PORT:
+            return operation.port
+    return operation.device
+
+
+def result_of(operation: Operation) -> str:
+    """Return what it is once the operation is done, in the words of `Drift.found`."""
+    match operation.kind:
+        case Operation.Kind.MODE:
+            return operation.mode
+        case Operation.Kind.CABLE:
+            return str(operation.host_id or "")
+        case Operation.Kind.PORT:
+            port, setting = operation.port, operation.setting
+            kind = setting.get("port_type") or (port.port_type if port is not None else "")
+            width = setting.get("configured_width") or (port.configured_width if port is not None else None)
+            return f"{kind}/{width or ''}"
+    return str(operation.target_id or "")
+
+
+def about_of(part: Approvable) -> dict[str, Any]:
+    """Return which rows a drift of a part is about; of a port also what is on it, whose holder may see it."""
+    match part:
+        case Device():
+            return {"device": part}
+        case Drawer():
+            return {"drawer": part}
+        case HostPort():
+            return {"host_port": part}
+        case Port():
+            return {
+                "port": part,
+                "device": Device.objects.filter(slot__port=part).first(),
+                "host_port": HostPort.objects.filter(port=part).first(),
+            }
+    return {}
+
+
+def what_of(part: Approvable) -> str:
+    """Return which part it is, for everybody who may see it."""
+    match part:
+        case Device():
+            place = slot_words(part)
+            return f"{part.name} ({place})" if place else part.name
+        case HostPort():
+            return f"Host port {part.label}"
+    return part.name
+
+
+def words_of(part: Approvable, state: str) -> str:
+    """Return a state of `Drift.found` in words."""
+    match part:
+        case Device():
+            port = HostPort.objects.select_related("host").filter(pk=int(state)).first() if state else None
+            return place_of(port)
+        case HostPort():
+            host = Host.objects.filter(pk=int(state)).first() if state else None
+            return host.name if host is not None else "no host"
+    return state

@@ -1,0 +1,58 @@
+"""Drift in a real browser: it shows up by itself, is chosen, and is gone by one click."""
+
+from __future__ import annotations
+
+from playwright.sync_api import BrowserContext, expect
+
+from tests.browser.conftest import PATIENCE
+from tests.site import RunningSite
+
+CABLE = "Host port H2"
+
+
+def recable(site: RunningSite, host: str) -> None:
+    """Move the cable of falcon-1's H2 by hand."""
+    site.control("falcon-1", "POST", "/chassis/falcon-1/cabling", {"port": "H2", "host": host})
+
+
+def test_a_cable_that_is_moved_shows_up_and_is_accepted(
+    running_site: RunningSite, administrators: dict[str, BrowserContext]
+) -> None:
+    page = administrators["light"].new_page()
+    page.set_default_timeout(PATIENCE)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.goto("/fabric/")
+    try:
+        recable(running_site, "node-c")
+        # The picture says so without a reload, and the page of drift lists it.
+        expect(page.locator(".host.drifted")).to_have_count(1, timeout=2 * PATIENCE)
+        expect(page.locator(".host.drifted .title")).to_contain_text("≠ node-c")
+        page.goto("/drift/")
+        row = page.locator("table.drifts tr", has_text=CABLE)
+        expect(row).to_contain_text("node-b")
+        expect(row).to_contain_text("names nobody", timeout=2 * PATIENCE)
+        bar = page.locator("[data-chosen]")
+        expect(bar).to_contain_text("Nothing is chosen.")
+        expect(bar.get_by_role("button", name="Accept the chosen")).to_be_disabled()
+        row.get_by_role("checkbox").check()
+        expect(bar).to_contain_text("1 chosen.")
+        # It stays chosen when the page is brought up to date beneath.
+        page.locator("h1").click()
+        page.evaluate("document.activeElement.blur()")
+        page.evaluate("document.dispatchEvent(new CustomEvent('falconweb:changed', { detail: { within: 0 } }))")
+        page.wait_for_event("requestfinished", lambda request: "/drift/" in request.url)
+        expect(row.get_by_role("checkbox")).to_be_checked()
+        expect(bar).to_contain_text("1 chosen.")
+        bar.get_by_role("button", name="Accept the chosen").click()
+        expect(page.get_by_role("alert")).to_contain_text("Accepted: Host port H2")
+        expect(page.locator("table.drifts tr", has_text=CABLE)).to_have_count(0)
+    finally:
+        recable(running_site, "node-b")
+    # Back again: that differs from what was accepted, until it is accepted too.
+    expect(row).to_contain_text("node-b", timeout=2 * PATIENCE)
+    row.get_by_role("button", name="Accept").click()
+    expect(page.get_by_role("alert")).to_contain_text("Accepted: Host port H2")
+    assert wrong == []
+    page.close()
