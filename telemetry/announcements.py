@@ -15,7 +15,7 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 
 from accounts.models import Tenant, User
-from fabric.signals import access_changed, inventory_changed, operation_changed
+from fabric.signals import access_changed, inventory_changed, operation_changed, plan_changed
 from telemetry.hub import ACCESS_CHANNEL
 from telemetry.store import REFRESH_CHANNEL
 
@@ -46,6 +46,13 @@ def tell_operation(operation: Any, **kwargs: Any) -> None:
             _client.publish(REFRESH_CHANNEL, str(operation.chassis_id))
         except redis.RedisError as error:
             logger.warning("the poller was not told of an operation: %s", error)
+
+
+@receiver(plan_changed)
+def tell_plan(plan: Any, **kwargs: Any) -> None:
+    """Tell browsers that a plan went on, stopped or ended, on each chassis that it is about."""
+    for chassis in set(plan.operations.values_list("chassis", flat=True)):
+        _changed(chassis)
 
 
 @receiver(access_changed)

@@ -7,13 +7,19 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
-from telemetry import polling
+from telemetry import activity, polling
 
 
 @shared_task(name="telemetry.keep_polling")
 def keep_polling() -> None:
     """Make sure that this worker polls."""
     polling.keep_polling()
+
+
+@shared_task(name="telemetry.note_activity")
+def note_activity() -> None:
+    """Note which held devices were used in the last minute."""
+    activity.note_activity()
 
 
 @worker_ready.connect

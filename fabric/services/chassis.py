@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 from django.db import IntegrityError, transaction
 from django.views.decorators.debug import sensitive_variables
 
+from accounts.audit.actions import Action
+from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from fabric import credentials
 from fabric.bmc.client import BmcClient
@@ -35,6 +37,7 @@ from fabric.bmc.tls import client_tls, format_fingerprint, parse_fingerprint
 from fabric.bmc.transport import parse_origin
 from fabric.bmc.types import Address, Trust
 from fabric.models import Chassis, Host, Operation
+from fabric.services.hands import forgotten
 from fabric.signals import access_changed, inventory_changed
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 
@@ -91,16 +94,19 @@ def chassis_add(
 
     `allow_http` confirms an address without encryption. Raises Forbidden, and Invalid as `chassis_probe` does.
     """
-    _only_administrators(person)
-    chassis = Chassis(name=_name(name), url=_url(url, allow_http=allow_http), username=_username(username))
-    chassis.ca_pem, chassis.fingerprint, chassis.enabled = _pem(ca_pem), _fingerprint(fingerprint), enabled
-    _check_password(chassis.username, password)
-    _refuse_duplicates(chassis)
-    probe = chassis_probe(person=person, address=_address(chassis, password))
-    chassis.set_password(password)
-    chassis.uuid, chassis.product, chassis.redfish_version = probe.uuid, probe.product, probe.redfish_version
-    _save(chassis)
-    transaction.on_commit(lambda: access_changed.send(Chassis), robust=True)
+    with attempt(Action.CHASSIS_ADD, actor=person, target=Target("chassis", name=name)) as act:
+        _only_administrators(person)
+        chassis = Chassis(name=_name(name), url=_url(url, allow_http=allow_http), username=_username(username))
+        chassis.ca_pem, chassis.fingerprint, chassis.enabled = _pem(ca_pem), _fingerprint(fingerprint), enabled
+        _check_password(chassis.username, password)
+        _refuse_duplicates(chassis)
+        probe = chassis_probe(person=person, address=_address(chassis, password))
+        chassis.set_password(password)
+        chassis.uuid, chassis.product, chassis.redfish_version = probe.uuid, probe.product, probe.redfish_version
+        with act.change():
+            _save(chassis)
+            act.target, act.after = target_of(chassis), _told(chassis)
+            transaction.on_commit(lambda: access_changed.send(Chassis), robust=True)
     logger.info("%s added chassis %s (%s)", person.get_username(), chassis.name, chassis.url)
     return chassis
 
@@ -125,43 +131,47 @@ def chassis_edit(
     can still be renamed or no longer polled. A stored password is sent to no other address than the one it was given
     for. Raises Forbidden, NotFound, and Invalid as `chassis_probe` does.
     """
-    _only_administrators(person)
-    row: Chassis | None = Chassis.objects.filter(pk=chassis.pk).first()
-    if row is None:
-        raise NotFound("There is no such chassis.")
-    before = (row.url, row.username, row.ca_pem, row.fingerprint)
-    known_uuid = row.uuid
-    changed = _set(
-        row,
-        name=None if name is None else _name(name),
-        url=None if url in {None, row.url} else _url(url or "", allow_http=allow_http),
-        username=None if username is None else _username(username),
-        ca_pem=None if ca_pem is None else _pem(ca_pem),
-        fingerprint=None if fingerprint is None else _fingerprint(fingerprint),
-        enabled=enabled,
-    )
-    _refuse_duplicates(row)
-    if password is not None or (row.url, row.username, row.ca_pem, row.fingerprint) != before:
-        secret = _password_for(row, password, moved=row.url != before[0])
-        probe = chassis_probe(person=person, address=_address(row, secret))
-        if row.url != before[0] and known_uuid and probe.uuid and probe.uuid != known_uuid:
-            # Grants are kept by resource: they would pass to the devices of another chassis.
-            _refuse("url", "Another chassis answers at this address: add it as one of its own.")
-        row.set_password(secret)
-        row.last_error, row.last_error_at = "", None
-        changed |= {"url", "username", "ca_pem", "fingerprint", "password_encrypted", "last_error", "last_error_at"}
-    elif row.password_encrypted:
-        # Saving is how a password gets under the newest key; one that no key fits must not stand in a rename's way.
-        renewed = credentials.renew(row.password_encrypted)
-        if renewed != row.password_encrypted:
-            row.password_encrypted = renewed
-            changed.add("password_encrypted")
-    if changed:
-        _save(row, fields=changed)
-        transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=row.pk), robust=True)
+    with attempt(Action.CHASSIS_EDIT, actor=person, target=target_of(chassis)) as act:
+        _only_administrators(person)
+        row: Chassis | None = Chassis.objects.filter(pk=chassis.pk).first()
+        if row is None:
+            raise NotFound("There is no such chassis.")
+        act.before = _told(row)
+        before = (row.url, row.username, row.ca_pem, row.fingerprint)
+        known_uuid = row.uuid
+        changed = _set(
+            row,
+            name=None if name is None else _name(name),
+            url=None if url in {None, row.url} else _url(url or "", allow_http=allow_http),
+            username=None if username is None else _username(username),
+            ca_pem=None if ca_pem is None else _pem(ca_pem),
+            fingerprint=None if fingerprint is None else _fingerprint(fingerprint),
+            enabled=enabled,
+        )
+        _refuse_duplicates(row)
+        if password is not None or (row.url, row.username, row.ca_pem, row.fingerprint) != before:
+            secret = _password_for(row, password, moved=row.url != before[0])
+            probe = chassis_probe(person=person, address=_address(row, secret))
+            if row.url != before[0] and known_uuid and probe.uuid and probe.uuid != known_uuid:
+                # Grants are kept by resource: they would pass to the devices of another chassis.
+                _refuse("url", "Another chassis answers at this address: add it as one of its own.")
+            row.set_password(secret)
+            row.last_error, row.last_error_at = "", None
+            changed |= {"url", "username", "ca_pem", "fingerprint", "password_encrypted", "last_error", "last_error_at"}
+        elif row.password_encrypted:
+            # Saving is how a password gets under the newest key; one that no key fits must not stand in a rename's way.
+            renewed = credentials.renew(row.password_encrypted)
+            if renewed != row.password_encrypted:
+                row.password_encrypted = renewed
+                changed.add("password_encrypted")
+        with act.change():
+            if changed:
+                _save(row, fields=changed)
+                transaction.on_commit(lambda: inventory_changed.send(Chassis, chassis_id=row.pk), robust=True)
+            act.target, act.after = target_of(row), _told(row) | {"password given anew": password is not None}
         shown = sorted(changed - {"last_error", "last_error_at"})
         logger.info("%s edited chassis %s (%s): %s", person.get_username(), row.name, row.url, ", ".join(shown))
-    return row
+        return row
 
 
 def chassis_remove(*, person: User, chassis: Chassis) -> None:
@@ -169,9 +179,9 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
 
     Raises Forbidden, NotFound, and Conflict while an operation of it has not ended.
     """
-    _only_administrators(person)
-    with transaction.atomic():
-        # The lock keeps operations of other people from being created meanwhile.
+    with audited(Action.CHASSIS_REMOVE, actor=person, target=target_of(chassis)) as act:
+        _only_administrators(person)
+        # Stronger than `lock_chassis`: nothing may come to refer to it meanwhile, such as an operation.
         row = Chassis.objects.select_for_update().filter(pk=chassis.pk).first()
         if row is None:
             raise NotFound("There is no such chassis.")
@@ -182,7 +192,9 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
                 operation=str(operation.pk),
             )
         name, pk = row.name, row.pk
+        act.before = _told(row)
         hosts = list(Host.objects.filter(host_ports__chassis=row).distinct().values_list("pk", flat=True))
+        forgotten(row)
         row.delete()
         # A host stays where another chassis is cabled to it.
         Host.objects.filter(pk__in=hosts, host_ports=None).delete()
@@ -239,6 +251,14 @@ def _explain(error: BmcError, address: Address) -> NoReturn:
 
 def _refuse(field: str, sentence: str, cause: Exception | None = None) -> NoReturn:
     raise Invalid(sentence, errors={field: sentence}) from cause
+
+
+def _told(row: Chassis) -> dict[str, object]:
+    """Return what the audit log tells of a chassis: nothing of what it is signed in to with."""
+    return {
+        "name": row.name, "address": row.url, "account": row.username, "password kept": bool(row.password_encrypted),
+        "fingerprint": row.fingerprint, "CA of its own": bool(row.ca_pem), "polled": row.enabled,
+    }  # fmt: skip
 
 
 def _only_administrators(person: User) -> None:

@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
+from accounts.audit.actions import Action
+from accounts.audit.services import audit_record, audited, target_of
 from accounts.models import Tenant, User
 from fabric.holdings import holdings_revision
 from fabric.models import Device, HostPort, Operation
-from fabric.signals import access_changed
+from fabric.services.booking import lease_of_grant
+from fabric.services.hands import change_hands, holdings_lock
 from falconweb.errors import Conflict, Forbidden, NotFound
 
-logger = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class Moved:
+    """A thing that changed hands."""
+
+    row: Device | HostPort
+    before: Tenant | None
+    after: Tenant | None
 
 
 def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: bool = False) -> Device:
     """Grant a device to a tenant, or free it; returns it as it is now. Raises as `grants_set` does."""
-    with transaction.atomic():
+    with audited(Action.GRANT_CHANGE, actor=person, target=target_of(device)) as act:
         _administrators_only(person)
-        _lock_tenants(tenant)
-        _grant_devices(person, {device.pk: tenant}, may_take={device.pk} if take else set())
+        holdings_lock(tenant)
+        moved = _grant_devices(person, {device.pk: tenant}, may_take={device.pk} if take else set())
+        lease_of_grant(person=person, tenant=tenant, things=[one.row for one in moved])
+        act.before, act.after = _told(moved, tenant)
     device.refresh_from_db()
     return device
 
 
 def host_port_grant(*, person: User, host_port: HostPort, tenant: Tenant | None, take: bool = False) -> HostPort:
     """Grant a host port to a tenant, or free it; returns it as it is now. Raises as `grants_set` does."""
-    with transaction.atomic():
+    with audited(Action.GRANT_CHANGE, actor=person, target=target_of(host_port, host_port.label)) as act:
         _administrators_only(person)
-        _lock_tenants(tenant)
-        _grant_host_ports(person, {host_port.pk: tenant}, may_take={host_port.pk} if take else set())
+        holdings_lock(tenant)
+        moved = _grant_host_ports(person, {host_port.pk: tenant}, may_take={host_port.pk} if take else set())
+        lease_of_grant(person=person, tenant=tenant, things=[one.row for one in moved])
+        act.before, act.after = _told(moved, tenant)
     host_port.refresh_from_db()
     return host_port
 
@@ -53,9 +65,10 @@ def grants_set(
     Raises Forbidden, NotFound, and Conflict when another tenant holds something that may not be taken, when an
     operation on something that would change is open, or when grants changed since they were seen. Then nothing changes.
     """
-    with transaction.atomic():
+    with audited(Action.GRANTS_SET, actor=person, target=target_of(tenant)) as act:
         _administrators_only(person)
-        _lock_tenants(tenant)
+        holdings_lock(tenant)
+        act.before = _held_by(tenant)
         wanted: dict[int, Tenant | None] = {device.pk: tenant for device in devices}
         wanted_ports: dict[int, Tenant | None] = {port.pk: tenant for port in host_ports}
         wanted |= dict.fromkeys(
@@ -66,8 +79,16 @@ def grants_set(
         )
         if seen is not None and seen != holdings_revision():
             raise Conflict("Somebody changed grants since you opened the page. Look at them again, then choose anew.")
-        _grant_devices(person, wanted, may_take={one.pk for one in take if isinstance(one, Device)})
-        _grant_host_ports(person, wanted_ports, may_take={one.pk for one in take if isinstance(one, HostPort)})
+        moved = _grant_devices(person, wanted, may_take={one.pk for one in take if isinstance(one, Device)})
+        moved += _grant_host_ports(person, wanted_ports, may_take={one.pk for one in take if isinstance(one, HostPort)})
+        lease_of_grant(person=person, tenant=tenant, things=[one.row for one in moved if one.after is not None])
+        for one in moved:
+            name = one.row.label if isinstance(one.row, HostPort) else one.row.name
+            before, after = _told([one], one.after)
+            audit_record(
+                action=Action.GRANT_CHANGE, actor=person, target=target_of(one.row, name), before=before, after=after
+            )
+        act.after = _held_by(tenant)
 
 
 def _administrators_only(person: User) -> None:
@@ -75,14 +96,7 @@ def _administrators_only(person: User) -> None:
         raise Forbidden("Only an administrator may say what a tenant holds.")
 
 
-def _lock_tenants(tenant: Tenant | None) -> None:
-    """Let one change of grants happen at a time: each depends on what all tenants hold, and they are rare."""
-    held = [row.pk for row in Tenant.objects.select_for_update().order_by("pk")]
-    if tenant is not None and tenant.pk not in held:
-        raise NotFound("There is no such tenant any more.")
-
-
-def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> None:
+def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[Moved]:
     """Change whose the devices are; rows are locked in one order, so that two who grant at once wait, not deadlock."""
     rows = list(
         Device.objects.select_for_update(of=("self",))
@@ -93,16 +107,19 @@ def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: 
     if len(rows) != len(wanted):
         raise NotFound("There is no such device.")
     changed = [row for row in rows if row.tenant != wanted[row.pk]]
-    operation = Operation.objects.open().filter(device__in=changed).select_related("device").first()
+    # What a tenant asked for around a device, its drawer's mode or its port, would reach into somebody else's.
+    around = Q(drawer__slots__device__in=changed, kind=Operation.Kind.MODE) | Q(port__slot__device__in=changed)
+    operations = Operation.objects.open().filter(Q(device__in=changed) | Q(around, tenant__isnull=False))
+    operation = operations.select_related("device").first()
     if operation is not None:
         raise Conflict(_busy(operation, operation.device.name if operation.device else "The device"))
     for row in changed:
         name = f"{row.name} ({row.chassis.name}{f' {row.slot.drawer.name}' if row.slot and row.slot.drawer else ''})"
         _refuse_to_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
-    _change_hands(person, changed, wanted)
+    return _change_hands(person, changed, wanted)
 
 
-def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> None:
+def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[Moved]:
     rows = list(
         HostPort.objects.select_for_update(of=("self",))
         .select_related("tenant", "chassis")
@@ -113,25 +130,42 @@ def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_tak
         raise NotFound("There is no such host port.")
     changed = [row for row in rows if row.tenant != wanted[row.pk]]
     # A device that is on its way to or from the port would arrive at somebody else's host.
-    operation = Operation.objects.open().filter(Q(source__in=changed) | Q(target__in=changed)).first()
+    around = Q(drawer__host_ports__in=changed, kind=Operation.Kind.MODE) | Q(port__host_port__in=changed)
+    operation = (
+        Operation.objects.open()
+        .filter(Q(source__in=changed) | Q(target__in=changed) | Q(around, tenant__isnull=False))
+        .first()
+    )
     if operation is not None:
-        port = next(row for row in changed if row.pk in {operation.source_id, operation.target_id})
+        ends = {operation.source_id, operation.target_id}
+        port = next((row for row in changed if row.pk in ends), changed[0])
         raise Conflict(_busy(operation, f"Host port {port.label} ({port.chassis.name})"))
     for row in changed:
         name = f"Host port {row.label} ({row.chassis.name})"
         _refuse_to_take(name, row.tenant, wanted[row.pk], allowed=row.pk in may_take)
-    _change_hands(person, changed, wanted)
+    return _change_hands(person, changed, wanted)
 
 
 def _change_hands(
     person: User, changed: Sequence[Device] | Sequence[HostPort], wanted: dict[int, Tenant | None]
-) -> None:
-    for row in changed:
-        _note(person, row, wanted[row.pk])
-        row.tenant, row.tenant_since = wanted[row.pk], timezone.now()
-        row.save(update_fields=["tenant", "tenant_since"])
-    if changed:
-        _announce(type(changed[0]))
+) -> list[Moved]:
+    moved = [Moved(row, row.tenant, wanted[row.pk]) for row in changed]
+    change_hands(changed, wanted, by=person.get_username())
+    return moved
+
+
+def _told(moved: Sequence[Moved], tenant: Tenant | None) -> tuple[dict[str, object], dict[str, object]]:
+    """Return what the audit log tells of a thing that changed hands, or that was the tenant's already."""
+    after = {"tenant": tenant.name if tenant else None}
+    before = {"tenant": moved[0].before.name if moved[0].before else None} if moved else after
+    return {**before}, {**after}
+
+
+def _held_by(tenant: Tenant) -> dict[str, object]:
+    return {
+        "devices": Device.objects.filter(tenant=tenant).count(),
+        "host ports": HostPort.objects.filter(tenant=tenant).count(),
+    }
 
 
 def _refuse_to_take(name: str, holder: Tenant | None, tenant: Tenant | None, *, allowed: bool) -> None:
@@ -145,12 +179,3 @@ def _busy(operation: Operation, what: str) -> str:
         f"{what} cannot change hands now: {operation.requested_by_name} asked to '{operation.summary}', which has not"
         " ended."
     )
-
-
-def _note(person: User, row: Device | HostPort, tenant: Tenant | None) -> None:
-    before, after = (one.name if one else "the free pool" for one in (row.tenant, tenant))
-    logger.info("%s granted %s %s from %r to %r", person.username, type(row).__name__, row.pk, before, after)
-
-
-def _announce(sender: type[Device | HostPort]) -> None:
-    transaction.on_commit(lambda: access_changed.send(sender), robust=True)

@@ -1,0 +1,181 @@
+"""What time does to leases: they start, warn, end, and bring back what they held; each step is safe to be repeated.
+
+A step is one transaction that looks under the lock whether it is still to be done: whoever dies in the middle leaves
+nothing half done, and two who tend at once do nothing twice. States go one way only, whatever the clock is set to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+from django.dispatch import receiver
+from django.utils import timezone
+
+from accounts.audit.actions import Action
+from accounts.audit.services import audit_record, target_of
+from fabric.idle import idle_items
+from fabric.models import Lease, LeaseItem, Plan
+from fabric.services import lease_letters
+from fabric.services.booking import lease_take
+from fabric.services.hands import THE_SITE, holdings_lock, leases_settle, say
+from fabric.services.holdings_check import holdings_reconcile
+from fabric.services.lease_returns import lease_bring_back
+from fabric.services.leases import lease_locked, soon, told
+from fabric.services.letters import letters_send
+from fabric.signals import plan_changed
+from falconweb.errors import FalconWebError
+
+logger = logging.getLogger(__name__)
+WORDS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def leases_tend() -> None:
+    """Do what is due by now: of every lease what can be done, whatever stands against another."""
+    _safely(holdings_reconcile, "holdings")
+    now = timezone.now()
+    # Those that begin come first: what goes on from one lease of a tenant to the next is not detached between them.
+    _each(lease_start, Lease.objects.filter(state=Lease.State.APPROVED, starts_at__lte=now))
+    # Of which nothing is left, since what they held was swapped or went.
+    empty = Lease.objects.filter(state__in=Lease.BOOKED).exclude(items__in=LeaseItem.objects.filter(released_at=None))
+    _safely(lambda: leases_empty(list(empty.values_list("pk", flat=True))), "empty leases")
+    awaiting = LeaseItem.objects.filter(taken_at=None, released_at=None).values("lease")
+    _each(lease_fill, Lease.objects.filter(state=Lease.State.ACTIVE, pk__in=awaiting))
+    _each(lease_end, Lease.objects.filter(state=Lease.State.ACTIVE, ends_at__lte=now))
+    _each(lease_bring_back, Lease.objects.filter(state=Lease.State.ENDING))
+    # Once more: what came back just now may be awaited.
+    _each(lease_fill, Lease.objects.filter(state=Lease.State.ACTIVE, pk__in=awaiting))
+    _each(lease_warn, Lease.objects.filter(state=Lease.State.ACTIVE, ends_at__gt=now))
+    _each(lease_tell_idle, Lease.objects.filter(state=Lease.State.ACTIVE))
+    _safely(letters_send, "letters")
+
+
+def leases_empty(pks: list[int]) -> None:
+    """End leases that hold nothing and will not."""
+    if pks:
+        with transaction.atomic():
+            holdings_lock()
+            leases_settle(pks, by=THE_SITE)
+
+
+def lease_start(lease: Lease) -> None:
+    """Start a lease whose time has come; one whose end has passed too, while nobody looked, just ends."""
+    with transaction.atomic():
+        row, now = lease_locked(None, lease), timezone.now()
+        if row.state != Lease.State.APPROVED or row.starts_at > now:
+            return
+        if row.tenant is None or (row.ends_at is not None and row.ends_at <= now):
+            row.state, row.ended_at = Lease.State.ENDED, now
+            row.save(update_fields=["state", "ended_at"])
+            row.items.filter(released_at=None).update(released_at=now)
+            say(row, THE_SITE, "Its time passed while the site was not running: nothing was taken.")
+            return
+        row.state = Lease.State.ACTIVE
+        row.save(update_fields=["state"])
+        say(row, THE_SITE, "Started.")
+        awaited = lease_take(row, by=THE_SITE)
+        if awaited:
+            say(row, THE_SITE, f"{awaited} of what it holds is not free yet, and follows as soon as it is.")
+        _record(Action.LEASE_START, row)
+
+
+def lease_fill(lease: Lease) -> None:
+    """Let an active lease have what it still waits for, as far as it is free by now."""
+    with transaction.atomic():
+        row = lease_locked(None, lease)
+        if row.state != Lease.State.ACTIVE:
+            return
+        waiting = row.items.filter(taken_at=None, released_at=None).count()
+        awaited = lease_take(row, by=THE_SITE)
+        if awaited < waiting:
+            rest = f" {awaited} still to come." if awaited else ""
+            say(row, THE_SITE, f"{waiting - awaited} that it waited for became free, and is the tenant's now.{rest}")
+
+
+def lease_end(lease: Lease) -> None:
+    """Let the return of a lease begin whose end has come."""
+    with transaction.atomic():
+        row = lease_locked(None, lease)
+        if row.state != Lease.State.ACTIVE or row.ends_at is None or row.ends_at > timezone.now():
+            return
+        row.state, row.extension_to = Lease.State.ENDING, None
+        row.save(update_fields=["state", "extension_to"])
+        say(row, THE_SITE, "Its end has come: what is attached is detached, then it all goes back to the pool.")
+        _record(Action.LEASE_END, row)
+
+
+def lease_warn(lease: Lease) -> None:
+    """Warn before the end, once for each of the times that are set; of several that were missed, the last."""
+    with transaction.atomic():
+        row, now = lease_locked(None, lease), timezone.now()
+        if row.state != Lease.State.ACTIVE or row.ends_at is None or row.ends_at <= now:
+            return
+        left = (row.ends_at - now).total_seconds()
+        length = (row.ends_at - row.starts_at).total_seconds()
+        # A lease of two hours is not warned of its end seven days before it.
+        due = [one for one in settings.LEASE_WARNING_SECONDS if left <= one < length]
+        if not due or (row.warned_seconds is not None and row.warned_seconds <= min(due)):
+            return
+        row.warned_seconds = min(due)
+        row.save(update_fields=["warned_seconds"])
+        say(row, THE_SITE, f"Warned: it ends in {spell(left)}.")
+        lease_letters.ends_soon(row, spell(left), row.warned_seconds)
+
+
+def lease_tell_idle(lease: Lease) -> None:
+    """Tell, once, that something is held and not used; after it was used, once more."""
+    found = {one.item.pk for one in idle_items([lease])}
+    told = set(lease.items.filter(idle_told_at__isnull=False, released_at=None).values_list("pk", flat=True))
+    if found == told:
+        return
+    with transaction.atomic():
+        row, now = lease_locked(None, lease), timezone.now()
+        if row.state != Lease.State.ACTIVE:
+            return
+        row.items.filter(idle_told_at__isnull=False).exclude(pk__in=found).update(idle_told_at=None)
+        fresh = row.items.filter(pk__in=found, idle_told_at=None, released_at=None)
+        names, pks = [item.name for item in fresh], [item.pk for item in fresh]
+        if not names:
+            return
+        fresh.update(idle_told_at=now)
+        hours = settings.CONFIG.idle_hours
+        say(row, THE_SITE, f"Held and not used for {hours:g} hours: {', '.join(names)}.")
+        lease_letters.idle(row, names, hours, key=f"{now:%Y%m%d%H%M}-{min(pks)}")
+
+
+def spell(seconds: float) -> str:
+    """Return a time in its largest unit, rounded: '7 days', '1 hour'."""
+    for size, name in WORDS:
+        number = round(seconds / size)
+        if number >= 1 and seconds >= size * 0.95:
+            return f"{number} {name}{'' if number == 1 else 's'}"
+    return "a moment"
+
+
+@receiver(plan_changed)
+def hear_plan(plan: Plan, **kwargs: Any) -> None:
+    """Go on at once with a lease whose plan has ended."""
+    if plan.by_site and not plan.is_active and Lease.objects.filter(plan=plan, state=Lease.State.ENDING).exists():
+        soon("tend_leases")()
+
+
+def _record(action: Action, lease: Lease) -> None:
+    audit_record(action=action, actor=None, target=target_of(lease, f"Lease {lease.pk}"), after=told(lease))
+
+
+def _each(step: Callable[[Lease], None], leases: Iterable[Lease]) -> None:
+    for lease in list(leases):
+        _safely(lambda one=lease: step(one), f"lease {lease.pk}")  # type: ignore[misc]  # the loop's own, bound
+
+
+def _safely(step: Callable[[], object], what: str) -> None:
+    """Take a step; what goes wrong with one must not keep the others from theirs, and is tried again next time."""
+    try:
+        step()
+    except FalconWebError as error:
+        logger.warning("%s: %s", what, error.sentence)
+    except Exception:
+        logger.exception("%s could not be tended", what)

@@ -1,0 +1,166 @@
+"""The way back: what a lease that is over held is detached by a plan of the site, then freed.
+
+Nothing is freed while it is attached to a host, or while nobody knows whether it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from django.db import transaction
+from django.utils import timezone
+
+from fabric.models import Device, HostPort, Lease, LeaseItem, Plan
+from fabric.planning import Wanted
+from fabric.services import lease_letters
+from fabric.services.booking import is_busy
+from fabric.services.hands import THE_SITE, change_hands, leases_settle
+from fabric.services.jobs import plan_cancel, plan_resume
+from fabric.services.leases import lease_locked
+from fabric.services.plan_words import wanted_of_base
+from fabric.services.plans import plan_apply, plan_create
+from falconweb.errors import FalconWebError
+
+FIRST_PAUSE: Final = 60.0  # s after the first try; twice as long after each
+LONGEST_PAUSE: Final = 900.0
+TELL_AFTER: Final = 2  # tries: one that fails may be chance
+
+
+@dataclass(frozen=True)
+class Left:
+    """What keeps a lease from having ended: devices to be detached, and a sentence about what must be waited for."""
+
+    attached: tuple[Device, ...]
+    waits: str = ""
+
+
+def lease_bring_back(lease: Lease) -> None:
+    """Free what may go, and let a plan detach the rest; to be called again until the lease has ended."""
+    with transaction.atomic():
+        row = lease_locked(None, lease)
+        if row.state != Lease.State.ENDING:
+            return
+        left = _free(row)
+        leases_settle([row.pk], by=THE_SITE)
+        row.refresh_from_db()
+        if row.state == Lease.State.ENDED:
+            lease_letters.ended(row)
+            return
+    # Apart from the transaction above: there devices are locked, here chassis come first.
+    with transaction.atomic():
+        row = lease_locked(None, lease)
+        if row.state == Lease.State.ENDING:
+            _detach(row, left)
+
+
+def _free(lease: Lease) -> Left:
+    """Free what of a lease is attached nowhere; returns what is left."""
+    now = timezone.now()
+    lease.items.filter(released_at=None, taken_at=None).update(released_at=now)
+    attached: dict[int, Device] = {}
+    waits = ""
+    for item in lease.items.filter(released_at=None).select_related("device", "host_port"):
+        thing, why, hanging = _state_of(item, lease)
+        for device in hanging:
+            attached[device.pk] = device
+        if thing is None:
+            item.released_at = now
+            item.save(update_fields=["released_at"])
+        elif why:
+            waits = waits or why
+        elif not hanging:
+            change_hands([thing], {thing.pk: None}, by=THE_SITE)
+    return Left(tuple(attached.values()), waits)
+
+
+def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, str, Sequence[Device]]:
+    """Return the row behind an item, locked; why it must be waited for, if so; and what has to be detached first."""
+    if item.device_id is not None:
+        device: Device | None = (
+            Device.objects.select_for_update(of=("self",))
+            .select_related("tenant", "chassis", "slot__drawer")
+            .filter(pk=item.device_id, tenant=lease.tenant_id)
+            .first()
+        )
+        if device is None:
+            return None, "", ()
+        if device.chassis.last_error and device.chassis.enabled:
+            return device, f"{device.chassis.name} is not answering.", ()
+        hanging = (device,) if device.host_port_id is not None else ()
+        return device, _busy(device) if not hanging else "", hanging
+    port: HostPort | None = (
+        HostPort.objects.select_for_update(of=("self",))
+        .select_related("tenant", "chassis")
+        .filter(pk=item.host_port_id, tenant=lease.tenant_id)
+        .first()
+    )
+    if port is None:
+        return None, "", ()
+    if port.chassis.last_error and port.chassis.enabled:
+        return port, f"{port.chassis.name} is not answering.", ()
+    # What is not the tenant's stays as it is: whoever attached it there decides.
+    own = Device.objects.filter(tenant=lease.tenant_id, host_port=port, missing_since=None)
+    at_it = tuple(own.select_related("chassis"))
+    return port, _busy(port) if not at_it else "", at_it
+
+
+def _busy(row: Device | HostPort) -> str:
+    name = row.name if isinstance(row, Device) else f"Host port {row.label}"
+    return f"An operation on {name} has not ended." if is_busy(row) else ""
+
+
+def _detach(lease: Lease, left: Left) -> None:
+    """Let the lease's plan go on, or make one, unless it runs or was tried a moment ago."""
+    plan, now = lease.plan, timezone.now()
+    if plan is not None and plan.is_active:
+        return
+    failed = plan is not None and plan.state != Plan.State.DONE
+    trouble = left.waits or (plan.sentence if failed and plan is not None else "")
+    if left.attached and _is_due(lease, failed=failed):
+        lease.tries, lease.tried_at = lease.tries + 1, now
+        try:
+            # What is half made when it turns out to be impossible is taken back, the lease's own row is not.
+            with transaction.atomic():
+                lease.plan = _plan(lease, left.attached)
+            trouble = left.waits
+        except FalconWebError as error:
+            trouble = error.sentence
+    if trouble and lease.tries == 0:
+        lease.tries, lease.tried_at = 1, now
+    lease.trouble = trouble
+    lease.save(update_fields=["plan", "tries", "tried_at", "trouble"])
+    if trouble and (lease.tries >= TELL_AFTER or (lease.tried_at and now - lease.tried_at > timedelta(minutes=2))):
+        lease_letters.stuck(lease)
+
+
+def _plan(lease: Lease, attached: Sequence[Device]) -> Plan:
+    """Return the plan that detaches these devices, on its way."""
+    plan = lease.plan
+    where = {device.pk: device.host_port_id for device in attached}
+    if plan is not None and plan.state == Plan.State.STOPPED:
+        before = wanted_of_base(plan.base).attachments
+        wanted = Wanted.from_json(plan.wanted).attachments
+        if all(pk in wanted and before.get(pk) == port for pk, port in where.items()):
+            return plan_resume(person=None, plan=plan)
+        # Something was attached elsewhere since: that is another plan.
+        plan_cancel(person=None, plan=plan)
+    fresh = plan_create(
+        person=None,
+        wanted=Wanted(attachments=dict.fromkeys(where)),
+        title=f"Return lease {lease.pk} of {lease.tenant_name}",
+        origin="lease",
+    )
+    return plan_apply(person=None, plan=fresh)
+
+
+def _is_due(lease: Lease, *, failed: bool) -> bool:
+    """Tell whether it is time for the next try: at once after success, ever later after failures."""
+    if lease.tried_at is None or (lease.plan_id is not None and not failed):
+        return True
+    pause = min(FIRST_PAUSE * 2 ** min(lease.tries - 1, 10), LONGEST_PAUSE)
+    since = (timezone.now() - lease.tried_at).total_seconds()
+    # A clock that was set back must not mean to wait for years.
+    return since >= pause * 0.9 or since < 0
