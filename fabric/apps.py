@@ -10,4 +10,5 @@ class FabricConfig(AppConfig):
 
     def ready(self) -> None:
         """Answer the questions of the room below."""
-        import fabric.holdings  # noqa: F401 - imported for its receivers
+        import fabric.holdings
+        import fabric.services.lease_clock  # noqa: F401 - imported for their receivers

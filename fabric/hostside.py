@@ -13,6 +13,7 @@ from hostwire.shapes import DeviceWanted, Holder, HostReport, PciDevice
 MOST_TOLD: Final = 5  # of those who use a device, in a sentence
 LONGEST_TOLD: Final = 80
 
+
 @dataclass(frozen=True, kw_only=True)
 class HostSide:
     """A device as its host shows it; `told` is False where nobody tells: no agent, or one that is away.

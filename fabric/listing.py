@@ -41,7 +41,7 @@ def device_rows(person: User, *, search: str = "", chassis: int | None = None) -
     rows = _of_chassis(rows, chassis).prefetch_related(
         _seen("host_port", HostPort, person, "host"), _open_operations(person)
     )
-    text = search.strip()
+    text = _words(search)
     if not text:
         return rows
     # By the name of a host only where the person sees it: else a search would tell it letter by letter.
@@ -101,7 +101,7 @@ def operation_rows(
         rows = rows.filter(device__in=Device.objects.visible_to(person).filter(pk=device).values("pk"))
     if state is not None:
         rows = rows.filter(state=state)
-    return rows.prefetch_related(
+    return rows.select_related("proof").prefetch_related(
         _seen("chassis", Chassis, person),
         _seen("drawer", Drawer, person),
         _seen("device", Device, person),
@@ -125,8 +125,13 @@ def _open_operations(person: User) -> Prefetch[Any]:
 
 
 def _found(rows: Rows, search: str, *fields: str) -> Rows:
-    text = search.strip()
+    text = _words(search)
     return rows.filter(_contains(text, *fields)) if text else rows
+
+
+def _words(search: str) -> str:
+    """Return what is looked for, as every database takes it."""
+    return search.replace("\0", " ").strip()
 
 
 def _contains(text: str, *fields: str) -> Q:

@@ -10,14 +10,19 @@ from datetime import timedelta
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.models import Chassis, Device, HostPort, Operation, Walk
+from fabric.drift import DriftView, drift_rows, drift_views
+from fabric.leases import Notice, lease_notices
+from fabric.models import Chassis, Device, HostPort, Operation, Plan, Walk
+from fabric.plans import PlanLine, plan_lines
 from fabric.selectors import below_capability, downgraded
 
 DOWN = {"LinkDown", "NoLink"}
 BAD_HEALTH = {"Warning", "Critical"}
 FAILED_SHOWN = timedelta(hours=1)  # what failed earlier is history, not wrong now
 NEWEST = 8
+NEWEST_PLANS = 4
 MOST_PARTS = 4
+MOST_DRIFT = 200
 KINDS = {label: place for place, label in enumerate(Device.Kind.labels)}  # in the order people look for them
 
 
@@ -50,6 +55,9 @@ class Overview:
     capacity: tuple[Capacity, ...]
     running: tuple[Operation, ...]
     newest: tuple[Operation, ...]
+    running_plans: tuple[PlanLine, ...]  # with those that stopped: they wait for somebody
+    newest_plans: tuple[PlanLine, ...]
+    leases: tuple[Notice, ...]
 
 
 def overview_of(person: User) -> Overview:
@@ -57,23 +65,32 @@ def overview_of(person: User) -> Overview:
     chassis = list(Chassis.objects.visible_to(person))
     devices = list(Device.objects.visible_to(person).select_related("chassis", "slot__port", "slot__drawer"))
     operations = Operation.objects.visible_to(person)
+    plans = Plan.objects.visible_to(person).exclude(state=Plan.State.DRAFT).order_by("-applied_at")
+    going = (*Plan.ACTIVE, Plan.State.STOPPED)
+    # The steps of a plan are told with it.
+    alone = operations.exclude(plan__in=Plan.objects.visible_to(person).values("pk"))
     counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for device in devices:
         if device.missing_since is None:
             # What nobody can attach is not free.
             place = 0 if device.host_port_id else 1 if device.chassis.is_composable else 2
             counted[device.get_kind_display(), device.model or device.name][place] += 1
+    notices = lease_notices(person)
+    stuck = [Trouble(sentence=one.sentence, page="fabric:lease", pk=one.lease_id) for one in notices if one.bad]
     return Overview(
         chassis_count=len(chassis),
-        troubles=tuple(_troubles(person, chassis, devices, operations)),
+        troubles=(*_troubles(person, chassis, devices, operations), *stuck),
         capacity=tuple(
             Capacity(kind=kind, model=model, attached=attached, free=free, total=attached + free + watched)
             for (kind, model), (attached, free, watched) in sorted(
                 counted.items(), key=lambda one: (KINDS[one[0][0]], one[0])
             )
         ),
-        running=tuple(operations.open().order_by("requested_at")),
-        newest=tuple(operations.order_by("-requested_at")[:NEWEST]),
+        running=tuple(alone.open().order_by("requested_at")),
+        newest=tuple(alone.order_by("-requested_at")[:NEWEST]),
+        running_plans=plan_lines(plans.filter(state__in=going)[:NEWEST]),
+        newest_plans=plan_lines(plans.exclude(state__in=going)[:NEWEST_PLANS]),
+        leases=tuple(one for one in notices if not one.bad),
     )
 
 
@@ -90,6 +107,7 @@ def _troubles(
             yield Trouble(
                 sentence=f"{one.name} reports its health as {one.health}{why}.", page="fabric:chassis", pk=one.pk
             )
+    yield from _drift(person)
     for device in devices:
         # '/redfish/v1/Chassis/CXL1/PCIeDevices/1': one number alone would be many devices.
         steps = device.uri.split("/")
@@ -109,11 +127,35 @@ def _troubles(
                 sentence=f"{place} reports its health as {device.health}.", page="fabric:device", pk=device.pk
             )
     yield from _troubles_of_host_ports(person)
+    for plan in Plan.objects.visible_to(person).filter(state=Plan.State.STOPPED).order_by("-applied_at")[:5]:
+        yield Trouble(
+            sentence=f"The plan ‘{plan.title}’ stopped and waits for a decision. {plan.sentence}",
+            page="fabric:plan",
+            pk=plan.pk,
+        )
     since = timezone.now() - FAILED_SHOWN
-    for operation in operations.filter(state="failed", finished_at__gt=since).order_by("-finished_at")[:5]:
+    alone = operations.exclude(plan__in=Plan.objects.visible_to(person).values("pk"))
+    for operation in alone.filter(state="failed", finished_at__gt=since).order_by("-finished_at")[:5]:
         yield Trouble(
             sentence=f"‘{operation.summary}’ failed. {operation.error}", page="fabric:operation", pk=operation.pk
         )
+
+
+def _drift(person: User) -> Iterator[Trouble]:
+    """Tell what is not as approved; of a chassis with much of it only how much."""
+    views = drift_views(person, drift_rows(person, is_open=True)[:MOST_DRIFT])
+    by_chassis: dict[int, list[DriftView]] = defaultdict(list)
+    for view in views:
+        by_chassis[view.chassis_id].append(view)
+    for pk, here in by_chassis.items():
+        if len(here) > MOST_PARTS:
+            many = f"{len(here)}{' and more' if len(views) == MOST_DRIFT else ''} parts"
+            yield Trouble(
+                sentence=f"{many} of {here[0].chassis_name} are not as approved.", page="fabric:chassis", pk=pk
+            )
+            continue
+        for view in here:
+            yield Trouble(sentence=f"{view.chassis_name}: {view.sentence}", page="fabric:drift", pk=view.id)
 
 
 def _ill_parts(chassis: Chassis) -> list[str]:

@@ -12,12 +12,13 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 
 from accounts.models import User
 from fabric.bmc.types import Inventory
+from fabric.drift import Notes, drift_notes
 from fabric.links import NEARLY
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port, Slot, Switch
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Plan, Port, Slot, Switch
 
 SlotState = Literal["empty", "in_use", "occupied", "missing"]
 
@@ -60,6 +61,7 @@ class DeviceView:
     held_elsewhere: bool  # attached to a host port that the person may not see: only its holder can move it
     tenant_name: str
     missing_since: datetime | None
+    drift: str  # what is approved where that differs from what is found, in words; '' where it does not
     operation: OperationView | None
     port_uri: str
     errors_total: int
@@ -100,6 +102,7 @@ class DrawerView:
     mode: str
     switches: tuple[SwitchView, ...]
     slots: tuple[SlotView, ...]
+    drift: str = ""  # the approved mode where it is in another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +124,7 @@ class HostPortView:
     downgraded: str  # 'x8 of x16', '' where the link runs as it can
     tenant_name: str
     device_ids: tuple[int, ...] = field(default=())
+    drift: str = ""  # the host that it is approved to be cabled to, where it is not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +193,9 @@ def fabric_view(
         visible = visible.filter(pk__in=chassis_ids)
     rows = list(visible)
     ids = [row.pk for row in rows]
-    devices = _devices(person, ids)
-    host_ports = _host_ports(person, ids, devices)
+    notes = drift_notes(person, ids)
+    devices = _devices(person, ids, notes)
+    host_ports = _host_ports(person, ids, devices, notes)
     drawers = defaultdict(list)
     for drawer in Drawer.objects.visible_to(person).filter(chassis__in=ids):
         drawers[drawer.chassis_id].append(drawer)
@@ -214,7 +219,7 @@ def fabric_view(
             if person.is_administrator or not row.last_error
             else "This chassis is not answering.",
             inventory_at=row.inventory_at,
-            drawers=_drawers(row, drawers[row.pk], switches, slots),
+            drawers=_drawers(row, drawers[row.pk], switches, slots, notes),
             host_ports=tuple(host_ports[row.pk]),
             may_compose=person.may_compose and row.is_composable,
         )
@@ -227,6 +232,7 @@ def _drawers(
     drawers: list[Drawer],
     switches: dict[tuple[int, int | None], list[SwitchView]],
     slots: dict[tuple[int, int | None], list[SlotView]],
+    notes: Notes,
 ) -> tuple[DrawerView, ...]:
     views = [
         DrawerView(
@@ -236,6 +242,7 @@ def _drawers(
             mode=drawer.mode,
             switches=tuple(switches[row.pk, drawer.pk]),
             slots=tuple(slots[row.pk, drawer.pk]),
+            drift=notes.get(("drawer", drawer.pk), ""),
         )
         for drawer in drawers
     ]
@@ -292,7 +299,7 @@ def _matches(device: DeviceView, search: str) -> bool:
     return any(search in text.casefold() for text in fields)
 
 
-def _devices(person: User, ids: list[int]) -> dict[int, DeviceView]:
+def _devices(person: User, ids: list[int], notes: Notes) -> dict[int, DeviceView]:
     rows = (
         Device.objects.visible_to(person)
         .filter(chassis__in=ids)
@@ -303,10 +310,10 @@ def _devices(person: User, ids: list[int]) -> dict[int, DeviceView]:
         for operation in Operation.objects.visible_to(person).open().filter(chassis__in=ids)
     }
     seen_ports = set(HostPort.objects.visible_to(person).filter(chassis__in=ids).values_list("pk", flat=True))
-    return {row.pk: _device(row, operations.get(row.pk), seen_ports) for row in rows}
+    return {row.pk: _device(row, operations.get(row.pk), seen_ports, notes.get(("device", row.pk), "")) for row in rows}
 
 
-def _device(row: Device, operation: OperationView | None, seen_ports: set[int]) -> DeviceView:
+def _device(row: Device, operation: OperationView | None, seen_ports: set[int], drift: str) -> DeviceView:
     port = row.slot.port if row.slot is not None else None
     host_port = row.host_port if row.host_port_id in seen_ports else None
     return DeviceView(
@@ -332,6 +339,7 @@ def _device(row: Device, operation: OperationView | None, seen_ports: set[int]) 
         held_elsewhere=row.host_port_id is not None and host_port is None,
         tenant_name=row.tenant.name if row.tenant is not None else "",
         missing_since=row.missing_since,
+        drift=drift,
         operation=operation,
         port_uri=port.uri if port is not None else "",
         errors_total=sum(port.errors.values()) if port is not None else 0,
@@ -339,10 +347,16 @@ def _device(row: Device, operation: OperationView | None, seen_ports: set[int]) 
 
 
 def downgraded(device: Device) -> str:
-    """Return how a device's link runs below its capability ('x8 of x16, Gen2 of Gen3'), or ''."""
+    """Return how a device's link runs below its capability ('x8 of x16, Gen2 of Gen3'), or ''.
+
+    As narrow as its port was configured is as it should be.
+    """
     parts = []
-    if device.lanes_in_use and device.max_lanes and device.lanes_in_use < device.max_lanes:
-        parts.append(f"x{device.lanes_in_use} of x{device.max_lanes}")
+    port = device.slot.port if device.slot is not None else None
+    configured = port.configured_width if port is not None and port.configured_width else None
+    lanes = min((known for known in (device.max_lanes, configured) if known), default=None)
+    if device.lanes_in_use and lanes and device.lanes_in_use < lanes:
+        parts.append(f"x{device.lanes_in_use} of x{lanes}")
     if device.pcie_type and device.max_pcie_type and device.pcie_type < device.max_pcie_type:
         parts.append(f"{device.pcie_type} of {device.max_pcie_type}")
     return ", ".join(parts)
@@ -355,14 +369,18 @@ def below_capability(port: Port | None) -> str:
     """
     if port is None or port.link_status != "LinkUp":
         return ""
-    if port.active_width and port.width and port.active_width < port.width:
-        return f"x{port.active_width} of x{port.width}"
-    if port.speed_gbps and port.max_speed_gbps and port.speed_gbps < NEARLY * port.max_speed_gbps:
+    lanes = min((known for known in (port.width, port.configured_width) if known), default=None)
+    if port.active_width and lanes and port.active_width < lanes:
+        return f"x{port.active_width} of x{lanes}"
+    share = lanes / port.width if lanes and port.width else 1.0
+    if port.speed_gbps and port.max_speed_gbps and port.speed_gbps < NEARLY * share * port.max_speed_gbps:
         return f"{port.speed_gbps:g} of {port.max_speed_gbps:g} Gb/s"
     return ""
 
 
-def _host_ports(person: User, ids: list[int], devices: dict[int, DeviceView]) -> dict[int, list[HostPortView]]:
+def _host_ports(
+    person: User, ids: list[int], devices: dict[int, DeviceView], notes: Notes
+) -> dict[int, list[HostPortView]]:
     attached = defaultdict(list)
     for device in devices.values():
         attached[device.host_port_id].append(device.id)
@@ -387,6 +405,7 @@ def _host_ports(person: User, ids: list[int], devices: dict[int, DeviceView]) ->
                 downgraded=below_capability(port),
                 tenant_name=row.tenant.name if row.tenant is not None else "",
                 device_ids=tuple(attached[row.pk]),
+                drift=notes.get(("host-port", row.pk), ""),
             )
         )
     return views
@@ -411,8 +430,9 @@ def operation_view(row: Operation) -> OperationView:
 
 
 def operations_visible_to(person: User) -> QuerySet[Operation]:
-    """Return the operations a person may see, newest first."""
-    return Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
+    """Return the operations a person may see, newest first; each with its plan where they may see that too."""
+    rows = Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
+    return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
 
 
 @dataclass(frozen=True, kw_only=True)

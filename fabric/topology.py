@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fabric.bmc.values import LANE_GBPS
 from fabric.selectors import ChassisView, DeviceView, DrawerView, HostPortView, SlotView, SwitchView
+from fabric.templatetags.fabric_words import MODES
 
 WIDTH = 1120
 SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 100, 12, 18
@@ -21,14 +23,26 @@ EDGE = 4  # below the last box, for the widest of its strokes
 NAME_WIDTH = 180  # kept for the drawer's name and mode
 COLUMNS = 8
 NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": "Custom"}
-MODES = {
-    "StandardOneHost": "Standard, one host",
-    "StandardTwoHosts": "Standard, two hosts",
-    "Advanced": "Advanced",
-    "Unknown": "Mode not reported",
-}
 WIDEST_GBPS = 256.0  # x16 Gen4, drawn widest
 HALF_GAP = 1.5  # between the two half-links of a link
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """What a draft would change, to be drawn besides what is: by ids; a target None is no host."""
+
+    targets: Mapping[int, int | None] = field(default_factory=dict)  # of devices: host ports
+    modes: Mapping[int, str] = field(default_factory=dict)  # of drawers
+    cables: Mapping[int, str] = field(default_factory=dict)  # of host ports: the name of a host
+
+    def count_of(self, port: HostPortView) -> int:
+        """Return how many devices a host port would have."""
+        kept = [device for device in port.device_ids if self.targets.get(device, port.id) == port.id]
+        come = [device for device, to in self.targets.items() if to == port.id and device not in port.device_ids]
+        return len(kept) + len(come)
+
+
+NO_MARKS = Marks()
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,7 @@ class Box:
     line: str
     detail: str
     label: str  # read aloud
+    planned: str = ""  # where a draft puts the device: 'node-b · H2'
 
     @property
     def text_x(self) -> int:
@@ -63,6 +78,8 @@ class Head:
     y: int
     line: str
     label: str
+    planned: str = ""  # the host that a draft has it cabled to
+    is_marked: bool = False  # a draft changes its cable, or what is attached to it
 
     @property
     def middle(self) -> int:
@@ -110,6 +127,7 @@ class DrawerPicture:
     chips: tuple[Chip, ...]
     boxes: tuple[Box, ...]
     links: tuple[HalfLink, ...]
+    planned_mode: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,12 +139,23 @@ class Picture:
     drawers: tuple[DrawerPicture, ...]
 
 
-def lay_out(chassis: ChassisView) -> Picture:
-    """Place everything of a chassis."""
+def planned_places(chassis: ChassisView, marks: Marks) -> dict[int, str]:
+    """Return where a draft puts devices of a chassis, in words: 'node-b · H2', 'no host'; others are left out."""
+    places = {port.id: _place(port.host_name, port.label) for port in chassis.host_ports}
+    devices = (slot.device for drawer in chassis.drawers for slot in drawer.slots if slot.device is not None)
+    return {
+        device.id: "no host" if target is None else places.get(target, "another host")
+        for device in devices
+        if device.id in marks.targets and (target := marks.targets[device.id]) != device.host_port_id
+    }
+
+
+def lay_out(chassis: ChassisView, marks: Marks = NO_MARKS) -> Picture:
+    """Place everything of a chassis, and say what a draft would change."""
     drawers = []
     y = 0
     for drawer in chassis.drawers:
-        picture = _drawer(chassis, drawer, y)
+        picture = _drawer(chassis, drawer, y, marks)
         drawers.append(picture)
         rows = -(-len(drawer.slots) // COLUMNS)
         bare = 0 if picture.heads or picture.chips else SLOT_Y - BARE_SLOT_Y
@@ -135,13 +164,14 @@ def lay_out(chassis: ChassisView) -> Picture:
     return Picture(WIDTH, max(y - DRAWER_GAP + EDGE, 40), tuple(drawers))
 
 
-def _drawer(chassis: ChassisView, drawer: DrawerView, y: int) -> DrawerPicture:
+def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: Marks) -> DrawerPicture:
     chips = _chips(drawer, y)
     # What hangs on nothing belongs to the first part without a drawer.
     first = next((one for one in chassis.drawers if one.id is None), None)
     here = drawer.id is not None or drawer is first
     ports = [port for port in chassis.host_ports if here and port.drawer_id == drawer.id]
-    heads = tuple(_head(port, index, len(ports), y) for index, port in enumerate(ports))
+    heads = tuple(_head(port, (index, len(ports), y), marks) for index, port in enumerate(ports))
+    planned = planned_places(chassis, marks)
     links: list[HalfLink] = []
     for index, head in enumerate(heads):
         end = _chip_x(chips, index, len(heads))
@@ -156,7 +186,7 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int) -> DrawerPicture:
     for index, slot in enumerate(drawer.slots):
         x = (index % COLUMNS) * (SLOT_WIDTH + GAP) + MARGIN
         top_y = y + slot_y + (index // COLUMNS) * (SLOT_HEIGHT + GAP)
-        boxes.append(_box(drawer, slot, x, top_y))
+        boxes.append(_box(drawer, slot, (x, top_y), planned))
         if slot.device is not None and (heads or chips):
             start = (_chip_x(chips, index % COLUMNS, min(COLUMNS, len(drawer.slots))), y + SWITCH_Y + SWITCH_HEIGHT)
             attached = slot.device.host_port_id is not None or slot.device.held_elsewhere
@@ -166,7 +196,13 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int) -> DrawerPicture:
                 f"device-{slot.device.id}",
             )  # fmt: skip
     mode = MODES.get(drawer.mode, drawer.mode)
-    return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links))
+    wanted = marks.modes.get(drawer.id or 0, drawer.mode)
+    planned_mode = MODES.get(wanted, wanted) if wanted != drawer.mode else ""
+    return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links), planned_mode)
+
+
+def _place(host: str, label: str) -> str:
+    return " · ".join(word for word in (host, label) if word)
 
 
 def _chips(drawer: DrawerView, y: int) -> tuple[Chip, ...]:
@@ -188,20 +224,29 @@ def _chip_x(chips: tuple[Chip, ...], index: int, count: int) -> float:
     return chip.x + inset + step * (index % share + 0.5)
 
 
-def _head(port: HostPortView, index: int, count: int, y: int) -> Head:
+def _head(port: HostPortView, where: tuple[int, int, int], marks: Marks) -> Head:
+    index, count, y = where
+    then = marks.count_of(port)
     # In the middle, above the chips, as long as the drawer's name has its place.
     spread = min(max((WIDTH - 2 * NAME_WIDTH) // count, HEAD_WIDTH + GAP), (WIDTH - NAME_WIDTH) // count)
     left = max(NAME_WIDTH, (WIDTH - count * spread) // 2)
     width = f"x{port.active_width}" if port.active_width else "down" if port.link_status else ""
     devices = f"{len(port.device_ids)} device{'' if len(port.device_ids) == 1 else 's'}"
-    short = "" if port.downgraded else devices
+    comes = then != len(port.device_ids)
+    short = f"{len(port.device_ids)} → {then}" if comes else "" if port.downgraded else devices
+    cabled = marks.cables.get(port.id, "")
+    draft = f", {then} with your draft" if comes else ""
+    draft += f", cabled to {cabled} with your draft" if cabled else ""
+    drift = f", not as approved: approved is {port.drift}" if port.drift else ""
     return Head(
         port,
         left + index * spread + spread // 2 - HEAD_WIDTH // 2,
         y + HEAD_Y,
         " · ".join(word for word in (port.label, f"▼ {port.downgraded}" if port.downgraded else width, short) if word),
         f"Host {port.host_name or 'not cabled'}, host port {port.label}, {devices} attached, "
-        f"link {port.downgraded or width or 'not given'}",
+        f"link {port.downgraded or width or 'not given'}{drift}{draft}",
+        planned=cabled,
+        is_marked=comes or bool(cabled),
     )
 
 
@@ -236,7 +281,8 @@ def _state(link_status: str) -> str:
     return "up" if link_status == "LinkUp" else "training" if link_status in {"Training", "Starting"} else "down"
 
 
-def _box(drawer: DrawerView, slot: SlotView, x: int, y: int) -> Box:
+def _box(drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], planned: Mapping[int, str]) -> Box:
+    x, y = where_to
     place = drawer.name if slot.number is None else f"{drawer.name} slot {slot.number}"
     if slot.state == "empty":
         return Box(slot, x, y, f"{slot.number}", "empty", "", f"{place}, empty")
@@ -252,7 +298,12 @@ def _box(drawer: DrawerView, slot: SlotView, x: int, y: int) -> Box:
     generation = device.pcie_type.replace("Gen", "Gen ")
     width = f"x{device.lanes_in_use} {generation}" if device.lanes_in_use else "no link"
     label = f"{kind} {device.name}, {place}, {where}, {device.downgraded or width}"
+    if device.drift:
+        label += f", not as approved: approved is {device.drift}"
+    wanted = planned.get(device.id, "")
+    if wanted:
+        label += f", in your draft: to {wanted}"
     title = kind if slot.number is None else f"{slot.number} · {kind}"
     # Below in both width and generation is too long for the box; the label says it all.
     detail = width if "," in device.downgraded else device.downgraded or width
-    return Box(slot, x, y, title, where, detail, label)
+    return Box(slot, x, y, title, where, detail, label, wanted)

@@ -4,43 +4,62 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
 from accounts.models import User
 from fabric import sheets
+from fabric.agent_views import agent_context
 from fabric.bmc.series import counter_words
+from fabric.drift import drift_rows, part_drifts
+from fabric.history import attachment_rows, attachment_views
 from fabric.listing import host_rows, port_rows
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot, Walk
+from fabric.numbers import whole_number
+from fabric.outlook import drawer_seen, drawer_state
 from fabric.overview import overview_of
+from fabric.permissions import may_change_mode, may_configure, may_move_cable
+from fabric.planning import LANES, PORT_TYPES, Setting, Wanted, after_steps
+from fabric.plans import broken_by_mode, draft_row, marks_of, setting_words
+from fabric.readiness import Readiness, readiness_of
 from fabric.rules import ABOUT_MODES, why_not_mode
-from fabric.selectors import below_capability, downgraded, fabric_page, fabric_view, operations_visible_to
-from fabric.services.operations import UNKNOWN, drawer_state, mode_request, operation_request
-from fabric.topology import MODES, lay_out
-from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
+from fabric.selectors import below_capability, downgraded, fabric_page, fabric_view
+from fabric.services.operations import mode_request
+from fabric.templatetags.fabric_words import MODES
+from fabric.topology import lay_out, planned_places
+from falconweb.errors import Conflict, Invalid, NotFound
 
 ROWS_A_PAGE = 50
+# How devices are attached, in words; the names of the wire are in fabric.bmc.types.
+DIALECTS = {
+    "zone_patch": "Composed by changing zones",
+    "zone_actions": "Composed by the actions of zones",
+    "resource_blocks": "Composed by resource blocks",
+    "none": "Monitored only: it offers no way to attach or detach",
+}
+TIMES_SHOWN = 8
 
 
 @require_GET
 def fabric(request: HttpRequest) -> HttpResponse:
     """Show topology or list of the visible chassis; `view`, `q` and `page` are in the URL."""
+    person = person_of(request)
     search = request.GET.get("q", "")
     view = "list" if request.GET.get("view") == "list" else "topology"
-    page = fabric_page(person_of(request), search=search, number=_number(request.GET.get("page", "1")))
+    page = fabric_page(person, search=search, number=whole_number(request.GET.get("page", "1")))
+    marks = marks_of(person)
     context: dict[str, Any] = {"view": view, "search": search, "page": page, "chassis": page.chassis}
     if view == "topology":
-        context["pictures"] = [(one, lay_out(one)) for one in page.chassis]
+        context["pictures"] = [(one, lay_out(one, marks)) for one in page.chassis]
+    else:
+        context["planned"] = {pk: words for one in page.chassis for pk, words in planned_places(one, marks).items()}
     return render(request, "fabric/fabric.html", context)
 
 
@@ -63,9 +82,11 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     if not views:
         raise NotFound("There is no such chassis.")
     ports = port_rows(person, chassis=pk).filter(missing_since=None).order_by("switch", "port_id")
-    context: dict[str, Any] = {"chassis": views[0], "picture": lay_out(views[0]), "ports": ports}
+    context: dict[str, Any] = {"chassis": views[0], "picture": lay_out(views[0], marks_of(person)), "ports": ports}
+    context["drifted"] = drift_rows(person, chassis=pk, is_open=True).count()
+    row = Chassis.objects.get(pk=pk)
+    context["dialect"] = DIALECTS.get(row.dialect, row.dialect)
     if person.is_administrator:
-        row = Chassis.objects.get(pk=pk)
         walk = Walk.objects.filter(chassis=row).first()
         found = walk.found if walk else {}
         context["row"] = row
@@ -106,11 +127,12 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     context = {
         "drawer": row,
         "chassis": shown,
-        "picture": lay_out(shown),
+        "picture": lay_out(shown, marks_of(person)),
         "mode": MODES.get(row.mode, row.mode),
         "attached": [slot for slot in view.slots if slot.device and slot.device.host_port_id] if view else [],
-        "modes": _modes(row) if person.is_administrator and row.mode in MODES and row.mode != "Unknown" else [],
+        "modes": _modes(person, row) if row.mode in set(ABOUT_MODES) and may_change_mode(person, row) else [],
         "operation": Operation.objects.visible_to(person).open().filter(drawer=row).first(),
+        "drifts": part_drifts(person, row),
         "devices": devices,
         "objects": " ".join([f"drawer/{row.pk}", *(f"port/{slot.port_id}" for slot in ports)]),
         "now": f"drawer/{row.pk}",
@@ -119,11 +141,24 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "fabric/drawer.html", context)
 
 
-def _modes(row: Drawer) -> list[dict[str, str]]:
-    """Return the other modes with what stands against each."""
+def _modes(person: User, row: Drawer) -> list[dict[str, Any]]:
+    """Return the other modes with what stands against each now, and what each would break of what is drafted.
+
+    None where the chassis does not tell the drawer's mode.
+    """
+    if row.mode not in MODES or row.mode == "Unknown":
+        return []
     state = drawer_state(row)
+    begun = draft_row(person)
+    drafted = after_steps(drawer_seen(row), Wanted.from_json(begun.wanted) if begun is not None else Wanted())
     return [
-        {"value": mode.value, "name": MODES[mode], "about": ABOUT_MODES[mode], "reason": why_not_mode(state, mode)}
+        {
+            "value": mode.value,
+            "name": MODES[mode],
+            "about": ABOUT_MODES[mode],
+            "reason": why_not_mode(state, mode),
+            "broken": broken_by_mode(drafted, mode),
+        }
         for mode in ABOUT_MODES
         if mode.value != row.mode
     ]
@@ -143,6 +178,9 @@ def slot(request: HttpRequest, pk: int) -> HttpResponse:
         "device": device,
         "host_port": attached.first() if attached is not None else None,
         "port": row.port,
+        "drifts": part_drifts(person, device) if device else [],
+        "times": attachment_views(person, attachment_rows(person, slot=pk)[:TIMES_SHOWN]),
+        "history_page": reverse("fabric:slot_history", args=[pk]),
         "objects": f"port/{row.port_id}" if row.port_id else "",
     }
     return render(request, "fabric/slot.html", context)
@@ -155,7 +193,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
     row = (
         Device.objects.visible_to(person)
         .filter(pk=pk)
-        .select_related("chassis", "slot__port", "slot__drawer", "tenant")
+        .select_related("chassis", "slot__port", "slot__drawer", "tenant", "host_port__host")
         .first()
     )
     if row is None:
@@ -166,6 +204,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         ports = ports.filter(drawer=row.slot.drawer_id)
     operations = list(Operation.objects.visible_to(person).filter(device=row)[:10])
     port = row.slot.port if row.slot else None
+    coming = next((one for one in operations if one.is_open), None)
     context = {
         "device": row,
         "port": port,
@@ -173,7 +212,12 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         "targets": [one for one in ports.select_related("host") if one.pk != (seen.pk if seen else None)],
         "downgraded": downgraded(row),
         "operations": operations,
-        "open_operation": next((one for one in operations if one.is_open), None),
+        "open_operation": coming,
+        # Of a host that is not the person's nothing is told, nor who works there.
+        "readiness": readiness_of(row, operation=coming) if seen or row.host_port_id is None else Readiness(),
+        "drifts": part_drifts(person, row),
+        "times": attachment_views(person, attachment_rows(person, device=pk)[:TIMES_SHOWN]),
+        "history_page": reverse("fabric:device_history", args=[pk]),
         "objects": f"device/{row.pk}" + (f" port/{port.pk}" if port else ""),
     }
     return render(request, "fabric/device.html", context)
@@ -186,15 +230,22 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
     row = Port.objects.visible_to(person).filter(pk=pk).select_related("chassis", "switch__drawer").first()
     if row is None:
         raise NotFound("There is no such port.")
-    context = {
+    context: dict[str, Any] = {
         "port": row,
         "slot": Slot.objects.visible_to(person).filter(port=row).select_related("drawer").first(),
         "device": Device.objects.visible_to(person).filter(slot__port=row).first(),
         "host_port": HostPort.objects.visible_to(person).filter(port=row).select_related("host").first(),
         "errors": {counter_words(name): count for name, count in row.errors.items()},
+        "drifts": part_drifts(person, row),
         "objects": f"port/{row.pk}",
     }
     context["below"] = below_capability(row) if context["host_port"] else ""
+    on_it = context["host_port"] or context["device"]
+    if on_it is not None and row.chassis.is_composable and row.missing_since is None and may_configure(person, row):
+        now = Setting(port_type=row.port_type, configured_width=row.configured_width)
+        context |= {"setting": setting_words(now), "port_types": PORT_TYPES, "lanes": LANES}
+        if context["host_port"] is not None and may_move_cable(person):
+            context["hosts"] = Host.objects.visible_to(person).order_by("name")
     return render(request, "fabric/port.html", context)
 
 
@@ -225,8 +276,12 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
         }
         for found in dict.fromkeys(one.chassis for one in ports)
     ]
-    context = {"host": row, "host_ports": ports, "devices": devices, "chassis": chassis}
-    return render(request, "fabric/host.html", context)
+    context: dict[str, Any] = {"host": row, "host_ports": ports, "devices": devices, "chassis": chassis}
+    if may_move_cable(person):
+        elsewhere = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=row)
+        composable = [one for one in elsewhere.select_related("chassis", "host") if one.chassis.is_composable]
+        context["cables"] = composable
+    return render(request, "fabric/host.html", {**context, **agent_context(row, list(devices))})
 
 
 @require_GET
@@ -240,74 +295,11 @@ def hosts(request: HttpRequest) -> HttpResponse:
     return render(request, "fabric/hosts.html", {"page": page, "search": search})
 
 
-@require_http_methods(["GET", "POST"])
-def operations(request: HttpRequest) -> HttpResponse:
-    """List operations, or ask for one: device, target ('' = detach), expected ('' = no host)."""
-    person = person_of(request)
-    if request.method != "POST":
-        pages = Paginator(operations_visible_to(person), ROWS_A_PAGE)
-        return render(request, "fabric/operations.html", {"page": pages.get_page(request.GET.get("page"))})
-    row = Device.objects.visible_to(person).filter(pk=_number(request.POST.get("device", ""))).first()
-    if row is None:
-        raise NotFound("There is no such device.")
-    expected = _host_port(person, request.POST["expected"]) if "expected" in request.POST else UNKNOWN
-    try:
-        operation, _ = operation_request(
-            person=person, device=row, target=_host_port(person, request.POST.get("target", "")), expected=expected
-        )
-    except FalconWebError as error:
-        if error.status != 409:
-            raise
-        messages.error(request, error.sentence)
-        return redirect("fabric:device", pk=row.pk)
-    return redirect("fabric:operation", pk=operation.pk)
-
-
-@require_GET
-def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Show one operation; htmx asks for the part that moves."""
-    person = person_of(request)
-    row = Operation.objects.visible_to(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such operation.")
-    template = "fabric/operation_steps.html" if request.headers.get("HX-Request") else "fabric/operation.html"
-    before = Operation.objects.open().filter(
-        chassis=row.chassis_id, drawer=row.drawer_id, requested_at__lt=row.requested_at
-    )
-    context = {
-        "operation": row,
-        "seconds": _seconds(row.started_at, row.finished_at),
-        "steps": _timed(row.steps),
-        "device": Device.objects.visible_to(person).filter(pk=row.device_id).first(),
-        "waits": row.state == Operation.State.REQUESTED and before.exists(),
-        "waits_for": before.filter(pk__in=Operation.objects.visible_to(person)).last(),
-    }
-    return render(request, template, context)
-
-
-def _timed(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the steps with how long each took, or has taken so far, in s."""
-    return [
-        {
-            **step,
-            "seconds": _seconds(parse_datetime(step["started_at"] or ""), parse_datetime(step["finished_at"] or "")),
-        }
-        for step in steps
-    ]
-
-
-def _seconds(begin: datetime | None, end: datetime | None) -> float | None:
-    return None if begin is None else ((end or timezone.now()) - begin).total_seconds()
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
-
-
-def _host_port(person: User, text: str) -> HostPort | None:
+def host_port_seen(person: User, text: str) -> HostPort | None:
+    """Return the host port of that id, None for ''; raises NotFound where the person sees none."""
     if text == "":
         return None
-    row: HostPort | None = HostPort.objects.visible_to(person).filter(pk=_number(text)).first()
+    row: HostPort | None = HostPort.objects.visible_to(person).filter(pk=whole_number(text)).first()
     if row is None:
         raise NotFound("There is no such host port.")
     return row

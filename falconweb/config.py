@@ -54,6 +54,9 @@ class Config:
         "",
         secret=True,
     )
+    audit_key: str = _setting(
+        "FALCONWEB_AUDIT_KEY", "Key that seals the end of the audit log; generated when empty", "", secret=True
+    )
     admin_password: str = _setting(
         "FALCONWEB_ADMIN_PASSWORD",
         "Password of the first administrator; generated and printed once when empty",
@@ -81,6 +84,37 @@ class Config:
     trusted_proxies: int = _setting(
         "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is believed", 0
     )
+
+    email_url: str = _setting(
+        "FALCONWEB_EMAIL_URL",
+        "Mail server: smtp://name:password@host:587 (STARTTLS; ?tls=no without), smtps://host:465, or console: to print"
+        " letters into the log; no e-mail is sent when empty",
+        "",
+        secret=True,
+    )
+    email_from: str = _setting("FALCONWEB_EMAIL_FROM", "Sender of the site's e-mail", "FalconWeb <falconweb@localhost>")
+    lease_warnings: tuple[str, ...] = _setting(
+        "FALCONWEB_LEASE_WARNINGS",
+        "How long before the end of a lease people are warned, comma-separated, in d, h or m",
+        ("7d", "1d", "1h"),
+    )
+    idle_hours: float = _setting(
+        "FALCONWEB_IDLE_HOURS", "Hours without use after which a held device is called idle; 0 never", 24.0, most=8760
+    )
+
+    @property
+    def lease_warning_seconds(self) -> tuple[int, ...]:
+        """How long before an end people are warned, in seconds; raises ConfigurationError for what is no time."""
+        return tuple(sorted({_seconds("FALCONWEB_LEASE_WARNINGS", one) for one in self.lease_warnings}))
+
+    @property
+    def address(self) -> str:
+        """Where people open the site, without a slash at the end; '' where the settings do not tell."""
+        host = next((one for one in self.allowed_hosts if one != "*" and not one.startswith(".")), "")
+        if not host:
+            return ""
+        local = host in {"localhost", "127.0.0.1", "[::1]"}
+        return f"{'https' if self.https else 'http'}://{host}{f':{self.port}' if local and not self.https else ''}"
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> Config:
@@ -123,6 +157,14 @@ def _check_range(metadata: Mapping[str, Any], value: Any) -> None:
     if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value <= most:
         limit = f"from {least:g}" + ("" if most == math.inf else f" to {most:g}")
         raise ConfigurationError(f"{metadata['name']} is {value:g}; it may be {limit}.")
+
+
+def _seconds(name: str, text: str) -> int:
+    """Return '7d', '1h' or '30m' in seconds."""
+    number, unit = text[:-1], {"d": 86400, "h": 3600, "m": 60}.get(text[-1:])
+    if unit is None or not (number.isascii() and number.isdecimal() and int(number[:6]) > 0 and len(number) < 6):
+        raise ConfigurationError(f"{name} has '{text}', which is no time such as 7d, 1h or 30m.")
+    return int(number) * unit
 
 
 def _convert(name: str, text: str, default: Any) -> Any:

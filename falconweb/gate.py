@@ -13,6 +13,8 @@ from django.conf import settings
 from django.urls import re_path
 
 from falconweb.api.problems import CONTENT_TYPE, PREFIX, problem_document
+from falconweb.audit import HEADER, refused_at_the_gate
+from falconweb.threads import in_thread
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -21,6 +23,10 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[Any]]
 
 SIGN_OFF = 4404
+LARGEST = 2_560 * 2**10
+# Where a file of 5 MiB is taken, alone or in a form; a form without a file may be as large.
+LARGEST_WITH_FILE: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+WITH_FILE = ("/allocation/", "/api/v1/allocation/")
 
 
 class _TooLargeError(Exception):
@@ -28,20 +34,20 @@ class _TooLargeError(Exception):
 
 
 class BodyLimit:
-    """Refuses requests with more than `DATA_UPLOAD_MAX_MEMORY_SIZE` bytes, from strangers too.
+    """Refuses requests that are larger than what `LARGEST` and `LARGEST_WITH_FILE` say, in bytes, from strangers too.
 
     Django writes a body of any size to the disk before it looks at the request, and the API reads it into memory.
     """
 
     def __init__(self, application: Application) -> None:
         self.application = application
-        self.largest: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 413."""
+        largest = LARGEST_WITH_FILE if str(scope["path"]).startswith(WITH_FILE) else LARGEST
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared[:19]) > self.largest:
-            await self._refuse(scope, send)
+        if declared.isdigit() and int(declared[:19]) > largest:
+            await self._refuse(scope, send, largest)
             return
         received = 0
 
@@ -49,7 +55,7 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self.largest:
+            if received > largest:
                 raise _TooLargeError
             return message
 
@@ -57,20 +63,22 @@ class BodyLimit:
             await self.application(scope, counted, send)
         except _TooLargeError:
             # Bodies are read whole before anything is answered.
-            await self._refuse(scope, send)
+            await self._refuse(scope, send, largest)
 
-    async def _refuse(self, scope: Scope, send: Send) -> None:
+    async def _refuse(self, scope: Scope, send: Send, largest: int) -> None:
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-        sentence = f"This request is larger than {self.largest // 2**10} KiB."
+        sentence = f"This request is larger than {largest // 2**10} KiB."
         if scope["path"].startswith(PREFIX):
             kind, text = CONTENT_TYPE, json.dumps(problem_document(status.value, sentence, "too_large"))
         else:
             kind, text = "text/plain; charset=utf-8", f"{sentence}\n"
         body = text.encode()
+        reference: str = await in_thread(refused_at_the_gate, dict(scope), status.value, sentence)
         headers = [
             (b"content-type", kind.encode()),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
+            (HEADER.lower().encode(), reference.encode()),
         ]
         await send({"type": "http.response.start", "status": status.value, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable
 
 from django.contrib.auth.middleware import LoginRequiredMiddleware
@@ -12,6 +11,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.views.generic import View
 
+from accounts.audit.context import note_sentence, request_id
 from falconweb.errors import FalconWebError
 from falconweb.health import healthz
 
@@ -78,7 +78,8 @@ class ErrorMiddleware:
         """Answer FalconWebErrors; everything else stays Django's."""
         if not isinstance(exception, FalconWebError):
             return None
-        reference = uuid.uuid4().hex[:12]
+        reference = request_id()
+        note_sentence(exception.sentence)
         logger.info("%s %s answered %s (%s): %s", request.method, request.path, exception.status, reference, exception)
         template = f"{exception.status}.html" if exception.status in {400, 403, 404, 500} else "error.html"
         context = {"error": exception, "sentence": exception.sentence, "reference": reference}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
+handler500 = "falconweb.views.server_error"
 urlpatterns = [
     path("api/v1/", include("falconweb.api.urls")),
     path("", include("accounts.urls")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from datetime import datetime
+from typing import Final
 
 from django.db import transaction
 from django.utils import timezone
@@ -19,6 +20,7 @@ from fabric.services import lease_letters
 from fabric.services.booking import booked_things, instant, refuse_booked, until
 from fabric.services.hands import say
 from fabric.services.leases import (
+    DAY,
     LONGEST,
     lease_locked,
     refuse_over_quota,
@@ -28,6 +30,9 @@ from fabric.services.leases import (
     told,
 )
 from falconweb.errors import Conflict, Forbidden, Invalid
+
+ASKED: Final = "Asked for it"
+MOST_ENDS_A_DAY: Final = 20  # that are asked for of one lease
 
 
 def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, note: str = "") -> Lease:
@@ -45,11 +50,15 @@ def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, no
             raise Conflict(f"Lease {row.pk} has no end: there is nothing to extend.")
         _refuse_end(row, ends_at, after=row.ends_at)
         refuse_booked(booked_things(row), Span(row.ends_at, ends_at), but=row, person=person)
+        # Administrators get a letter of each.
+        asked = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=ASKED)
+        if asked.count() >= MOST_ENDS_A_DAY:
+            raise Conflict(f"Another end was asked for {MOST_ENDS_A_DAY} times within a day. Wait for a decision.")
         row.extension_to, row.extension_note = ends_at, text_of(note)
         row.extension_by_name = person.get_username()
         row.save(update_fields=["extension_to", "extension_note", "extension_by_name"])
         why = f" {row.extension_note}" if row.extension_note else ""
-        say(row, row.extension_by_name, f"Asked for it {until(ends_at)}.{why}")
+        say(row, row.extension_by_name, f"{ASKED} {until(ends_at)}.{why}")
         lease_letters.extension_asked(row, ends_at)
         act.after = {"asked for": ends_at.isoformat()}
     return row

@@ -31,8 +31,10 @@ from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
 MOST_WISHES: Final = 20
 MOST_COUNT: Final = 1000
 MOST_REQUESTS: Final = 20  # of a tenant that wait for a decision
+MOST_A_DAY: Final = 60  # requests of a tenant, withdrawn ones too: administrators get a letter of each
 LONGEST_TEXT: Final = 2000
 LONGEST: Final = timedelta(days=3660)
+DAY: Final = timedelta(days=1)
 LATE: Final = timedelta(minutes=5)  # a start that lies so little in the past means now
 
 
@@ -55,6 +57,9 @@ def lease_request(
         holdings_lock(tenant)
         if Lease.objects.filter(tenant=tenant, state=Lease.State.REQUESTED).count() >= MOST_REQUESTS:
             raise Conflict(f"{MOST_REQUESTS} requests of {tenant.name} wait for a decision. Withdraw one first.")
+        today = Lease.objects.filter(tenant=tenant, asked_at__gt=timezone.now() - DAY).exclude(wishes=[])
+        if today.count() >= MOST_A_DAY:
+            raise Conflict(f"{tenant.name} has asked {MOST_A_DAY} times within a day. Ask again tomorrow.")
         lease = Lease.objects.create(
             tenant=tenant,
             tenant_name=tenant.name,

@@ -19,7 +19,7 @@ from fabric.permissions import may_cancel, may_change_mode, refuse_onlooker, why
 from fabric.rules import ABOUT_MODES, why_not_attach, why_not_mode
 from fabric.services.asking import hand_over, refuse_key, request_digest, steps_of
 from fabric.services.locks import lock_chassis, lock_held
-from fabric.services.safety import refuse_in_use, refuse_unconfirmed
+from fabric.services.safety import record_forced, refuse_in_use, refuse_unconfirmed
 from fabric.services.wording import held, monitored_only, place_of, summary_of, without_endpoint
 from fabric.signals import operation_changed
 from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound, RuleViolation
@@ -196,6 +196,8 @@ def _create(
     device = _judged(person, device_id, target, expected, force=force)
     drawer = device.slot.drawer if device.slot else None
     source = device.host_port
+    if force and source is not None:
+        record_forced(person, [device])
     kind = Operation.Kind.DETACH if target is None else Operation.Kind.MOVE if source else Operation.Kind.ATTACH
     operation = Operation.objects.create(
         kind=kind,
@@ -231,14 +233,16 @@ def _judged(
         raise Conflict(held(device.name, open_operation, person), operation=str(open_operation.pk))
     if target is not None and (reason := why_returning(person, [device.pk], [target.pk])):
         raise Conflict(reason)
-    held_by_others = HostPort.objects.filter(pk=device.host_port_id or 0).exclude(pk__in=HostPort.objects.visible_to(person))
+    held_by_others = HostPort.objects.filter(pk=device.host_port_id or 0).exclude(
+        pk__in=HostPort.objects.visible_to(person)
+    )
     if held_by_others.exists():
         raise Forbidden(f"{device.name} is attached to a host port that is not granted to your tenant.")
     if expected is not UNKNOWN and device.host_port != expected:
         raise Conflict(_moved(device, person))
     _refuse(device, target)
     if device.host_port is not None:
-        refuse_in_use(person, [device], force=[device.pk] if force else ())
+        refuse_in_use([device], force=[device.pk] if force else ())
     drawer = device.slot.drawer if device.slot else None
     changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()
     if drawer is not None and changing is not None:

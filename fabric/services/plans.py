@@ -32,7 +32,7 @@ from fabric.services.plan_words import (
     title_of,
     wanted_of_base,
 )  # fmt: skip
-from fabric.services.safety import refuse_in_use, refuse_unconfirmed
+from fabric.services.safety import record_forced, refuse_in_use, refuse_unconfirmed
 from fabric.services.wording import held, monitored_only, name_of, without_endpoint
 from fabric.signals import plan_changed
 from fabric.stepping import plan_steps
@@ -133,12 +133,14 @@ def plan_apply(
     """
     if on_failure not in ON_FAILURE:
         raise Invalid(f"'{on_failure[:50]}' is no choice.", errors={"on_failure": f"One of {', '.join(ON_FAILURE)}."})
-    wanted = Wanted.from_json(plan.wanted)
     with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan, plan.title)) as act:
         if force:
             refuse_unconfirmed(confirmation, wanted=plan.title)
         # Once without locks: nobody waits for what is refused.
-        chassis = _as_planned(person, plan, wanted)[0].chassis
+        known = Plan.objects.filter(pk=plan.pk).first()
+        if known is None:
+            raise NotFound("There is no such plan.")
+        chassis = _as_planned(person, known, Wanted.from_json(known.wanted))[0].chassis
         with act.change():
             # Chassis first, in one order, as every change of a chassis does: then the plan, which one person applies.
             lock_chassis(chassis)
@@ -159,8 +161,9 @@ def plan_apply(
                 )
             _refuse_taken(person, planned.steps, wanted)
             taken = [step.device for step in planned.steps if step.source is not None and step.device is not None]
-            using = Device.objects.filter(pk__in=taken).select_related("host_port__host")
-            refuse_in_use(person, list(using.order_by("pk")), force=force)
+            leaving = list(Device.objects.filter(pk__in=taken).select_related("host_port__host").order_by("pk"))
+            refuse_in_use(leaving, force=force)
+            record_forced(person, [device for device in leaving if device.pk in force])
             locked.state = Plan.State.RUNNING if planned.steps else Plan.State.DONE
             locked.on_failure = on_failure
             locked.applied_at = timezone.now()

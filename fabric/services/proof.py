@@ -30,9 +30,10 @@ async def proof_begin(turn: Turn, bmc: BmcClient) -> None:
     """Keep how everything else of the chassis stands, unless an attempt before has kept it."""
     if await in_thread(Proof.objects.filter(operation=turn.operation).exists):
         return
+    # Before it is read, which takes its time: what ends meanwhile may or may not be in it.
+    now = timezone.now()
     found = await _surroundings(turn, bmc)
     plain = {} if found is None else msgspec.to_builtins(found)
-    now = timezone.now()
     await in_thread(Proof.objects.get_or_create, operation=turn.operation, defaults={"before": plain, "before_at": now})
 
 

@@ -9,6 +9,7 @@ from accounts.audit.services import audit_record, target_of
 from accounts.models import User
 from fabric.hostside import holders_in_words, host_sides_of
 from fabric.models import Device
+from fabric.services.wording import names_host
 from falconweb.errors import InUse, Invalid
 
 
@@ -21,19 +22,28 @@ def refuse_unconfirmed(confirmation: str, *, wanted: str) -> None:
         )
 
 
-def refuse_in_use(person: User | None, devices: Collection[Device], *, force: Collection[int] = ()) -> None:
-    """Raise InUse where an agent says who uses one of the devices on its host; what is forced is put on record.
+def refuse_in_use(devices: Collection[Device], *, force: Collection[int] = ()) -> None:
+    """Raise InUse where an agent says who uses one of the devices on its host, but for those of `force` (ids).
 
-    To be called in the transaction that asks for the change. What no agent tells is not known: the operation says so.
+    What no agent tells is not known: the operation says so. Best read with `host_port__host`.
+    """
+    sides = host_sides_of(devices)
+    for device in devices:
+        holders = sides[device.pk].holders
+        if holders and device.pk not in force:
+            # The people of the device's tenant read it, also where the site or an administrator asked.
+            is_named = device.host_port is None or names_host(device, device.host_port)
+            who = holders_in_words(holders) if is_named else "somebody on its host"
+            raise InUse(f"{device.name} is in use: {who}.", device=device.pk, holders=who)
+
+
+def record_forced(person: User | None, devices: Collection[Device]) -> None:
+    """Put on record who uses what is taken by force; to be called in the transaction that asks for the change.
+
+    Whoever comes until it is carried out is cut off too: also what nobody seems to use is on record.
     """
     sides = host_sides_of(devices)
     for device in devices:
         side = sides[device.pk]
         who = holders_in_words(side.holders) or ("nobody" if side.told else "not known")
-        if device.pk in force:
-            # Whoever comes until it is carried out is cut off too: also what nobody seems to use is on record.
-            audit_record(
-                action=Action.OPERATION_FORCE, actor=person, target=target_of(device), before={"in_use_by": who}
-            )
-        elif side.holders:
-            raise InUse(f"{device.name} is in use: {who}.", device=device.pk, holders=who)
+        audit_record(action=Action.OPERATION_FORCE, actor=person, target=target_of(device), before={"in_use_by": who})

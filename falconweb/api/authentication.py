@@ -10,6 +10,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
+from accounts.audit.context import note_token
 from accounts.models import Token, User
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
@@ -41,6 +42,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
         )
         if token is None:
             raise exceptions.AuthenticationFailed("The token is unknown, expired, or its person is no longer active.")
+        note_token(token)
         if token.scope == Token.Scope.READ and request.method not in SAFE_METHODS:
             raise exceptions.PermissionDenied("This token may only read.")
         if token.last_used_at is None or now - token.last_used_at > NOTED_EVERY:

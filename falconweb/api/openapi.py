@@ -23,8 +23,15 @@ TAGS = {
     "ports": "Ports with their links and error counters.",
     "switches": "Switch chips.",
     "operations": "Attach, detach and move devices, and see how that goes.",
+    "plans": "Wanted allocations as ordered steps: drafts to look at, jobs once they are applied.",
+    "allocation": "Who is attached where, as files: exported, and imported by way of a plan.",
+    "drift": "What is not as it was approved: accepted, or made again as it was.",
+    "history": "Who held which slot, when.",
+    "leases": "Who holds what from when to when: asked for, decided, given, extended and returned.",
+    "usage": "Hours held, by tenant, kind and month.",
     "me": "Yourself and your tokens.",
     "people": "People, for administrators.",
+    "audit": "Who changed or tried to change what, for administrators.",
     "tenants": "Tenants and what they hold, for administrators.",
 }
 WHY = {
@@ -55,6 +62,20 @@ PROBLEM = {
             "additionalProperties": {"type": "string"},
             "description": "A sentence for each wrong field or parameter; `device_ids.0` is the first of a list",
         },
+        "problems": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "path": {"type": "string"},
+                    "line": {"type": "integer"},
+                    "column": {"type": "integer"},
+                    "sentence": {"type": "string"},
+                },
+            },
+            "description": "With 400 for an allocation file: each problem with its place in the file",
+        },
+        "more_problems": {"type": "boolean", "description": "With 400: whether more is wrong than `problems` says"},
         "operation_id": {
             "type": "string",
             "format": "uuid",

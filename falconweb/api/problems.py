@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +14,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
+from accounts.audit.context import new_request_id, request_id
 from falconweb.errors import FalconWebError
 
 PREFIX = "/api/"
@@ -33,8 +33,8 @@ def problem_document(status: int, sentence: str, code: str, **details: Any) -> d
 
 
 def new_reference() -> str:
-    """Return an id that is in a problem and in the log beside what happened."""
-    return uuid.uuid4().hex[:12]
+    """Return the id that is in a problem, and in the log beside what happened: that of the request."""
+    return request_id() or new_request_id()
 
 
 def problem_response(exception: Exception, context: dict[str, Any]) -> Response:

@@ -5,7 +5,24 @@ from __future__ import annotations
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularAPIView
 
-from falconweb.api import chassis, devices, docs, drawers, hosts, me, operations, people, ports, readings, tenants
+from falconweb.api import (
+    allocation,
+    audit,
+    chassis,
+    devices,
+    docs,
+    drawers,
+    drift,
+    hosts,
+    leases,
+    me,
+    operations,
+    people,
+    plans,
+    ports,
+    readings,
+    tenants,
+)
 
 app_name = "api"
 urlpatterns = [
@@ -33,6 +50,21 @@ urlpatterns = [
     path("switches/<int:pk>/", ports.SwitchDetail.as_view(), name="switch"),
     path("operations/", operations.OperationList.as_view(), name="operations"),
     path("operations/<uuid:pk>/", operations.OperationDetail.as_view(), name="operation"),
+    path("operations/<uuid:pk>/proof/", operations.OperationProof.as_view(), name="operation_proof"),
+    path("operations/<uuid:pk>/cancel/", operations.OperationCancellation.as_view(), name="operation_cancel"),
+    path("plans/", plans.PlanList.as_view(), name="plans"),
+    path("plans/<uuid:pk>/", plans.PlanDetail.as_view(), name="plan"),
+    path("plans/<uuid:pk>/apply/", plans.PlanApplication.as_view(), name="plan_apply"),
+    path("plans/<uuid:pk>/cancel/", plans.PlanCancellation.as_view(), name="plan_cancel"),
+    path("plans/<uuid:pk>/resume/", plans.PlanResumption.as_view(), name="plan_resume"),
+    path("plans/<uuid:pk>/undo/", plans.PlanUndo.as_view(), name="plan_undo"),
+    path("allocation/", allocation.Allocation.as_view(), name="allocation"),
+    path("allocation/schema/", allocation.AllocationSchema.as_view(), name="allocation_schema"),
+    path("drift/", drift.DriftList.as_view(), name="drifts"),
+    path("drift/<int:pk>/", drift.DriftDetail.as_view(), name="drift"),
+    path("drift/acceptance/", drift.DriftAcceptance.as_view(), name="drift_accept"),
+    path("drift/re-application/", drift.DriftReapplication.as_view(), name="drift_reapply"),
+    path("history/", drift.History.as_view(), name="history"),
     path("me/", me.Me.as_view(), name="me"),
     path("me/tokens/", me.MyTokens.as_view(), name="my_tokens"),
     path("me/tokens/<int:pk>/", me.MyToken.as_view(), name="my_token"),
@@ -44,6 +76,24 @@ urlpatterns = [
     path("tenants/", tenants.TenantList.as_view(), name="tenants"),
     path("tenants/<int:pk>/", tenants.TenantDetail.as_view(), name="tenant"),
     path("tenants/<int:pk>/grants/", tenants.TenantGrants.as_view(), name="tenant_grants"),
+    path("tenants/<int:pk>/quotas/", leases.TenantQuotas.as_view(), name="tenant_quotas"),
+    path("leases/", leases.LeaseList.as_view(), name="leases"),
+    path("leases/given/", leases.LeaseGiven.as_view(), name="leases_given"),
+    path("leases/calendar/", leases.LeaseCalendar.as_view(), name="lease_calendar"),
+    path("leases/<int:pk>/", leases.LeaseDetail.as_view(), name="lease"),
+    path("leases/<int:pk>/approval/", leases.LeaseApproval.as_view(), name="lease_approval"),
+    path("leases/<int:pk>/decline/", leases.LeaseDecline.as_view(), name="lease_decline"),
+    path("leases/<int:pk>/withdrawal/", leases.LeaseWithdrawal.as_view(), name="lease_withdrawal"),
+    path("leases/<int:pk>/extension/", leases.LeaseExtension.as_view(), name="lease_extension"),
+    path(
+        "leases/<int:pk>/extension/decline/", leases.LeaseExtensionDecline.as_view(), name="lease_extension_decline"
+    ),
+    path("leases/<int:pk>/return/", leases.LeaseReturn.as_view(), name="lease_return"),
+    path("usage/", leases.Usage.as_view(), name="usage"),
+    path("audit/", audit.AuditList.as_view(), name="audit"),
+    path("audit/<int:pk>/", audit.AuditDetail.as_view(), name="audit_entry"),
+    path("audit/export/", audit.AuditExport.as_view(), name="audit_export"),
+    path("audit/verification/", audit.AuditVerification.as_view(), name="audit_verification"),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", docs.reference, name="docs"),
     # The last: whatever is no address gets a problem document too. Those without the last slash are sent on by Django.

@@ -5,13 +5,36 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
-from accounts.models import Role, Tenant, User
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot, Switch
+from accounts.audit.actions import Action
+from accounts.audit.services import audit_record, target_of
+from accounts.models import AuditEntry, Role, Tenant, User
+from fabric.models import (
+    Attachment,
+    Chassis,
+    Device,
+    Drawer,
+    Drift,
+    Host,
+    HostPort,
+    Lease,
+    LeaseItem,
+    Operation,
+    Plan,
+    Port,
+    Proof,
+    Slot,
+    Switch,
+    Tenure,
+)
+from fabric.planning import Wanted
+from fabric.services.plans import plan_create
 from telemetry.routing import websocket_urlpatterns
 
 PEOPLE = ("administrator", "owner", "member", "stranger", "nobody")
@@ -29,9 +52,15 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "accounts:account_password": (405, 405, 405, 405, 302),
     "accounts:token_add": (405, 405, 405, 405, 302),
     "accounts:token_revoke": (405, 405, 405, 405, 302),
+    "accounts:audit": (200, 403, 403, 403, 302),
+    "accounts:audit_entry": (200, 403, 403, 403, 302),
+    "accounts:audit_export": (200, 403, 403, 403, 302),
+    "accounts:audit_verification": (405, 405, 405, 405, 302),
     "fabric:overview": (200, 200, 200, 200, 302),
     "fabric:fabric": (200, 200, 200, 200, 302),
     "fabric:devices_csv": (200, 200, 200, 200, 302),
+    "fabric:allocation": (200, 200, 200, 200, 302),
+    "fabric:allocation_export": (200, 200, 200, 200, 302),
     "fabric:chassis": (200, 200, 200, 404, 302),
     "fabric:chassis_add": (200, 403, 403, 403, 302),
     "fabric:chassis_edit": (200, 403, 403, 403, 302),
@@ -42,11 +71,44 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "fabric:port": (200, 200, 200, 404, 302),
     "fabric:host": (200, 200, 200, 404, 302),
     "fabric:hosts": (200, 200, 200, 200, 302),
+    "fabric:drifts": (200, 200, 200, 200, 302),
+    "fabric:drift": (200, 200, 200, 404, 302),
+    "fabric:drift_accept": (405, 405, 405, 405, 302),
+    "fabric:drift_reapply": (405, 405, 405, 405, 302),
+    "fabric:slot_history": (200, 200, 200, 404, 302),
+    "fabric:slot_history_csv": (200, 200, 200, 404, 302),
+    "fabric:device_history": (200, 200, 200, 404, 302),
+    "fabric:device_history_csv": (200, 200, 200, 404, 302),
     "fabric:operations": (200, 200, 200, 200, 302),
     "fabric:operation": (200, 200, 200, 404, 302),
+    "fabric:operation_cancel": (405, 405, 405, 405, 302),
+    "fabric:draft": (200, 200, 200, 200, 302),
+    "fabric:plans": (200, 200, 200, 200, 302),
+    "fabric:plan": (200, 200, 200, 404, 302),
+    "fabric:plan_title": (405, 405, 405, 405, 302),
+    "fabric:plan_anew": (405, 405, 405, 405, 302),
+    "fabric:plan_apply": (405, 405, 405, 405, 302),
+    "fabric:plan_cancel": (405, 405, 405, 405, 302),
+    "fabric:plan_resume": (405, 405, 405, 405, 302),
+    "fabric:plan_undo": (405, 405, 405, 405, 302),
+    "fabric:plan_discard": (405, 405, 405, 405, 302),
+    "fabric:host_agent": (405, 405, 405, 405, 302),
     "fabric:tenant": (200, 403, 403, 403, 302),
     "fabric:tenant_grants": (405, 405, 405, 405, 302),
     "fabric:tenant_removal": (405, 405, 405, 405, 302),
+    "fabric:quotas": (200, 403, 403, 403, 302),
+    "fabric:leases": (200, 200, 200, 200, 302),
+    "fabric:lease_request": (302, 200, 200, 200, 302),
+    "fabric:lease_give": (200, 403, 403, 403, 302),
+    "fabric:lease_calendar": (200, 200, 200, 200, 302),
+    "fabric:lease_usage": (200, 200, 200, 200, 302),
+    "fabric:lease_usage_csv": (200, 200, 200, 200, 302),
+    "fabric:lease": (200, 200, 200, 404, 302),
+    "fabric:lease_decision": (200, 403, 403, 403, 302),
+    "fabric:lease_withdrawal": (405, 405, 405, 405, 302),
+    "fabric:lease_extension": (405, 405, 405, 405, 302),
+    "fabric:lease_extension_decline": (405, 405, 405, 405, 302),
+    "fabric:lease_return": (405, 405, 405, 405, 302),
     "fabric:system": (200, 403, 403, 403, 302),
     "api:chassis_list": (200, 200, 200, 200, 401),
     "api:chassis": (200, 200, 200, 404, 401),
@@ -72,6 +134,21 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "api:host_port_tenant": (405, 405, 405, 405, 401),
     "api:operations": (200, 200, 200, 200, 401),
     "api:operation": (200, 200, 200, 404, 401),
+    "api:operation_proof": (200, 403, 403, 403, 401),
+    "api:operation_cancel": (405, 405, 405, 405, 401),
+    "api:plans": (200, 200, 200, 200, 401),
+    "api:plan": (200, 200, 200, 404, 401),
+    "api:plan_apply": (405, 405, 405, 405, 401),
+    "api:plan_cancel": (405, 405, 405, 405, 401),
+    "api:plan_resume": (405, 405, 405, 405, 401),
+    "api:plan_undo": (405, 405, 405, 405, 401),
+    "api:drifts": (200, 200, 200, 200, 401),
+    "api:drift": (200, 200, 200, 404, 401),
+    "api:drift_accept": (405, 405, 405, 405, 401),
+    "api:drift_reapply": (405, 405, 405, 405, 401),
+    "api:history": (200, 200, 200, 200, 401),
+    "api:allocation": (200, 200, 200, 200, 401),
+    "api:allocation_schema": (200, 200, 200, 200, 401),
     "api:me": (200, 200, 200, 200, 401),
     "api:my_tokens": (200, 200, 200, 200, 401),
     "api:my_token": (404, 404, 404, 404, 401),
@@ -83,6 +160,22 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "api:tenants": (200, 403, 403, 403, 401),
     "api:tenant": (200, 403, 403, 403, 401),
     "api:tenant_grants": (200, 403, 403, 403, 401),
+    "api:audit": (200, 403, 403, 403, 401),
+    "api:audit_entry": (200, 403, 403, 403, 401),
+    "api:audit_export": (200, 403, 403, 403, 401),
+    "api:audit_verification": (200, 403, 403, 403, 401),
+    "api:tenant_quotas": (200, 403, 403, 403, 401),
+    "api:leases": (200, 200, 200, 200, 401),
+    "api:leases_given": (405, 403, 403, 403, 401),
+    "api:lease_calendar": (200, 200, 200, 200, 401),
+    "api:lease": (200, 200, 200, 404, 401),
+    "api:lease_approval": (405, 403, 403, 403, 401),
+    "api:lease_decline": (405, 403, 403, 403, 401),
+    "api:lease_withdrawal": (405, 405, 405, 405, 401),
+    "api:lease_extension": (405, 405, 405, 405, 401),
+    "api:lease_extension_decline": (405, 403, 403, 403, 401),
+    "api:lease_return": (405, 405, 405, 405, 401),
+    "api:usage": (200, 200, 200, 200, 401),
     "api:schema": (200, 200, 200, 200, 401),
     "api:docs": (200, 200, 200, 200, 302),
     "api:nothing": (404, 404, 404, 404, 401),
@@ -133,6 +226,51 @@ def part(  # noqa: PLR0917 - one call, read in order
     return device, host_port
 
 
+def drifted(device: Device, approved: HostPort) -> Drift:
+    """Let a device be elsewhere than approved, and have a history: both name the hosts of either tenant."""
+    port = device.host_port
+    assert port is not None
+    Device.objects.filter(pk=device.pk).update(approved_host_port=approved, approved_at=timezone.now())
+    Attachment.objects.create(
+        chassis=device.chassis, device=device, slot=device.slot, host_port=approved, tenant=device.tenant,
+        device_name=device.name, host_port_label=approved.label, host_name=str(approved.host),
+        since=timezone.now(), until=timezone.now(), origin="outside", ending="outside",
+    )  # fmt: skip
+    return Drift.objects.create(
+        chassis=device.chassis, kind="attachment", uri=device.uri, device=device, what=device.name,
+        noticed_at=timezone.now(), expected=str(approved.pk), expected_words=f"{approved.host} ({approved.label})",
+        found=str(port.pk), found_words=f"{port.host} ({port.label})",
+    )  # fmt: skip
+
+
+def leased(tenant: Tenant, *things: Device | HostPort) -> Lease:
+    """Make an active lease of these things that is asked to be longer, or, without any, a request for one."""
+    now = timezone.now()
+    lease = Lease.objects.create(
+        tenant=tenant, tenant_name=tenant.name, state="active" if things else "requested", starts_at=now,
+        ends_at=now + timedelta(days=3), extension_to=now + timedelta(days=9) if things else None,
+        asked_by_name="owner", wishes=[{"kind": "gpu", "count": 1, "chassis": None}],
+    )  # fmt: skip
+    for one in things:
+        about = {"device": one} if isinstance(one, Device) else {"host_port": one}
+        LeaseItem.objects.create(lease=lease, kind="gpu", name=one.name, taken_at=now, **about)
+        Tenure.objects.create(tenant=tenant, tenant_name=tenant.name, kind="gpu", name=one.name, began_at=now, **about)
+    return lease
+
+
+def planned(person: User, device: Device) -> Plan:
+    """Make the draft of a plan that detaches a device."""
+    return plan_create(person=person, wanted=Wanted(attachments={device.pk: None}), title="Free it", origin="api")
+
+
+def ended(drafted: Plan, state: str) -> Plan:
+    """Make a plan as a drafted one, applied and come to this state."""
+    plan = Plan.objects.get(pk=drafted.pk)
+    plan.pk, plan.state, plan.applied_at = uuid.uuid4(), state, timezone.now()
+    plan.save(force_insert=True)
+    return plan
+
+
 @pytest.fixture
 def lab(db: None) -> Lab:
     """An owner and a member (viewer) of one tenant, a stranger of another that holds nothing here."""
@@ -149,7 +287,9 @@ def lab(db: None) -> Lab:
     drawer = Drawer.objects.create(chassis=chassis, uri="/d", name="Drawer 1", number=1, mode="Advanced")
     switch = Switch.objects.create(chassis=chassis, uri="/s", name="Switch", drawer=drawer)
     device, host_port = part(chassis, drawer, switch, 1, tenant, "owned")
-    part(chassis, drawer, switch, 2, others, "other")
+    other, elsewhere = part(chassis, drawer, switch, 2, others, "other")
+    drift = drifted(device, elsewhere)
+    drifted(other, host_port)
     operation = Operation.objects.create(
         kind="detach",
         state="done",
@@ -170,9 +310,27 @@ def lab(db: None) -> Lab:
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password")}
     arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
     arguments |= {name: [1] for name in ("token_revoke", "my_token")}
+    # Of an operation, so that a tenant could find its own name in it.
+    audit_record(action=Action.OPERATION_REQUEST, actor=people["owner"], target=target_of(device))
+    arguments |= {"audit_entry": [AuditEntry.objects.latest("sequence").pk]}
+    arguments |= {name: [device.slot_id] for name in ("slot_history", "slot_history_csv")}
+    arguments |= {name: [device.pk] for name in ("device_history", "device_history_csv")}
+    arguments |= {"drift": [drift.pk]}
     arguments |= {"switch": [switch.pk], "host_port": [host_port.pk], "drawer_mode": [drawer.pk]}
     arguments |= {"device_tenant": [device.pk], "host_port_tenant": [host_port.pk]}
     arguments |= {"person_tokens": [people["owner"].pk], "person_token": [people["owner"].pk, 1]}
+    Proof.objects.create(operation=operation, sentence="Nobody else was touched.", untouched=True)
+    arguments |= {"operation_proof": [operation.pk]}
+    arguments |= {"operation_cancel": [operation.pk], "host_agent": [host_port.host_id]}
+    drafted = planned(people["owner"], device)
+    arguments |= {f"plan_{name}": [drafted.pk] for name in ("title", "anew", "discard")}
+    arguments |= {"plan": [drafted.pk], "plan_apply": [drafted.pk], "plan_undo": [ended(drafted, "done").pk]}
+    arguments |= {name: [ended(drafted, "stopped").pk] for name in ("plan_cancel", "plan_resume")}
+    held, asked = leased(tenant, device, host_port), leased(tenant)
+    leased(others, other, elsewhere)
+    arguments |= {f"lease{name}": [held.pk] for name in ("", "_extension", "_extension_decline", "_return")}
+    arguments |= {f"lease_{name}": [asked.pk] for name in ("decision", "approval", "decline", "withdrawal")}
+    arguments |= {name: [tenant.pk] for name in ("quotas", "tenant_quotas")}
     return Lab(clients, arguments, device, host_port)
 
 

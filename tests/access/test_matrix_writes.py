@@ -6,6 +6,7 @@ import copy
 import inspect
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,7 +19,9 @@ from django.utils import timezone
 
 from accounts.models import Tenant, Token, User
 from fabric.holdings import holdings_revision
-from fabric.models import Device, HostPort
+from fabric.models import Device, HostPort, Lease, LeaseItem, Operation, Plan
+from fabric.planning import Wanted
+from fabric.services.plans import plan_change
 from tests.access.test_matrix import Lab, lab
 
 __all__ = ["lab"]
@@ -28,8 +31,19 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 OWN = {"accounts:sign_in", "accounts:sign_out", "accounts:account_password", "accounts:token_add", "api:my_tokens"}
 # Not even an administrator is let through by the plausible body: the BMC is asked, and does not answer.
 ASKS_THE_BMC = {"fabric:chassis_add", "fabric:chassis_edit", "api:chassis_list", "api:chassis"}
+# Administrators ask nobody for a lease.
+OF_TENANTS = {"fabric:lease_request", "api:leases"}
 # What is kept of attempts and visits is no object of the lab.
 RECORDS = {"axes", "sessions"}
+# An allocation file that detaches the owner's device.
+FILE = {
+    "format": "falconweb-allocation", "version": 1,
+    "chassis": [{"name": "falcon", "drawers": [{"number": 1, "slots": [{"slot": 1, "attached_to": None}]}]}],
+}  # fmt: skip
+# Signed out is a session, whether the log is whole is found out by a worker, and planned anew on what is as it was
+# is the same plan.
+CHANGES_NO_ROW = {"accounts:sign_out", "accounts:audit_verification", "api:audit_verification", "fabric:plan_anew"}
+AUDIT = {"accounts.AuditEntry", "accounts.AuditHead"}
 
 
 def allowed(callback: Any) -> set[str]:
@@ -69,15 +83,21 @@ def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
     both = {**person, "name": "falcon", "url": "https://127.0.0.1:2", "password": "one long word", "scope": "write",
             "days": 1, "take": True, "mode": "StandardOneHost"}  # fmt: skip
     things, ports = [lab.device.pk], [lab.host_port.pk]
+    month = timezone.now() + timedelta(days=30)
     return {
         "api": {
             **both, "device_id": lab.device.pk, "target_host_port_id": None, "tenant_id": strangers,
             "device_ids": things, "host_port_ids": ports, "take_device_ids": things, "take_host_port_ids": ports,
+            "drift_ids": lab.arguments["drift"], "ends_at": month.isoformat(),
+            "limits": [{"kind": "gpu", "most_at_once": 3}],
+            "attachments": [{"device_id": lab.device.pk, "host_port_id": None}], "title": "Another",
         },
         "page": {
             **both, "device": lab.device.pk, "target": "", "tenant": strangers, "active": "on", "current": "x",
             "new": "another long word", "again": "another long word", "take_devices": things, "take_host_ports": ports,
-            "seen": holdings_revision(),
+            "text": json.dumps(FILE), "make": "1", "seen": holdings_revision(), "drift": lab.arguments["drift"],
+            "devices": things, "approve": "1", "title": "Another", "all": "1",
+            "once_gpu": "3", "ends_at": f"{month:%Y-%m-%dT%H:%M}",
         },
     }  # fmt: skip
 
@@ -85,6 +105,8 @@ def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
 def play(lab: Lab, who: str, route: tuple[str, str], body: dict[str, Any]) -> Any:
     """Send a request from a browser of its own: who signs out there is signed in elsewhere."""
     name, method = route
+    if name == "api:allocation" and body:
+        body = FILE
     client = Client()
     client.cookies = copy.deepcopy(lab.clients[who].cookies)
     where = reverse(name, args=lab.arguments.get(name.rpartition(":")[2], []))
@@ -99,12 +121,20 @@ def rows(but: User | None) -> dict[str, list[Any]]:
     found = {
         model._meta.label: list(model._default_manager.order_by("pk").values())
         for model in apps.get_models()
-        if model._meta.app_label not in RECORDS
+        if model._meta.app_label not in RECORDS and model._meta.label not in AUDIT
     }
     if but is not None:
         found["accounts.User"] = [one for one in found["accounts.User"] if one["id"] != but.pk]
         found["accounts.Token"] = [one for one in found["accounts.Token"] if one["person_id"] != but.pk]
     return found
+
+
+def waits(person: User, device: Device) -> Operation:
+    """Make an operation of a person that nobody has begun."""
+    return Operation.objects.create(
+        kind="mode", chassis=device.chassis, mode="Advanced", summary="Change the mode", requested_by=person,
+        requested_by_name=person.username, tenant=person.tenant, requested_at=timezone.now() - timedelta(days=1),
+    )  # fmt: skip
 
 
 def test_nobody_changes_what_is_not_theirs(lab: Lab, bodies: dict[str, dict[str, Any]]) -> None:
@@ -130,17 +160,28 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     Device.objects.update(tenant=None)
     HostPort.objects.update(tenant=None)
     Device.objects.exclude(pk=lab.device.pk).update(host_port=None)
+    Lease.objects.filter(tenant__name="Two").update(state="ended")
+    # What is asked for is promised to nobody, and what is to be returned is something else.
+    LeaseItem.objects.filter(lease__state="active", lease__tenant__name="One").update(
+        device=Device.objects.exclude(pk=lab.device.pk).get(), host_port=None, taken_at=None
+    )
     boss = User.objects.get(username="administrator")
+    # The drafts were made on what was so before, and are nobody's as the things are.
+    Plan.objects.update(tenant=None)
+    for drafted in Plan.objects.filter(state="draft"):
+        plan_change(person=boss, plan=drafted, wanted=Wanted.from_json(drafted.wanted))
     mine: list[object] = [Token.objects.create(person=boss, name="job", digest="1" * 64, expires_at=timezone.now()).pk]
     empty: list[object] = [Tenant.objects.create(name="Four").pk]
     bodies["page"]["seen"] = holdings_revision()
     lab.arguments |= {"my_token": mine, "tenant": empty, "tenant_removal": empty}
     before = rows(None)
     for route in ROUTES:
-        if route[0] in {*ASKS_THE_BMC, "accounts:sign_in"}:
+        if route[0] in {*ASKS_THE_BMC, *OF_TENANTS, "accounts:sign_in"}:
             continue
         with transaction.atomic():
+            if route[0].endswith(":operation_cancel"):
+                lab.arguments["operation_cancel"] = [waits(boss, lab.device).pk]
             answer = play(lab, "administrator", route, bodies["api" if route[0].startswith("api:") else "page"])
             assert answer.status_code < 400, (route, answer.status_code, answer.content)
-            assert rows(None) != before or route[0] == "accounts:sign_out", route
+            assert rows(None) != before or route[0] in CHANGES_NO_ROW, route
             transaction.set_rollback(True)

@@ -66,7 +66,7 @@ def test_tenants_are_added_renamed_and_removed(lab: Lab, administrator: Client) 
     assert call(administrator, "delete", where).status_code == 204
     problem(administrator.get(where), 404)
     busy = reverse("api:tenant", args=lab.arguments["tenant"])
-    assert administrator.get(busy).json()["holds"] == ["1 device", "1 host port"]
+    assert administrator.get(busy).json()["holds"] == ["1 device", "1 host port", "1 lease to come"]
     problem(call(administrator, "delete", busy), 409)
 
 

@@ -114,7 +114,7 @@ def test_a_strangers_ids_answer_like_made_up_ones(lab: Lab, name: str, method: s
     if not arguments:
         return
     made_up = [
-        "00000000-0000-4000-8000-000000000000" if name == "operation" else 900_000 + index
+        "00000000-0000-4000-8000-000000000000" if name.startswith(("operation", "plan")) else 900_000 + index
         for index, _ in enumerate(arguments)
     ]
     bodies = {
@@ -127,7 +127,7 @@ def test_a_strangers_ids_answer_like_made_up_ones(lab: Lab, name: str, method: s
         for numbers in (arguments, made_up)
     )
     assert real.status_code in ({404} if method == "get" else {403, 404}) or name.startswith(
-        ("person", "tenant", "chassis_settings")
+        ("person", "tenant", "chassis_settings", "audit", "operation_proof")
     )
     assert problem(real, real.status_code) == problem(unreal, real.status_code)
 

@@ -138,6 +138,7 @@ def test_too_many_requests(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer["Retry-After"] == "7"
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("path", "kind"), [("/api/v1/operations/", "application/problem+json"), ("/x/", "text/plain")])
 async def test_a_request_that_is_too_large(path: str, kind: str) -> None:
     scope = {

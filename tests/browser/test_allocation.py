@@ -1,0 +1,73 @@
+"""Allocation files in a real browser: export, what is wrong, what it comes to, and the plan; without any script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+
+from tests.browser.conftest import sign_in
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+
+NARROW: ViewportSize = {"width": 390, "height": 800}
+WIDE: ViewportSize = {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def context(
+    browser: Browser, running_site: RunningSite, administrators: dict[str, BrowserContext]
+) -> Iterator[BrowserContext]:
+    """An administrator's browser that runs no script, once the site has seen its chassis."""
+    plain = browser.new_context(
+        base_url=running_site.address, viewport=NARROW, accept_downloads=True, java_script_enabled=False
+    )
+    sign_in(plain, "administrator", ADMINISTRATOR_PASSWORD).close()
+    yield plain
+    plain.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    yield page
+    page.close()
+
+
+def fits(page: Page) -> bool:
+    """Tell whether nothing makes the page wider than the window."""
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_a_file_is_exported_changed_and_imported_by_way_of_a_plan(page: Page, tmp_path: Path) -> None:
+    page.goto("/fabric/")
+    page.get_by_role("link", name="Export or import").click()
+    page.get_by_label("What", exact=True).select_option(label="Chassis falcon-1")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").click()
+    assert download.value.suggested_filename.startswith("allocation-falcon-1-")
+    plain = json.loads(Path(download.value.path()).read_text())
+    plain["chassis"][0]["drawers"][0]["slots"][0]["attached_to"] = None
+    plain["chassis"][0]["drawers"][0]["slots"][1]["slto"] = 1
+    file = tmp_path / "lab.json"
+    file.write_text(json.dumps(plain, indent=2))
+    page.get_by_label("File, JSON or YAML").set_input_files(file)
+    page.get_by_role("button", name="Look at it").click()
+    assert page.get_by_role("heading", name="1 problem in the file").is_visible()
+    assert page.get_by_text("'slto' is not known here. Is 'slot' meant?").is_visible()
+    assert fits(page)
+    # It is corrected where it is shown.
+    del plain["chassis"][0]["drawers"][0]["slots"][1]["slto"]
+    page.get_by_label("Text", exact=True).fill(json.dumps(plain, indent=2))
+    page.get_by_role("button", name="Look at it").click()
+    assert page.get_by_text("1 entry changes something.").is_visible()
+    assert page.get_by_text("Detach it from node-a (H1).").is_visible()
+    assert fits(page)
+    page.set_viewport_size(WIDE)
+    assert fits(page)
+    page.get_by_role("button", name="Make plan").click()
+    assert "/plans/" in page.url
+    assert page.get_by_text("Import of lab.json").first.is_visible()
