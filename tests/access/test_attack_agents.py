@@ -1,0 +1,313 @@
+"""Attacks by and about the agents of hosts: a hostile host, forged and replayed messages, who works on a host."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import AuditEntry, User
+from fabric.models import Chassis, Device, Host, HostAgent, HostAnswer, Operation
+from fabric.services import presence
+from fabric.services.agents import agent_enrol, agent_register, answer_keep, report_keep, report_of
+from fabric.services.grants import host_port_grant
+from fabric.services.hearing import Ear
+from fabric.services.operations import operation_request
+from falconweb.celery import application
+from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of
+from falconweb.testing.hosts import AgentProcess
+from hostwire import messages
+from hostwire.messages import new_key, queue_name, said_name, seal_answer, seal_report
+from hostwire.shapes import Answer, Holder, HostReport, PciDevice
+from tests.access.test_matrix import GETS, Lab, address, lab
+
+__all__ = ["lab"]
+JSON = "application/json"
+
+
+def host_of(lab: Lab) -> Host:
+    assert lab.host_port.host is not None
+    return lab.host_port.host
+
+
+def said(host: Host, key: str, *, number: int = 1, serial: str = "SN-OWNED", **more: Any) -> str:
+    """Return a report as an agent signs it, that shows the lab's device at its host."""
+    seen = PciDevice(address="0000:41:00.0", vendor_id="0x10de", device_id="0x2330", serial=serial)
+    now = time.time()
+    facts = {"host": host.identity, "number": number, "started": 1.0, "sent": now, "version": "1", "devices": (seen,)}
+    report = HostReport(**{**facts, **more})
+    return seal_report(report, key)
+
+
+def process(command: str, **more: Any) -> Holder:
+    facts = {"kind": "process", "what": "/dev/nvidia0", "pid": 4711, "command": command, "owner": "maria"}
+    return Holder(**{**facts, **more})
+
+
+def answered(host: Host, key: str, nonce: str, sentence: str = "Gone.") -> str:
+    answer = Answer(
+        host=host.identity, nonce=nonce, task="drain", outcome="removed", sentence=sentence, began=0.0, ended=1.0
+    )
+    return seal_answer(answer, key)
+
+
+@pytest.fixture
+def key(lab: Lab) -> str:
+    return agent_enrol(person=User.objects.get(username="administrator"), host=host_of(lab))
+
+
+@pytest.mark.django_db
+def test_a_report_counts_once_and_only_with_the_key_of_its_own_host(lab: Lab, key: str) -> None:
+    host, others = host_of(lab), Host.objects.get(name="node-other")
+    stolen = agent_enrol(person=User.objects.get(username="administrator"), host=others)
+    text = said(host, key, number=2)
+    version, digest, signature, payload = text.split(".", 3)
+    forged = [
+        said(host, new_key()), said(host, stolen), said(others, key),
+        f"{version}.{digest}.{'0' * 64}.{payload}", f"{version}.{digest}.{signature}.{payload.replace('41', '42')}",
+        f"2.{digest}.{signature}.{payload}", f"{version}.{'0' * 32}.{signature}.{payload}",
+        answered(host, key, "n"), "1.." , "", "\0", "\ud800", 7, None, [text], {"text": text}, "1." * 200_000,
+    ]  # fmt: skip
+    for one in forged:
+        report_keep(one)
+        answer_keep(one)
+    assert not HostAgent.objects.exclude(reported_at=None).exists()
+    report_keep(text)
+    first = HostAgent.objects.get(host=host).reported_at
+    assert first is not None
+    for one in (text, said(host, key, number=1)):
+        report_keep(one)
+    assert HostAgent.objects.get(host=host).reported_at == first
+    assert HostAgent.objects.get(host=others).reported_at is None
+
+
+@pytest.mark.django_db
+def test_a_host_tells_of_no_device_that_is_elsewhere(lab: Lab, key: str) -> None:
+    """It says that it sees, and uses, the device of another tenant."""
+    report_keep(said(host_of(lab), key, serial="SN-OTHER", holders={"0000:41:00.0": (process("mine"),)}))
+    other = Device.objects.get(name="GPU other")
+    text = lab.clients["administrator"].get(reverse("fabric:device", args=[other.pk])).content.decode()
+    assert "mine" not in text
+    wanted = {"device_id": other.pk, "target_host_port_id": None}
+    assert lab.clients["administrator"].post(reverse("api:operations"), wanted, content_type=JSON).status_code == 202
+
+
+EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>\u202e\x07\n{{ 7*7 }}'
+
+
+@pytest.mark.django_db
+def test_what_a_host_says_is_text_and_short_everywhere(lab: Lab, key: str) -> None:
+    many = tuple(process(EVIL, what=EVIL, owner=EVIL, pid=one) for one in range(700))
+    long = tuple(process("x" * 20_000) for _ in range(9))
+    for number, holders in enumerate((many, long), 1):
+        report_keep(
+            said(
+                host_of(lab),
+                key,
+                number=number,
+                holders={"0000:41:00.0": holders},
+                kernel=EVIL,
+                nvml=EVIL,
+                hostname=EVIL,
+            )
+        )
+        assert HostAgent.objects.get(host=host_of(lab)).number == number
+        draft = lab.clients["owner"].post(
+            reverse("api:plans"),
+            {"attachments": [{"device_id": lab.device.pk, "host_port_id": None}]},
+            content_type=JSON,
+        )
+        pages = [address(lab, name) for name in GETS if name.startswith("fabric:")]
+        pages.append(reverse("fabric:plan", args=[draft.json()["id"]]))
+        for where in pages:
+            answer = lab.clients["owner"].get(where)
+            text = (answer.getvalue() if answer.streaming else answer.content).decode()
+            assert not [one for one in ("<script>alert", "<img", "\u202e", "\x07") if one in text], where
+            assert len(text) < 300_000, where
+        refused = lab.clients["owner"].post(
+            reverse("api:operations"), {"device_id": lab.device.pk, "target_host_port_id": None}, content_type=JSON
+        )
+        assert refused.status_code == 409
+        assert len(refused.content) < 4000
+        refused = lab.clients["owner"].post(reverse("api:plan_apply", args=[draft.json()["id"]]), {}, content_type=JSON)
+        assert refused.status_code == 409
+        assert len(refused.content) < 4000
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("text", ["a\0b", "\udfff", "\x1b[2J", "9" * 5000])
+def test_no_letter_that_a_host_sends_keeps_its_report_from_being_kept(lab: Lab, key: str, text: str) -> None:
+    payload = said(host_of(lab), key, holders={"0000:41:00.0": (process("MARK"),)}, version="MARK")
+    body = payload.split(".", 3)[3].replace("MARK", json.dumps(text)[1:-1])
+    digest = messages.digest(host_of(lab).identity)
+    signed = messages._signature("report", digest, body, key)  # what the agent's own library would not write
+    report_keep(f"1.{digest}.{signed}.{body}")
+    agent = HostAgent.objects.get(host=host_of(lab))
+    kept = report_of(agent)
+    if text == "\udfff":
+        assert kept is None  # it is no JSON
+        return
+    assert kept is not None
+    command = kept.holders["0000:41:00.0"][0].command
+    assert command.isprintable()
+    assert len(command) <= 500
+    assert lab.clients["owner"].get(reverse("fabric:host", args=[host_of(lab).pk])).status_code == 200
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("numbers", [{"number": 2**80}, {"number": -1}, {"pid": 2**70}, {"started": 1e308}])
+def test_no_number_that_a_host_sends_is_an_error_of_the_site(lab: Lab, key: str, numbers: dict[str, Any]) -> None:
+    holder = process("x", pid=numbers.pop("pid", 1))
+    report_keep(said(host_of(lab), key, **{"holders": {"0000:41:00.0": (holder,)}, **numbers}))
+    for where in (reverse("fabric:host", args=[host_of(lab).pk]), reverse("fabric:device", args=[lab.device.pk])):
+        assert lab.clients["owner"].get(where).status_code == 200
+
+
+@pytest.mark.django_db
+def test_a_host_fills_no_table_with_answers_that_nobody_asked_for(lab: Lab, key: str) -> None:
+    for number in range(20):
+        answer_keep(answered(host_of(lab), key, f"{number:032x}", "x" * 1000))
+    assert HostAnswer.objects.count() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_is_taken_from_the_host_that_was_asked_once(lab: Lab, key: str) -> None:
+    others = Host.objects.get(name="node-other")
+    stolen = agent_enrol(person=User.objects.get(username="administrator"), host=others)
+    HostAnswer.objects.create(nonce="n" * 32, host=host_of(lab))
+    answer_keep(answered(others, stolen, "n" * 32, "Lies."))
+    assert HostAnswer.objects.get().body == {}
+    answer_keep(answered(host_of(lab), key, "n" * 32, "Truth."))
+    answer_keep(answered(host_of(lab), key, "n" * 32, "Another truth."))
+    assert HostAnswer.objects.get().body["sentence"] == "Truth."
+
+
+def enveloped(task: object, text: object) -> bytes:
+    """Return a message as Celery writes it."""
+    body = base64.b64encode(json.dumps([[text], {}, {}]).encode()).decode()
+    return json.dumps({"body": body, "headers": {"task": task, "id": "1"}, "properties": {}}).encode()
+
+
+POISON = (b"garbage", b"1", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"headers": null}', b"\0", b"x" * 2_000_000,
+          enveloped("accounts.verify_audit", 1), enveloped("fabric.run_operation", "x"), enveloped(None, None),
+          enveloped({"a": 1}, [1]), enveloped("fabric.host_report", 7), enveloped("fabric.host_report", "1.x"),
+          b'{"body": "!!!!", "headers": {"task": "fabric.host_report"}}', b"{}" * 9)  # fmt: skip
+
+
+@pytest.fixture
+def broker() -> Iterator[redis.Redis]:
+    """The broker, without what hosts have said."""
+    client = redis.Redis.from_url(settings.REDIS_URL)
+    yield client
+    for one in client.scan_iter("host.*"):
+        client.delete(one)
+    client.close()
+
+
+@pytest.mark.django_db
+def test_a_host_can_neither_break_nor_command_what_listens_to_it(
+    lab: Lab, key: str, broker: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It writes into its own list whatever it likes; another one is heard meanwhile."""
+    hostile, honest = Host.objects.get(name="node-other"), host_of(lab)
+    agent_enrol(person=User.objects.get(username="administrator"), host=hostile)
+    entries = AuditEntry.objects.count()
+    for one in POISON:
+        broker.lpush(said_name(hostile.identity), one)
+    broker.lpush(said_name(honest.identity), enveloped("fabric.host_report", said(honest, key)))
+    ear = Ear()
+    ear.round()
+    assert HostAgent.objects.get(host=honest).reported_at is not None
+    for _ in POISON:
+        ear.round()
+    assert broker.llen(said_name(hostile.identity)) == 0
+    assert AuditEntry.objects.count() == entries
+    assert not [one for one in caplog.records if one.exc_info]
+    # Its list is none; it says more than anybody can hear.
+    for spoil in (
+        lambda: broker.set(said_name(hostile.identity), "x"),
+        lambda: broker.lpush(said_name(hostile.identity), *(["x"] * 5000)),
+    ):
+        spoil()
+        number = HostAgent.objects.get(host=honest).number + 1
+        broker.lpush(said_name(honest.identity), enveloped("fabric.host_report", said(honest, key, number=number)))
+        ear.round()
+        assert HostAgent.objects.get(host=honest).number == number
+    assert broker.lindex(said_name(hostile.identity), 200) is None
+
+
+def test_no_worker_of_the_site_takes_what_hosts_write() -> None:
+    application.loader.import_default_modules()
+    assert not [name for name in application.tasks if name.startswith("fabric.host_")]
+    assert settings.CELERY_TASK_DEFAULT_QUEUE not in {said_name("x"), queue_name("x")}
+
+
+def seen_by(client: Client, operation: Operation) -> str:
+    """Return all that a person reads of an operation."""
+    pages = ("/operations/", "/", "/plans/", "/fabric/", "/drift/", "/api/v1/operations/", "/api/v1/drift/",
+             "/api/v1/history/", "/api/v1/allocation/")  # fmt: skip
+    device, own = f"devices/{operation.device_id}/", f"operations/{operation.pk}/"
+    where = [*pages, f"/{device}", f"/{device}history/", f"/{own}", f"/api/v1/{own}", f"/api/v1/{device}"]
+    return "\n".join(client.get(one).content.decode() for one in where)
+
+
+@pytest.fixture
+def between_two(
+    falcon_chassis: Chassis,
+    grant_to_tenant: Callable[..., None],
+    falconweb_administrator: User,
+    falconweb_stranger: User,
+) -> Device:
+    """A device of the tenant, attached to the host of strangers, where an administrator put it."""
+    device, port = device_in(falcon_chassis, drawer=1, slot=1), host_port_of(falcon_chassis, "H1")
+    assert device.host_port == port
+    grant_to_tenant(device)
+    host_port_grant(person=falconweb_administrator, host_port=port, tenant=falconweb_stranger.tenant)
+    return device
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_operation_names_nobody_and_nothing_of_anothers_host(  # noqa: PLR0917 - fixtures
+    between_two: Device,
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    host_agent: Callable[..., AgentProcess],
+    user_client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    boss = User.objects.get(username="falconweb-administrator")
+    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.2)
+    secrets = ("node-a", "maria", "secret-train", "0000:")
+    # Without an agent.
+    asked = operation_request(person=boss, device=between_two, target=None)[0]
+    assert carry_out(asked).state == "done"
+    text = seen_by(user_client, asked)
+    assert "Detach" in text
+    assert not [word for word in secrets if word in text]
+    port = host_port_of(falcon_chassis, "H1")
+    back = operation_request(person=boss, device=Device.objects.get(pk=between_two.pk), target=port)[0]
+    assert carry_out(back).state == "done"
+    assert not [word for word in secrets if word in seen_by(user_client, back)]
+    # With one: somebody takes the device in the last moment.
+    key = new_key()
+    host = Host.objects.get(name="node-a")
+    agent_register(host=host, key=key)
+    agent = host_agent("node-a", key=key)
+    with agent.delivering():
+        end = time.monotonic() + 20
+        while HostAgent.objects.get(host=host).reported_at is None and time.monotonic() < end:
+            time.sleep(0.05)
+        device = Device.objects.get(pk=between_two.pk)
+        asked = operation_request(person=boss, device=device, target=None)[0]
+        simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="secret-train")
+        ended = carry_out(asked)
+    assert (ended.state, "in use" in ended.error) == ("failed", True)
+    assert not [word for word in secrets if word in seen_by(user_client, asked)]
