@@ -1,0 +1,148 @@
+"""Plans believe what the hardware shows: neither what they did themselves, nor what others are about to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from accounts.models import User
+from fabric.bmc.types import DrawerMode
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Plan, Port
+from fabric.planning import Setting, Wanted
+from fabric.services.execution import execute
+from fabric.services.jobs import plan_advance, plan_cancel, plan_resume
+from fabric.services.operations import mode_request, operation_cancel, operation_request
+from fabric.services.plans import plan_apply, plan_create
+from falconweb.errors import Conflict
+from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of, mirror
+from tests.fabric import outside
+from tests.fabric.disorder import at_step, shorten_patience
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_patience(0.03, monkeypatch.setattr)
+
+
+def gpu(chassis: Chassis, slot: int = 1) -> Device:
+    return device_in(chassis, drawer=1, slot=slot)
+
+
+def to(chassis: Chassis, label: str, *slots: int) -> Wanted:
+    target = host_port_of(chassis, label).pk
+    return Wanted(attachments=dict.fromkeys((gpu(chassis, slot).pk for slot in slots), target))
+
+
+def applied(person: User, wanted: Wanted) -> Plan:
+    plan = plan_create(person=person, wanted=wanted, title="", origin="api")
+    return plan_apply(person=person, plan=plan)
+
+
+def stopped(person: User, simulator: SimulatorProcess, wanted: Wanted, trouble: str) -> Plan:
+    """Return a plan that stopped since the link of one of its devices trained badly."""
+    fault = simulator.fault("link_downgrade", trouble, lanes=1)
+    plan = carry_out_plan(applied(person, wanted))
+    simulator.end_fault(fault)
+    assert plan.state == "stopped"
+    return plan
+
+
+def way_back(person: User, plan: Plan) -> list[Operation]:
+    """Return the operations of the way back, none of which has begun."""
+    plan_cancel(person=person, plan=plan, roll_back=True)
+    plan_advance(plan.pk)
+    return list(plan.operations.filter(is_rollback=True).in_turn())
+
+
+def test_a_way_back_has_ended_when_the_hardware_shows_it(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    plan = stopped(administrator, simulator, to(chassis, "H3", 1, 2), "drawer1slot2")
+    for operation in way_back(administrator, plan):
+        execute(str(operation.pk), worker="w")
+    assert Plan.objects.get(pk=plan.pk).state == "rolling_back", "nobody has told yet"
+    outside.put(chassis, simulator, gpu(chassis), to=None)
+    plan_advance(plan.pk)
+    plan.refresh_from_db()
+    assert plan.state == "stopped", "what was brought back is gone again"
+    assert "was done, and is so no more: somebody else changed it meanwhile." in plan.sentence
+    ended = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
+    assert ended.state == "rolled_back"
+    assert "drawer1slot1" in simulator.state()["zones"]["hostport1_H1"]
+
+
+def test_a_way_back_does_not_count_on_what_others_are_about_to_do(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    plan = stopped(administrator, simulator, to(chassis, "H3", 1), "drawer1slot1")
+    other, _ = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H1"))
+    assert way_back(administrator, plan) == []
+    plan.refresh_from_db()
+    assert plan.state == "rolling_back", "it is not at its place yet"
+    operation_cancel(person=administrator, operation=other)
+    assert carry_out_plan(plan).state == "rolled_back"
+    assert "drawer1slot1" in simulator.state()["zones"]["hostport1_H1"]
+    assert "below what device and slot can do" in Plan.objects.get(pk=plan.pk).sentence, (
+        "why it went back is told still"
+    )
+
+
+def test_a_plan_is_not_done_by_what_others_are_about_to_do(chassis: Chassis, administrator: User) -> None:
+    wish = to(chassis, "H3", 1)
+    other, _ = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H3"))
+    with pytest.raises(Conflict, match="which has not ended"):
+        applied(administrator, wish)
+    carry_out(other)
+    assert applied(administrator, wish).state == "done"
+
+
+def test_a_mode_that_others_are_about_to_change_is_not_counted_on(chassis: Chassis, administrator: User) -> None:
+    drawer = Drawer.objects.get(number=2)
+    mode_request(person=administrator, drawer=drawer, mode="Advanced")
+    with pytest.raises(Conflict, match="which has not ended"):
+        applied(administrator, Wanted(modes={drawer.pk: DrawerMode.ADVANCED}))
+
+
+def test_a_port_that_was_set_while_the_bmc_vanished_is_set_back(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    port = Port.objects.get(slot__device=gpu(chassis, 7))
+    before = port.configured_width
+    plan = applied(administrator, Wanted(settings={port.pk: Setting(configured_width=4)}))
+    [operation] = plan.operations.all()
+
+    def vanish() -> None:
+        simulator.fault("hang")
+
+    with at_step(operation.pk, "Wait for the link", vanish):
+        execute(str(operation.pk), worker="w")
+    plan_advance(plan.pk)
+    simulator.clear_faults()
+    plan.refresh_from_db()
+    assert (plan.state, simulator.state()["ports"]["drawer1slot7"]["configured_lanes"]) == ("stopped", 4)
+    assert Port.objects.get(pk=port.pk).configured_width == before, "nobody could read it"
+    assert carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True)).state == "rolled_back"
+    assert simulator.state()["ports"]["drawer1slot7"]["configured_lanes"] == before
+
+
+def test_a_plan_whose_device_is_gone_stops_until_it_is_back(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    plan = stopped(administrator, simulator, to(chassis, "H3", 1, 2), "drawer1slot2")
+    fault = simulator.fault("surprise_removal", "drawer1slot1")
+    mirror(chassis)
+    for back in (True, False):
+        plan = (
+            plan_cancel(person=administrator, plan=plan, roll_back=True)
+            if back
+            else plan_resume(person=administrator, plan=plan)
+        )
+        plan = carry_out_plan(plan)
+        assert (plan.state, "it is missing" in plan.sentence) == ("stopped", True)
+    simulator.end_fault(fault)
+    mirror(chassis)
+    ended = carry_out_plan(plan_resume(person=administrator, plan=plan))
+    assert (ended.state, ended.sentence) == ("done", "")
+    assert set(simulator.state()["zones"]["hostport1_H3"]) == {"drawer1slot1", "drawer1slot2"}
+    assert not HostPort.objects.filter(label="H1", devices__in=[gpu(chassis)]).exists()
