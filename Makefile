@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-ROOMS := falconweb accounts fabric telemetry simulator tests manage.py
+ROOMS := falconweb accounts fabric telemetry simulator agent hostwire tests manage.py
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check nightly perf locks clean
@@ -26,14 +26,14 @@ check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-lin
 	@$(PYTHON) manage.py spectacular --validate --fail-on-warn --file /dev/null
 	@FALCONWEB_HTTPS=1 FALCONWEB_ALLOWED_HOSTS=falconweb.example $(PYTHON) manage.py check --deploy --fail-level WARNING
 
-nightly: $(VENV)/dev.stamp ## Run the long tests too
+nightly: $(VENV)/dev.stamp ## Run all tests at length: 5,000 steps of plans, leases and faults among them (half an hour)
 	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile -m "nightly or not nightly" --timeout 3600 $(ARGS)
 
-perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll or attach for one)
+perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, attach or plan for one)
 	@$(PYTHON) manage.py perf $(ONLY)
 
 locks: $(VENV)/dev.stamp ## Make the lock files anew from requirements/*.in
-	@for name in site dev; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
+	@for name in site agent dev; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-annotate --no-header --upgrade -q requirements/$$name.in -o requirements/$$name.txt; done
 
 clean: ## Remove the environment and browser libraries (the data folder stays)

@@ -9,6 +9,7 @@ import dj_database_url
 from csp.constants import NONE, SELF
 
 from falconweb.config import BASE_DIR, Config
+from falconweb.mail import MailServer
 
 CONFIG = Config.from_environment()
 # The database has sessions and password hashes: the folder is nobody else's on this machine.
@@ -16,6 +17,7 @@ CONFIG.data.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 SECRET_KEY = CONFIG.secret("secret_key", CONFIG.secret_key, size=48)
 CREDENTIALS_KEYS = CONFIG.secret("credentials_key", CONFIG.credentials_key).split(",")
+AUDIT_KEY = CONFIG.secret("audit_key", CONFIG.audit_key)
 DEBUG = CONFIG.debug
 ALLOWED_HOSTS = list(CONFIG.allowed_hosts)
 
@@ -41,6 +43,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "falconweb.middleware.HealthMiddleware",
+    "falconweb.audit.AuditMiddleware",
     "falconweb.api.middleware.ProblemMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "falconweb.middleware.UncachedMiddleware",
@@ -85,6 +88,8 @@ DATABASES = {
     )
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # Django's own, with a queue before the write lock.
+    DATABASES["default"]["ENGINE"] = "falconweb.sqlite"
     # WAL lets readers and one writer go on side by side; IMMEDIATE takes the write lock at once, so that a transaction
     # never fails half-way; 20 s is how long a writer waits for another.
     DATABASES["default"]["OPTIONS"] = {
@@ -185,12 +190,26 @@ STORAGES = {
 }
 SERVESTATIC_AUTOREFRESH = DEBUG
 
+MAIL = MailServer.from_url(CONFIG.email_url)
+EMAIL_IS_SENT: bool = MAIL is not None
+EMAIL_BACKEND = MAIL.backend if MAIL else "django.core.mail.backends.dummy.EmailBackend"
+if MAIL is not None:
+    EMAIL_HOST, EMAIL_PORT = MAIL.host, MAIL.port
+    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = MAIL.name, MAIL.password
+    EMAIL_USE_TLS, EMAIL_USE_SSL = MAIL.starttls, MAIL.tls
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = CONFIG.email_from
+LEASE_WARNING_SECONDS: tuple[int, ...] = CONFIG.lease_warning_seconds
+
+# Of a form: as large as the gate lets in where an allocation file is typed or sent.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * 2**20
+
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 
 CELERY_BROKER_URL = REDIS_URL
-CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True}
+# Who hands something over does not wait for a broker that is away: beat asks again for what nobody took.
+CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True, "max_retries": 0}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
@@ -199,7 +218,12 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(CONFIG.data / "beat-schedule")
 CELERY_BEAT_SCHEDULE = {
     "keep polling": {"task": "telemetry.keep_polling", "schedule": 2.0, "options": {"expires": 4}},
     "forget": {"task": "accounts.forget", "schedule": 3600.0, "options": {"expires": 600}},
+    "verify the audit log": {"task": "accounts.verify_audit", "schedule": 86400.0, "options": {"expires": 3600}},
+    "summarise refusals": {"task": "accounts.summarise_refusals", "schedule": 300.0, "options": {"expires": 240}},
+    "forget answers": {"task": "fabric.forget_answers", "schedule": 3600.0, "options": {"expires": 600}},
     "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0, "options": {"expires": 10}},
+    "tend leases": {"task": "fabric.tend_leases", "schedule": 60.0, "options": {"expires": 50}},
+    "note activity": {"task": "telemetry.note_activity", "schedule": 60.0, "options": {"expires": 50}},
 }
 
 REST_FRAMEWORK = {
@@ -225,6 +249,12 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {
+        "LeaseStateEnum": "fabric.models.leases.Lease.State",
+        "HeldKindEnum": "fabric.models.leases.KINDS",
+        "PlanStateEnum": "fabric.models.operations.Plan.State",
+        "OperationStateEnum": "fabric.models.operations.Operation.State",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "falconweb.api.openapi.declare_problems",

@@ -6,12 +6,10 @@ after that FalconWeb notices, since it looks now and then, is time of its own to
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import statistics
 import time
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -21,16 +19,13 @@ import redis
 from django.conf import settings
 
 from accounts.models import User
-from fabric.bmc.client import BmcClient
-from fabric.bmc.discovery import discover
-from fabric.bmc.types import Inventory
 from fabric.models import Chassis, Device, HostPort, Operation
 from fabric.services.operations import operation_request
-from fabric.services.sync import inventory_apply
 from falconweb.launch.commands import worker_command
 from falconweb.launch.processes import Child, end_all
 from falconweb.perf.figures import Figure
-from falconweb.perf.place import PASSWORD, CannotMeasureError, simulator
+from falconweb.perf.place import CannotMeasureError, simulator
+from falconweb.perf.simulated import Control, mirrored
 
 RESULTS = "perf:tasks"
 SPEED = 1000  # simulated seconds a second: links train in 1 to 3 ms
@@ -48,7 +43,7 @@ def measure(say: Callable[[str], None]) -> list[Figure]:
     with simulator("--speed", str(SPEED), environment=os.environ) as said:
         try:
             worker.start()
-            chassis = _mirrored(said["address"][0], said["fingerprint"][0])
+            chassis = mirrored("perf", said["address"][0], said["fingerprint"][0])
             person = User.objects.create_superuser("perf")
             device, port = _attached(chassis)
             say(f"{ATTACHES} attaches, then {TRAININGS} that wait for the link")
@@ -66,46 +61,6 @@ def measure(say: Callable[[str], None]) -> list[Figure]:
             return _figures(found[1:], late)
         finally:
             end_all([worker])
-
-
-def _mirrored(address: str, fingerprint: str) -> Chassis:
-    # Not polled meanwhile: a walk takes processor time of the worker that is not the attach's.
-    chassis = Chassis(name="perf", url=address, username="administrator", fingerprint=fingerprint, enabled=False)
-    chassis.set_password(PASSWORD)
-    chassis.save()
-    reached = chassis.address()
-
-    async def walk() -> Inventory:
-        async with BmcClient(reached) as bmc:
-            return await discover(bmc)
-
-    inventory_apply(chassis=chassis, inventory=asyncio.run(walk()))
-    return Chassis.objects.get(pk=chassis.pk)
-
-
-class Control:
-    """The simulator's control address."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        # A proxy of the environment has no business with a process on this machine.
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the answer to a GET, or to a POST where there is a body."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._address + path, data=data)  # noqa: S310 - our own process
-        with self._opener.open(request, timeout=10) as reply:
-            return json.loads(reply.read())
-
-    def wait_until_up(self, slot: str) -> float:
-        """Return the Unix time at which the link of a slot came up, right to LOOK_SECONDS and an answer."""
-        deadline = time.time() + TASK_SECONDS
-        while self.ask("/state")["links"][slot]["status"] != "LinkUp":
-            if time.time() > deadline:
-                raise CannotMeasureError(f"the link of {slot} did not come up.")
-            time.sleep(LOOK_SECONDS)
-        return time.time()
 
 
 def _attached(chassis: Chassis) -> tuple[Device, HostPort]:

@@ -28,32 +28,38 @@ RESULTS = "perf:tasks"  # a list in Redis, one entry a task: see `Task.tell`
 class Task:
     """What one task did; times in s."""
 
-    def __init__(self) -> None:
+    def __init__(self, about: str) -> None:
+        self.about = about
         self.began = time.time()
         self.cpu = time.process_time()
         self.in_flight = 0
         self.requests = 0
         self.waits = 0
         self.for_bmc = 0.0
+        self.spans: list[tuple[float, float]] = []
         self.paused = 0.0
 
     def waited(self, seconds: float, *, in_vain: bool) -> None:
-        """Take in that the loop had nothing to do; `in_vain` where a timer ended that."""
+        """Take in that the loop had nothing to do until now; `in_vain` where a timer ended that."""
         self.waits += 1
         if self.in_flight:
             self.for_bmc += seconds
+            now = time.time()
+            self.spans.append((now - seconds, now))
         elif in_vain:
             self.paused += seconds
 
     def tell(self) -> str:
-        """Return it as JSON."""
+        """Return it as JSON; `about` is the id that the task was given, `spans` are when it waited for the BMC."""
         plain: dict[str, Any] = {
+            "about": self.about,
             "began": self.began,
             "ended": time.time(),
             "cpu": time.process_time() - self.cpu,
             "requests": self.requests,
             "waits": self.waits,
             "for_bmc": self.for_bmc,
+            "spans": self.spans,
             "paused": self.paused,
         }
         return json.dumps(plain)
@@ -104,9 +110,9 @@ async def counted_send(self: Transport, *arguments: Any, **more: Any) -> RawAnsw
         task.in_flight -= 1
 
 
-def begin(**_: Any) -> None:
+def begin(args: Any = (), **_: Any) -> None:
     """Begin a task."""
-    current.task = Task()
+    current.task = Task(str(args[0]) if args else "")
 
 
 def end(**_: Any) -> None:

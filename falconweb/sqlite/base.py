@@ -1,0 +1,106 @@
+"""Django's engine for SQLite, with a queue before the write lock.
+
+SQLite lets one connection write and has the others ask again, more and more rarely: who has waited long asks least
+often, and where many write, some are refused in the end. Here the threads of a process take turns, and the one whose
+turn it is asks often, since only writers of other processes can be before it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db.backends.sqlite3 import base
+
+from falconweb.sqlite.turns import Turns
+
+ASKS_EVERY = 0.002  # s
+WRITES = ("INSERT", "UPDATE", "DELETE")
+
+Done = TypeVar("Done")
+_turns = Turns()  # a site has one database
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """A connection that waits for its turn before it writes."""
+
+    _has_turn = False
+
+    @property
+    def patience(self) -> float:
+        """How long a writer waits for the others, s."""
+        return float(self.settings_dict["OPTIONS"].get("timeout", 5.0))
+
+    def create_cursor(self, name: str | None = None) -> Any:
+        """Return a cursor whose writes take turns, too, where they are a transaction of their own."""
+        return self.connection.cursor(factory=partial(Cursor, self.patience))
+
+    def _start_transaction_under_autocommit(self) -> None:
+        # Without a turn SQLite alone decides: it refuses with its own error.
+        self._has_turn = _turns.take(self.patience)
+        try:
+            super()._start_transaction_under_autocommit()  # type: ignore[misc]
+        except BaseException:
+            self._give_turn()
+            raise
+
+    def _commit(self) -> None:
+        super()._commit()  # type: ignore[misc]
+        self._give_turn()
+
+    def _rollback(self) -> None:
+        super()._rollback()  # type: ignore[misc]
+        self._give_turn()
+
+    def _close(self) -> None:
+        try:
+            super()._close()  # type: ignore[misc]
+        finally:
+            self._give_turn()
+
+    def _give_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            _turns.give()
+
+
+class Cursor(base.SQLiteCursorWrapper):
+    """A cursor that waits for its turn before a write that is a transaction of its own, and asks often to begin one."""
+
+    def __init__(self, patience: float, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self._patience = patience
+
+    def execute(self, query: str, params: Any = None) -> Any:
+        """Execute a statement."""
+        ask = partial(super().execute, query, params)
+        if query.startswith("BEGIN"):
+            return asked_often(self.connection, self._patience, ask)
+        if self.connection.in_transaction or not query.startswith(WRITES):
+            return ask()
+        has_turn = _turns.take(self._patience)
+        try:
+            return asked_often(self.connection, self._patience, ask)
+        finally:
+            if has_turn:
+                _turns.give()
+
+
+def asked_often(connection: sqlite3.Connection, seconds: float, ask: Callable[[], Done]) -> Done:
+    """Return what `ask` returns, asked again while another process writes, for so long at most."""
+    end = time.monotonic() + seconds
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                return ask()
+            except sqlite3.OperationalError as error:
+                # The lower byte is the kind of error; the rest says more of it.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+            time.sleep(ASKS_EVERY)
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")

@@ -1,0 +1,162 @@
+"""The engine of SQLite: writers take turns, in the order in which they came, whatever they write, however they end."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, OperationalError, connection, connections, transaction
+
+from accounts.models import Tenant
+from falconweb.sqlite import base
+from falconweb.sqlite.turns import Turns
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(connection.vendor != "sqlite", reason="another database is set"),
+]
+
+
+@pytest.fixture
+def patience() -> Iterator[Callable[[float], None]]:
+    """A function that says how long writers wait for each other, s."""
+    options: dict[str, Any] = connections.settings["default"]["OPTIONS"]
+    before = options["timeout"]
+
+    def changed(seconds: float) -> None:
+        options["timeout"] = seconds
+
+    yield changed
+    options["timeout"] = before
+
+
+def in_threads(*works: Callable[[], None]) -> list[threading.Thread]:
+    """Start work in threads of their own; each closes its connection."""
+
+    def done(work: Callable[[], None]) -> None:
+        try:
+            work()
+        finally:
+            connection.close()
+
+    threads = []
+    for work in works:
+        threads.append(threading.Thread(target=done, args=(work,)))
+        threads[-1].start()
+    return threads
+
+
+def test_writers_come_in_the_order_in_which_they_asked() -> None:
+    order: list[int] = []
+
+    def writer(number: int) -> Callable[[], None]:
+        def work() -> None:
+            with transaction.atomic():
+                Tenant.objects.create(name=f"tenant {number}")
+                order.append(number)
+
+        return work
+
+    threads = []
+    with transaction.atomic():
+        for number in range(12):
+            threads += in_threads(writer(number))
+            while len(base._turns._waiting) <= number:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == list(range(12))
+    assert Tenant.objects.count() == 12
+
+
+def test_a_write_that_is_a_transaction_of_its_own_waits_its_turn_too() -> None:
+    tenant = Tenant.objects.create(name="before")
+    begun, ended = threading.Event(), []
+
+    def long() -> None:
+        with transaction.atomic():
+            Tenant.objects.create(name="long")
+            begun.set()
+            time.sleep(0.3)
+            ended.append("long")
+
+    def short() -> None:
+        begun.wait(5)
+        Tenant.objects.filter(pk=tenant.pk).update(name="after")
+        ended.append("short")
+
+    for thread in in_threads(long, short):
+        thread.join()
+    assert ended == ["long", "short"]
+    tenant.refresh_from_db()
+    assert tenant.name == "after"
+
+
+def test_another_process_is_waited_for_and_asked_often() -> None:
+    name = connection.settings_dict["NAME"]
+    with closing(sqlite3.connect(name, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.4, other.execute, ("ROLLBACK",)).start()
+        begin = time.monotonic()
+        Tenant.objects.create(name="patient")
+        waited = time.monotonic() - begin
+    assert waited > 0.3
+    assert Tenant.objects.filter(name="patient").exists()
+
+
+def test_who_waited_too_long_is_told_so_and_the_next_one_is_not_kept(patience: Callable[[float], None]) -> None:
+    patience(0.2)
+    name = connection.settings_dict["NAME"]
+    with closing(sqlite3.connect(name, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OperationalError, match="locked"):
+            Tenant.objects.create(name="refused")
+        with pytest.raises(OperationalError, match="locked"), transaction.atomic():
+            Tenant.objects.create(name="refused too")
+        other.execute("ROLLBACK")
+    Tenant.objects.create(name="let in")
+    assert list(Tenant.objects.values_list("name", flat=True)) == ["let in"]
+
+
+@pytest.mark.parametrize("end", ["error", "rollback", "close"])
+def test_a_turn_is_given_back_however_the_transaction_ends(end: str) -> None:
+    def broken() -> None:
+        with contextlib.suppress(IntegrityError), transaction.atomic():
+            Tenant.objects.create(name="undone")
+            if end == "error":
+                Tenant.objects.create(name="undone")
+            if end == "rollback":
+                transaction.set_rollback(True)
+            if end == "close":
+                connection.close()
+
+    for thread in in_threads(broken):
+        thread.join()
+    begin = time.monotonic()
+    Tenant.objects.create(name="next")
+    assert time.monotonic() - begin < connection.settings_dict["OPTIONS"]["timeout"] / 4
+    assert list(Tenant.objects.values_list("name", flat=True)) == ["next"]
+
+
+def test_who_gives_up_waiting_is_passed_over() -> None:
+    turns = Turns()
+    assert turns.take(1)
+    given_up = threading.Thread(target=turns.take, args=(0.05,))
+    given_up.start()
+    given_up.join()
+    got: list[bool] = []
+    waiting = threading.Thread(target=lambda: got.append(turns.take(5)))
+    waiting.start()
+    time.sleep(0.05)
+    turns.give()
+    waiting.join()
+    assert got == [True]
+    assert not turns.take(0)
+    turns.give()
+    assert turns.take(0)
