@@ -35,9 +35,9 @@ def application(settings: Settings) -> Celery:
             "socket_timeout": 3.0,
             "socket_connect_timeout": 3.0,
             "socket_keepalive": True,
-            "unacked_key": f"{queue}.unacked",
-            "unacked_index_key": f"{queue}.unacked_index",
-            "unacked_mutex_key": f"{queue}.unacked_mutex",
+            # What a command has become of is in the journal. To keep it here too takes Lua, with which whoever is root
+            # on a host could stop the broker for everybody.
+            "ack_emulation": False,
         },
         task_default_queue=queue,
         task_ignore_result=True,

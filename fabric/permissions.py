@@ -28,8 +28,10 @@ def drawers_changeable(person: User, drawers: Collection[int]) -> set[int]:
         return set(drawers)
     if not person.may_compose or not drawers:
         return set()
-    devices = Device.objects.filter(slot__drawer__in=drawers, missing_since=None)
-    ports = HostPort.objects.filter(drawer__in=drawers, missing_since=None)
+    # What somebody holds counts also while the chassis does not report it: it may be back in a minute.
+    there = Q(missing_since=None) | Q(tenant__isnull=False)
+    devices = Device.objects.filter(there, slot__drawer__in=drawers)
+    ports = HostPort.objects.filter(there, drawer__in=drawers)
     own = Q(tenant=person.tenant_id)
     shared = {*devices.exclude(own).values_list("slot__drawer", flat=True)}
     shared |= {*ports.exclude(own).values_list("drawer", flat=True)}

@@ -85,9 +85,7 @@ urlpatterns = [
     path("leases/<int:pk>/decline/", leases.LeaseDecline.as_view(), name="lease_decline"),
     path("leases/<int:pk>/withdrawal/", leases.LeaseWithdrawal.as_view(), name="lease_withdrawal"),
     path("leases/<int:pk>/extension/", leases.LeaseExtension.as_view(), name="lease_extension"),
-    path(
-        "leases/<int:pk>/extension/decline/", leases.LeaseExtensionDecline.as_view(), name="lease_extension_decline"
-    ),
+    path("leases/<int:pk>/extension/decline/", leases.LeaseExtensionDecline.as_view(), name="lease_extension_decline"),
     path("leases/<int:pk>/return/", leases.LeaseReturn.as_view(), name="lease_return"),
     path("usage/", leases.Usage.as_view(), name="usage"),
     path("audit/", audit.AuditList.as_view(), name="audit"),

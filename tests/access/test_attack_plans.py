@@ -189,6 +189,20 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_read", nothing)
 
 
+def test_no_drawer_is_ones_own_while_a_device_of_others_is_only_missing(lab: Lab) -> None:
+    quiet(lab)
+    hand_over(elsewhere(), "One")
+    where, mode = reverse("api:drawer_mode", args=[Drawer.objects.get().pk]), {"mode": "StandardTwoHosts"}
+    wanted = {"modes": [{"drawer_id": Drawer.objects.get().pk, "mode": "StandardTwoHosts"}]}
+    Device.objects.update(host_port=None)
+    Device.objects.filter(pk=other().pk).update(missing_since=timezone.now())
+    client = lab.clients["owner"]
+    assert client.post(where, mode, content_type=JSON).status_code == 403
+    assert make(client, wanted).status_code == 403
+    Device.objects.filter(pk=other().pk).update(tenant=None)
+    assert make(client, wanted).status_code == 201
+
+
 @pytest.mark.parametrize("decision", ["plan_resume", "plan_cancel"])
 def test_the_way_on_and_back_names_and_touches_no_device_that_others_have_by_then(
     lab: Lab, unread: None, decision: str

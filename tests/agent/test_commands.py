@@ -206,6 +206,8 @@ def test_an_agent_with_the_documented_rights_works_and_reads_nobody_elses_queue(
             ("BRPOP", "falconweb", "1"),
             ("LRANGE", "falconweb", "0", "-1"),
             ("LPUSH", "falconweb", "x"),
+            ("EVAL", "return 1", "0"),  # a script without end would stop the broker for everybody
+            ("PUBLISH", "changed:1", "x"),
             ("LPUSH", "host.another", "x"),
             ("BRPOP", "host.another", "1"),
             ("HGETALL", "unacked"),
