@@ -11,8 +11,9 @@ import sys
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from celery import current_task
+from celery.signals import task_postrun, task_prerun
 
 from accounts.models import Token
 
@@ -35,7 +36,19 @@ class Origin:
 
 
 _origin: ContextVar[Origin | None] = ContextVar("audit_origin", default=None)
+# The worker and the task that runs, also for the threads that the task starts: Celery's own word is of one thread.
+_running: ContextVar[tuple[str, str] | None] = ContextVar("audit_running", default=None)
 bind, unbind, bound = _origin.set, _origin.reset, _origin.get
+
+
+@task_prerun.connect
+def _note_task(task: Any, **_: Any) -> None:
+    _running.set((str(getattr(task.request, "hostname", None) or socket.gethostname()), str(task.name)))
+
+
+@task_postrun.connect
+def _forget_task(**_: Any) -> None:
+    _running.set(None)
 
 
 def new_request_id() -> str:
@@ -75,9 +88,10 @@ def here() -> Origin:
     origin = _origin.get()
     if origin is not None:
         return origin
-    if current_task:
-        worker = getattr(current_task.request, "hostname", None) or socket.gethostname()
-        return Origin(request_id="", via="worker", address=str(worker), path=str(current_task.name))
+    running = _running.get()
+    if running is not None:
+        worker, task = running
+        return Origin(request_id="", via="worker", address=worker, path=task)
     # The name of a command, without its arguments: these may hold anything.
     words = [Path(sys.argv[0]).name if sys.argv else "", *sys.argv[1:2]]
     return Origin(request_id="", via="command", address=socket.gethostname(), path=" ".join(words).strip())

@@ -110,7 +110,7 @@ class Asking:
     """People who ask for changes of the hardware of a world."""
 
     world: World
-    drafts: dict[object, str | None]  # what the site showed of their drawers when they were made
+    drafts: dict[object, dict[int, Any] | None]  # what the site showed of their drawers when they were made
 
     # --- plans ------------------------------------------------------------------------------------------------------
 
@@ -272,18 +272,21 @@ class Asking:
         then, now = self.drafts.get(plan.pk), self.mirrored(plan)
         applied = self.world.held_up(lambda: plan_apply(person=plan.requested_by, plan=plan, on_failure=on_failure))
         if applied is not None:
-            assert then in {None, now} or now is None, "it was made on another state"
+            if then is not None and now is not None:
+                assert all(then[pk] == now[pk] for pk in {*then} & {*now}), "it was made on another state"
             self.world.was_applied(applied)
 
     @staticmethod
-    def mirrored(plan: Plan) -> str | None:
-        """Return what the site shows of the drawers that a plan is about; None where that is about to change."""
+    def mirrored(plan: Plan) -> dict[int, Any] | None:
+        """Return what its owner is shown of the drawers that a plan is about; None where that is about to change."""
         named = [int(pk) for pk in plan.wanted["attachments"]]
         chassis = list(Device.objects.filter(pk__in=named).values_list("chassis", "slot__drawer").distinct())
         if Operation.objects.open().filter(chassis__in=[one for one, _ in chassis]).exists():
             return None
-        rows = Device.objects.filter(slot__drawer__in=[drawer for _, drawer in chassis], missing_since=None)
-        return str(list(rows.order_by("pk").values_list("pk", "host_port", "slot__drawer__mode")))
+        assert plan.requested_by is not None
+        seen = Device.objects.visible_to(plan.requested_by)
+        rows = seen.filter(slot__drawer__in=[drawer for _, drawer in chassis], missing_since=None)
+        return {row[0]: row for row in rows.values_list("pk", "host_port", "slot__drawer__mode")}
 
     def together(self, works: list[Callable[[], None]]) -> None:
         """Do several things at once."""

@@ -20,6 +20,7 @@ from fabric.services.jobs import plan_advance, plan_cancel, plan_resume, plans_w
 from fabric.services.operations import operation_cancel, operation_request
 from fabric.services.plans import plan_apply, plan_change, plan_create, plan_discard, plan_undo
 from fabric.services.proof import UNTOUCHED
+from fabric.tasks import run_operation
 from falconweb.errors import Conflict, Forbidden, NotFound, RuleViolation
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, mirror
 
@@ -515,3 +516,10 @@ def test_what_a_plan_only_interrupts_is_put_back_when_it_stops_halfway(
     simulator.clear_faults()
     assert carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True)).state == "rolled_back"
     assert zones(simulator) == before
+
+
+def test_what_a_worker_does_is_on_record_as_the_workers(chassis: Chassis, administrator: User) -> None:
+    operation, _ = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
+    run_operation.apply(args=(str(operation.pk),))
+    entry = AuditEntry.objects.get(action="operation.end")
+    assert (entry.via, entry.path) == ("worker", "fabric.run_operation")

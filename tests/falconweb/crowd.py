@@ -151,6 +151,14 @@ class Person:
         assert len(taken) <= 1, "one key, two operations"
         self._note(taken)
 
+    async def detach(self, device: SeenDevice) -> Answer:
+        """Ask for a device to be detached."""
+        wanted = {"device_id": device.id, "target_host_port_id": None}
+        answer = await self.ask("operation", "POST", "operations/", wanted)
+        assert answer.status == 202, answer
+        self._note({answer.body["id"]})
+        return answer
+
     async def change_mode(self) -> None:
         """Ask for another mode of a drawer."""
         drawer = self.dice.choice(self.drawers)
