@@ -8,13 +8,14 @@ from typing import Any
 
 from accounts.models import User
 from fabric.durations import NONE_YET, Kind, Usually, durations_usual, longest_path
-from fabric.hostside import holders_in_words, host_side_of
+from fabric.hostside import holders_in_words, host_sides_of
 from fabric.models import Chassis, Device, Drawer, HostAgent, HostPort, Operation, Plan
 from fabric.outlook import Place, drawers_seen
 from fabric.planning import Wanted
 from fabric.plans import OBJECTORS, Entry, entries_of, place_of_device
+from fabric.services.plan_rights import parts_of
 from fabric.services.plan_words import base_of, differences_of, place_names, rows_seen
-from fabric.services.plans import involved, parts_of
+from fabric.services.plans import involved
 from falconweb.errors import FalconWebError
 
 OF_OTHERS = "It would take out a device that is not yours. Ask an administrator to do it."
@@ -140,11 +141,12 @@ def in_use_of(person: User, plan: Plan) -> tuple[InUse, ...]:
         # Who works on a host that is another tenant's by now is told to nobody else.
         host_port__in=HostPort.objects.visible_to(person),
     )
-    found = [(row, host_side_of(row).holders) for row in rows_seen(rows, person, taken).values()]
+    found = rows_seen(rows, person, taken)
+    sides = host_sides_of(found.values())
     return tuple(
-        InUse(device=row.pk, name=row.name, where=place_of_device(row), by=holders_in_words(holders))
-        for row, holders in found
-        if holders
+        InUse(device=pk, name=row.name, where=place_of_device(row), by=holders_in_words(sides[pk].holders))
+        for pk, row in found.items()
+        if sides[pk].holders
     )
 
 

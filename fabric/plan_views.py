@@ -19,6 +19,7 @@ from fabric.bmc.types import DrawerMode
 from fabric.models import Drawer, Host, HostPort, Plan, Port
 from fabric.numbers import whole_number
 from fabric.outlook import drawer_seen
+from fabric.permissions import refuse_onlooker
 from fabric.plan_job import job_of
 from fabric.plan_preview import in_use_of, preview_of_plan
 from fabric.planning import LANES, PORT_TYPES, Setting, Wanted, after_steps
@@ -26,8 +27,9 @@ from fabric.plans import FILTERS, ORIGINS, broken_by_mode, draft_row, plan_lines
 from fabric.rules import ABOUT_MODES
 from fabric.services.drafts import draft_add, draft_remove
 from fabric.services.jobs import plan_cancel, plan_resume
-from fabric.services.plans import LONGEST_TITLE, plan_apply, plan_change, plan_discard, plan_undo, refuse_stranger
-from falconweb.errors import FalconWebError, Forbidden, Invalid, NotFound
+from fabric.services.plan_rights import refuse_stranger
+from fabric.services.plans import LONGEST_TITLE, plan_apply, plan_change, plan_discard, plan_undo
+from falconweb.errors import FalconWebError, Invalid, NotFound
 
 PLANS_A_PAGE = 50
 FETCHED = "draft"  # what draft.js names itself, which wants a sentence instead of a page
@@ -156,8 +158,7 @@ def draft(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         row = draft_row(person)
         return render(request, "fabric/plan_begin.html") if row is None else redirect("fabric:plan", pk=row.pk)
-    if not person.may_compose:
-        raise Forbidden("You may look, but not change anything. Ask an administrator for the role 'user'.")
+    refuse_onlooker(person)
     fetched = request.headers.get("X-Requested-With") == FETCHED
     try:
         if "remove" in request.POST:

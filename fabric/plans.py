@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -15,7 +15,7 @@ from accounts.models import User
 from fabric.bmc.types import DrawerMode
 from fabric.models import Device, Drawer, Host, HostPort, Operation, Plan, Port
 from fabric.planning import DeviceSeen, DrawerSeen, Objection, Setting, Wanted
-from fabric.rules import Connection, DrawerState, why_not_stay
+from fabric.rules import why_not_stay
 from fabric.services.plan_words import place_names, rows_seen, wanted_of_base
 from fabric.templatetags.fabric_words import MODES, port_words
 from fabric.topology import Marks
@@ -265,14 +265,7 @@ def broken_by_mode(drawer: DrawerSeen, mode: DrawerMode) -> list[tuple[DeviceSee
     What most devices have is kept first.
     """
     labels = {port.id: port.label for port in drawer.ports}
-    state = DrawerState(
-        mode=mode,
-        connections=tuple(
-            Connection(label=port.label, number=port.number, host="" if port.host is None else str(port.host))
-            for port in drawer.ports
-        ),
-        attached={},
-    )
+    state = replace(drawer, mode=mode).state(is_empty=True)
     held = [device for device in drawer.devices if device.attached in labels]
     shares = {device.attached: sum(other.attached == device.attached for other in held) for device in held}
     held.sort(key=lambda one: (-shares[one.attached], labels[one.attached or 0], one.slot))

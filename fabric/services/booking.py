@@ -15,7 +15,6 @@ from fabric.booking import Span
 from fabric.models import Device, HostPort, Lease, LeaseItem, Operation
 from fabric.models.leases import kind_of
 from fabric.services.hands import (
-    THE_SITE,
     Thing,
     about,
     about_any,
@@ -25,6 +24,7 @@ from fabric.services.hands import (
     leases_settle,
     say,
 )
+from fabric.services.wording import name_of
 from falconweb.errors import Conflict
 
 
@@ -35,7 +35,7 @@ def lease_of_grant(*, person: User | None, tenant: Tenant | None, things: Sequen
     """
     if tenant is None or not things:
         return None
-    by, now = person.get_username() if person else THE_SITE, timezone.now()
+    by, now = name_of(person), timezone.now()
     refuse_booked(things, Span(now, None))
     lease = Lease.objects.create(
         tenant=tenant,

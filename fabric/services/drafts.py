@@ -12,8 +12,9 @@ from fabric.models import Device, Drawer, HostPort, Plan, Port
 from fabric.outlook import drawers_seen
 from fabric.planning import Setting, Wanted
 from fabric.plans import DRAFT_ORIGIN, Entry, draft_row, entries_of
+from fabric.services.plan_rights import parts_of
 from fabric.services.plan_words import base_of, rows_seen, wanted_of_base
-from fabric.services.plans import LONGEST_TITLE, parts_of, plan_change, plan_create
+from fabric.services.plans import LONGEST_TITLE, plan_change, plan_create
 from falconweb.errors import Conflict, NotFound
 
 EMPTY: Final = "Nothing to change"

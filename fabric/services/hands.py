@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -19,12 +19,12 @@ from accounts.models import Tenant
 from fabric.models import Chassis, Device, HostPort, Lease, LeaseEvent, LeaseItem, Tenure
 from fabric.models.leases import kind_of
 from fabric.services.history import attachments_follow
+from fabric.services.wording import SITE_NAME
 from fabric.signals import access_changed
 from falconweb.errors import NotFound
 
 logger = logging.getLogger(__name__)
 Thing = Device | HostPort
-THE_SITE: Final = "FalconWeb"
 
 
 def holdings_lock(tenant: Tenant | None = None) -> None:
@@ -87,7 +87,7 @@ def forgotten(chassis: Chassis) -> None:
         items.update(released_at=at)
     for pk in losing:
         _say(pk, f"{chassis.name} was removed from the site, and with it what the lease held there.")
-    leases_settle(losing, by=THE_SITE)
+    leases_settle(losing, by=SITE_NAME)
 
 
 def tenure_begin(row: Thing, tenant: Tenant, *, at: datetime) -> None:
@@ -171,5 +171,5 @@ def announce(sender: type[Thing]) -> None:
     transaction.on_commit(lambda: access_changed.send(sender), robust=True)
 
 
-def _say(lease: int, sentence: str, by: str = THE_SITE) -> None:
+def _say(lease: int, sentence: str, by: str = SITE_NAME) -> None:
     LeaseEvent.objects.create(lease_id=lease, at=timezone.now(), by_name=by, sentence=sentence)

@@ -12,7 +12,8 @@ from django.utils import timezone
 from accounts.models import Tenant
 from fabric.models import Device, HostPort, Lease, LeaseItem, Tenure
 from fabric.services.booking import items_add, listed
-from fabric.services.hands import THE_SITE, Thing, about, holdings_lock, leases_settle, say, tenure_begin, tenure_end
+from fabric.services.hands import Thing, about, holdings_lock, leases_settle, say, tenure_begin, tenure_end
+from fabric.services.wording import SITE_NAME
 
 logger = logging.getLogger(__name__)
 RELATED = {"device": ("tenant", "chassis", "slot__drawer"), "host_port": ("tenant", "chassis")}
@@ -37,7 +38,7 @@ def holdings_reconcile() -> None:
             item.released_at = timezone.now()
             item.save(update_fields=["released_at"])
             losing.add(item.lease_id)
-        leases_settle(losing, by=THE_SITE)
+        leases_settle(losing, by=SITE_NAME)
         _lease_what_is_held()
 
 
@@ -54,14 +55,14 @@ def _lease_what_is_held() -> None:
             tenant_name=tenant.name,
             state=Lease.State.ACTIVE,
             starts_at=min(since),
-            asked_by_name=THE_SITE,
-            decided_by_name=THE_SITE,
+            asked_by_name=SITE_NAME,
+            decided_by_name=SITE_NAME,
             decided_at=timezone.now(),
         )
         items_add(lease, things)
         for thing, at in zip(things, since, strict=True):
             LeaseItem.objects.filter(lease=lease, **about(thing)).update(taken_at=at)
-        say(lease, THE_SITE, f"Found to be held without a lease: {listed(things)}. It is until further notice.")
+        say(lease, SITE_NAME, f"Found to be held without a lease: {listed(things)}. It is until further notice.")
 
 
 def _unlike_tenures() -> list[Thing]:

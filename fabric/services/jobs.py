@@ -25,13 +25,12 @@ from fabric.outlook import drawers_seen
 from fabric.permissions import why_returning
 from fabric.planning import Step, Wanted
 from fabric.services.locks import lock_chassis, lock_plan
+from fabric.services.plan_rights import refuse_others, refuse_stranger
 from fabric.services.plan_words import wanted_of_base
 from fabric.services.plans import (
     awaited_of_others,
     involved,
     operations_create,
-    refuse_others,
-    refuse_stranger,
     steps_planned,
     way_back,
 )

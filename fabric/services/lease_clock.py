@@ -21,11 +21,12 @@ from fabric.idle import idle_items
 from fabric.models import Lease, LeaseItem, Plan
 from fabric.services import lease_letters
 from fabric.services.booking import lease_take
-from fabric.services.hands import THE_SITE, holdings_lock, leases_settle, say
+from fabric.services.hands import holdings_lock, leases_settle, say
 from fabric.services.holdings_check import holdings_reconcile
 from fabric.services.lease_returns import lease_bring_back
 from fabric.services.leases import lease_locked, soon, told
 from fabric.services.letters import letters_send
+from fabric.services.wording import SITE_NAME
 from fabric.signals import plan_changed
 from falconweb.errors import FalconWebError
 
@@ -58,7 +59,7 @@ def leases_empty(pks: list[int]) -> None:
     if pks:
         with transaction.atomic():
             holdings_lock()
-            leases_settle(pks, by=THE_SITE)
+            leases_settle(pks, by=SITE_NAME)
 
 
 def lease_start(lease: Lease) -> None:
@@ -71,14 +72,14 @@ def lease_start(lease: Lease) -> None:
             row.state, row.ended_at = Lease.State.ENDED, now
             row.save(update_fields=["state", "ended_at"])
             row.items.filter(released_at=None).update(released_at=now)
-            say(row, THE_SITE, "Its time passed while the site was not running: nothing was taken.")
+            say(row, SITE_NAME, "Its time passed while the site was not running: nothing was taken.")
             return
         row.state = Lease.State.ACTIVE
         row.save(update_fields=["state"])
-        say(row, THE_SITE, "Started.")
-        awaited = lease_take(row, by=THE_SITE)
+        say(row, SITE_NAME, "Started.")
+        awaited = lease_take(row, by=SITE_NAME)
         if awaited:
-            say(row, THE_SITE, f"{awaited} of what it holds is not free yet, and follows as soon as it is.")
+            say(row, SITE_NAME, f"{awaited} of what it holds is not free yet, and follows as soon as it is.")
         _record(Action.LEASE_START, row)
 
 
@@ -89,10 +90,10 @@ def lease_fill(lease: Lease) -> None:
         if row.state != Lease.State.ACTIVE:
             return
         waiting = row.items.filter(taken_at=None, released_at=None).count()
-        awaited = lease_take(row, by=THE_SITE)
+        awaited = lease_take(row, by=SITE_NAME)
         if awaited < waiting:
             rest = f" {awaited} still to come." if awaited else ""
-            say(row, THE_SITE, f"{waiting - awaited} that it waited for became free, and is the tenant's now.{rest}")
+            say(row, SITE_NAME, f"{waiting - awaited} that it waited for became free, and is the tenant's now.{rest}")
 
 
 def lease_end(lease: Lease) -> None:
@@ -103,7 +104,7 @@ def lease_end(lease: Lease) -> None:
             return
         row.state, row.extension_to = Lease.State.ENDING, None
         row.save(update_fields=["state", "extension_to"])
-        say(row, THE_SITE, "Its end has come: what is attached is detached, then it all goes back to the pool.")
+        say(row, SITE_NAME, "Its end has come: what is attached is detached, then it all goes back to the pool.")
         _record(Action.LEASE_END, row)
 
 
@@ -121,7 +122,7 @@ def lease_warn(lease: Lease) -> None:
             return
         row.warned_seconds = min(due)
         row.save(update_fields=["warned_seconds"])
-        say(row, THE_SITE, f"Warned: it ends in {spell(left)}.")
+        say(row, SITE_NAME, f"Warned: it ends in {spell(left)}.")
         lease_letters.ends_soon(row, spell(left), row.warned_seconds)
 
 
@@ -142,7 +143,7 @@ def lease_tell_idle(lease: Lease) -> None:
             return
         fresh.update(idle_told_at=now)
         hours = settings.CONFIG.idle_hours
-        say(row, THE_SITE, f"Held and not used for {hours:g} hours: {', '.join(names)}.")
+        say(row, SITE_NAME, f"Held and not used for {hours:g} hours: {', '.join(names)}.")
         lease_letters.idle(row, names, hours, key=f"{now:%Y%m%d%H%M}-{min(pks)}")
 
 

@@ -17,11 +17,12 @@ from fabric.models import Device, HostPort, Lease, LeaseItem, Plan
 from fabric.planning import Wanted
 from fabric.services import lease_letters
 from fabric.services.booking import is_busy
-from fabric.services.hands import THE_SITE, change_hands, leases_settle
+from fabric.services.hands import change_hands, leases_settle
 from fabric.services.jobs import plan_cancel, plan_resume
 from fabric.services.leases import lease_locked
 from fabric.services.plan_words import wanted_of_base
 from fabric.services.plans import plan_apply, plan_create
+from fabric.services.wording import SITE_NAME
 from falconweb.errors import FalconWebError
 
 FIRST_PAUSE: Final = 60.0  # s after the first try; twice as long after each
@@ -44,7 +45,7 @@ def lease_bring_back(lease: Lease) -> None:
         if row.state != Lease.State.ENDING:
             return
         left = _free(row)
-        leases_settle([row.pk], by=THE_SITE)
+        leases_settle([row.pk], by=SITE_NAME)
         row.refresh_from_db()
         if row.state == Lease.State.ENDED:
             lease_letters.ended(row)
@@ -72,7 +73,7 @@ def _free(lease: Lease) -> Left:
         elif why:
             waits = waits or why
         elif not hanging:
-            change_hands([thing], {thing.pk: None}, by=THE_SITE)
+            change_hands([thing], {thing.pk: None}, by=SITE_NAME)
     return Left(tuple(attached.values()), waits)
 
 

@@ -22,6 +22,7 @@ from accounts.models import Tenant, User
 from fabric.booking import Span, Wish
 from fabric.models import Chassis, Device, HostPort, Lease
 from fabric.models.leases import KINDS, kind_of
+from fabric.permissions import refuse_onlooker
 from fabric.services import lease_letters
 from fabric.services.booking import items_add, lease_take, listed, period, refuse_booked
 from fabric.services.hands import Thing, holdings_lock, say
@@ -201,8 +202,7 @@ def lease_locked(person: User | None, lease: Lease) -> Lease:
 
 def refuse_viewer(person: User) -> None:
     """Raise Forbidden for those who only look."""
-    if not person.may_compose:
-        raise Forbidden("You may look, but not change leases. Ask an administrator for the role 'user'.")
+    refuse_onlooker(person, "change leases")
 
 
 def refuse_over_quota(person: User, lease: Lease, kinds: Counter[str], span: Span, *, override: bool) -> list[str]:

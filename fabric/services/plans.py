@@ -13,32 +13,30 @@ from django.utils import timezone
 from accounts.audit.actions import Action
 from accounts.audit.context import request_id
 from accounts.audit.services import Target, attempt, audited, target_of
-from accounts.models import Tenant, User
-from fabric.models import Device, Drawer, Host, HostPort, Operation, Plan, Port
+from accounts.models import User
+from fabric.models import Device, Operation, Plan
 from fabric.outlook import Place, drawers_seen
-from fabric.permissions import drawers_changeable, may_move_cable, ports_configurable, refuse_onlooker, why_returning
 from fabric.planning import DrawerSeen, Planned, Step, Wanted
 from fabric.services.asking import hand_over, refuse_key, request_digest, steps_of
 from fabric.services.locks import lock_chassis, lock_held, lock_plan
+from fabric.services.plan_rights import parts_of, refuse_forbidden, refuse_others, refuse_stranger
 from fabric.services.plan_words import (
     Parts,
     base_of,
     differences_of,
     preview_of,
     rows_of_steps,
-    rows_seen,
     sentence_of,
     setting_json,
     title_of,
     wanted_of_base,
 )  # fmt: skip
 from fabric.services.safety import record_forced, refuse_in_use, refuse_unconfirmed
-from fabric.services.wording import held, monitored_only, name_of, without_endpoint
+from fabric.services.wording import held, name_of
 from fabric.signals import plan_changed
 from fabric.stepping import plan_steps
-from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound, RuleViolation
+from falconweb.errors import Conflict, Invalid, KeyReused, NotFound, RuleViolation
 
-MOST_CHANGES: Final = 2000
 MOST_DRAFTS: Final = 200  # of one person
 LONGEST_TITLE: Final = 200
 ON_FAILURE: Final = ("stop", "roll_back")
@@ -246,57 +244,6 @@ def operations_create(
     return made
 
 
-def parts_of(person: User | None, wanted: Wanted) -> Parts:
-    """Return the rows that are wanted to change; raises NotFound for one that the person may not see, Invalid."""
-    sizes = (wanted.attachments, wanted.modes, wanted.cables, wanted.settings)
-    if sum(len(one) for one in sizes) > MOST_CHANGES:
-        raise Invalid(f"A plan can change at most {MOST_CHANGES} things at once.")
-    ports = set(wanted.cables) | {port for port in wanted.attachments.values() if port is not None}
-    hosts = {host for host in wanted.cables.values() if host is not None}
-    found = Parts(
-        devices=rows_seen(Device.objects.select_related("chassis", "slot__drawer"), person, set(wanted.attachments)),
-        host_ports=rows_seen(HostPort.objects.select_related("chassis"), person, ports),
-        drawers=rows_seen(Drawer.objects.select_related("chassis"), person, set(wanted.modes)),
-        ports=rows_seen(Port.objects.select_related("chassis"), person, set(wanted.settings)),
-        hosts=rows_seen(Host.objects.all(), person, hosts),
-    )
-    asked = {
-        "device": set(wanted.attachments), "host port": ports, "drawer": set(wanted.modes),
-        "port": set(wanted.settings), "host": hosts,
-    }  # fmt: skip
-    for (what, pks), rows in zip(
-        asked.items(), (found.devices, found.host_ports, found.drawers, found.ports, found.hosts), strict=True
-    ):
-        if missing := sorted(pks - set(rows)):
-            raise NotFound(f"There is no {what} {missing[0]}.")
-    return found
-
-
-def refuse_forbidden(person: User | None, wanted: Wanted, parts: Parts) -> None:
-    """Raise Forbidden for what is not the person's to change, Conflict for what nobody can."""
-    _refuse_impossible(parts)
-    if person is None:
-        return
-    refuse_onlooker(person, "attach or detach")
-    held = {device.host_port_id: device for device in parts.devices.values() if device.host_port_id is not None}
-    unseen = set(held) - set(HostPort.objects.visible_to(person).filter(pk__in=held).values_list("pk", flat=True))
-    if unseen:
-        raise Forbidden(f"{held[min(unseen)].name} is attached to a host port that is not granted to your tenant.")
-    attached = {pk: port for pk, port in wanted.attachments.items() if port is not None}
-    if reason := why_returning(person, list(attached), list(attached.values())):
-        raise Conflict(reason)
-    if others := set(parts.drawers) - drawers_changeable(person, parts.drawers):
-        drawer = parts.drawers[min(others)]
-        raise Forbidden(
-            f"The mode of {drawer.chassis.name} {drawer.name} is an administrator's to change, or that of a tenant "
-            "that holds all of the drawer."
-        )
-    if others := set(parts.ports) - ports_configurable(person, parts.ports):
-        raise Forbidden(f"{parts.ports[min(others)].name} is not yours to configure.")
-    if wanted.cables and not may_move_cable(person):
-        raise Forbidden("Only an administrator may have a cable moved.")
-
-
 def steps_planned(drawers: Iterable[DrawerSeen], wanted: Wanted) -> Planned:
     """Return the steps, as `plan_steps` does; raises Conflict where something wanted is in none of the drawers."""
     try:
@@ -306,43 +253,6 @@ def steps_planned(drawers: Iterable[DrawerSeen], wanted: Wanted) -> Planned:
             "A part of what is wanted is not where it could be changed: it is missing, or on no slot and no host port. "
             "Look again, then plan anew."
         ) from error
-
-
-def refuse_others(tenant: Tenant | None, planned: Planned) -> None:
-    """Raise Forbidden where a tenant's plan would touch a device of others, such as one that is in the way.
-
-    All people of the tenant read its plans, whoever made, changed or applied them: nothing in them names such a device.
-    """
-    if tenant is None:
-        return
-    named = [step.device for step in planned.steps] + [one.device for one in planned.objections]
-    devices = [device for device in named if device is not None]
-    hosts = {step.host for step in planned.steps if step.host is not None}
-    if (
-        Device.objects.filter(pk__in=devices).exclude(tenant=tenant).exists()
-        or Host.objects.filter(pk__in=hosts).exclude(host_ports__tenant=tenant).exists()
-    ):
-        raise Forbidden(f"It would touch something that is not granted to {tenant.name}, whose plan it is.")
-
-
-def _refuse_impossible(parts: Parts) -> None:
-    for device in parts.devices.values():
-        if not device.endpoint_uri:
-            raise Conflict(without_endpoint(device))
-    for row in (*parts.devices.values(), *parts.drawers.values(), *parts.ports.values(), *parts.host_ports.values()):
-        if row.missing_since is not None:
-            raise Conflict(f"{row.name} of {row.chassis.name} is missing: the chassis no longer reports it.")
-        if not row.chassis.is_composable:
-            raise Conflict(monitored_only(row.chassis))
-
-
-def refuse_stranger(person: User | None, plan: Plan) -> None:
-    """Raise NotFound or Forbidden unless the plan is the person's own, their tenant's, or they administer the site."""
-    if person is None:
-        return
-    if not Plan.objects.visible_to(person).filter(pk=plan.pk).exists():
-        raise NotFound("There is no such plan.")
-    refuse_onlooker(person)
 
 
 def involved(drawers: Mapping[Place, DrawerSeen], wanted: Wanted) -> list[DrawerSeen]:

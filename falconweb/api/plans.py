@@ -21,12 +21,11 @@ from fabric.outlook import drawers_seen
 from fabric.planning import LANES, PORT_TYPES, Setting, Wanted
 from fabric.rules import ABOUT_MODES
 from fabric.services.jobs import plan_cancel, plan_resume
+from fabric.services.plan_rights import MOST_CHANGES, parts_of
 from fabric.services.plan_words import base_of, differences_of
 from fabric.services.plans import (
-    MOST_CHANGES,
     ON_FAILURE,
     involved,
-    parts_of,
     plan_apply,
     plan_change,
     plan_create,
