@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from datetime import timedelta
@@ -41,7 +42,11 @@ logger = logging.getLogger(__name__)
 # An agent reports each ten seconds: after three that did not come it counts as away.
 AWAY_SECONDS: Final = 35.0
 LOOK_SECONDS: Final = 0.1
+# A broker that dies takes what lies in it along. An agent knows a command by its nonce: it carries it out once, and
+# answers it as often as it comes.
+AGAIN_SECONDS: Final = 8.0
 ANSWER_SECONDS: Final = 20.0  # beyond the time that the command itself may wait
+AWAY: Final = (OperationalError, OSError)  # the broker
 KEPT: Final = timedelta(days=1)
 LONGEST_TEXT: Final = 500
 MOST_PARTS: Final = 1000
@@ -136,25 +141,31 @@ def report_of(agent: HostAgent) -> HostReport | None:
 
 
 async def agent_ask(host: Host, request: Request, *, wait: float = 0.0) -> Answer | None:
-    """Send a command to a host's agent and return its answer; None where none comes in time.
+    """Send a command to a host's agent, again until it is answered, and return the answer; None: none came in time.
 
-    `wait` is the time in s that the command itself may take. Raises Unavailable while the broker is away.
+    `wait` is the time in s that the command itself may take. Raises Unavailable where the broker is away at first.
     """
     agent: HostAgent = await in_thread(HostAgent.objects.get, host=host)
     life = wait + ANSWER_SECONDS
     command = new_command(host.identity, request, life=life)
     text = seal_command(command, agent.key)
     await in_thread(HostAnswer.objects.create, nonce=command.nonce, host=host)
+    send = partial(_send, command.task, text, queue_name(host.identity))
     try:
-        await asyncio.to_thread(_send, command.task, text, queue_name(host.identity))
-    except (OperationalError, OSError) as error:
+        await asyncio.to_thread(send)
+    except AWAY as error:
         raise Unavailable("The agent of the host could not be asked: the broker does not answer.") from error
-    end = time.monotonic() + life
-    while time.monotonic() < end:
+    sent = time.monotonic()
+    end = sent + life
+    while (now := time.monotonic()) < end:
         await asyncio.sleep(LOOK_SECONDS)
         row = await in_thread(HostAnswer.objects.filter(nonce=command.nonce).exclude(body={}).first)
         if row is not None:
             return msgspec.convert(row.body, Answer)
+        if now - sent >= AGAIN_SECONDS:
+            sent = now
+            with contextlib.suppress(*AWAY):  # it comes back, or the time runs out
+                await asyncio.to_thread(send)
     return None
 
 

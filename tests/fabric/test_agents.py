@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+import redis
 from django.db import connection
 from django.test import Client
 
@@ -23,7 +25,8 @@ from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Forbidden, InUse, Invalid
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of
 from falconweb.testing.hosts import AgentProcess
-from hostwire.messages import new_key
+from hostwire.messages import new_key, queue_name
+from hostwire.shapes import Answer, Report
 
 Start = Callable[..., AgentProcess]
 
@@ -277,6 +280,27 @@ def test_a_member_sees_who_uses_its_own_device_and_nothing_of_others(
     HostPort.objects.filter(label="H1").update(tenant=None)
     page = user_client.get(f"/devices/{own.pk}/").content.decode()
     assert "maria" not in page, "the host is no longer the tenant's"
+
+
+def test_a_command_that_is_lost_with_the_broker_is_sent_again(
+    enrolled: Callable[[str], AgentProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "AGAIN_SECONDS", 1.0)
+    agent, host = enrolled("node-a"), Host.objects.get(name="node-a")
+    agent.kill()
+    answers: list[Answer | None] = []
+
+    def ask() -> None:
+        answers.append(asyncio.run(agents.agent_ask(host, Report())))
+        connection.close()
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    with redis.Redis.from_url(agent.broker) as broker:
+        wait_until(lambda: broker.delete(queue_name(host.identity)))
+    agent.start()
+    thread.join(30)
+    assert [answer.outcome for answer in answers if answer is not None] == ["done"]
 
 
 def test_two_commands_at_once_have_answers_of_their_own(

@@ -66,10 +66,10 @@ class Operator:
         return times
 
 
-def wait_for(true: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+def wait_for(true: Callable[[], Any], what: str | Callable[[], str], seconds: float = 30.0) -> Any:
     end = time.monotonic() + seconds
     while not (found := true()):
-        assert time.monotonic() < end, what
+        assert time.monotonic() < end, what if isinstance(what, str) else what()
         time.sleep(0.2)
     return found
 
