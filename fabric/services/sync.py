@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from fabric.bmc import types as wire
 from fabric.bmc.holders import ABSENT, holders_of
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch, Walk
+from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Part, Port, Slot, Switch, Walk
 from fabric.services.approvals import Swap, Walked, walk_judged
 from fabric.services.approved import identity_of, identity_words
 from fabric.services.hands import swapped
@@ -30,7 +30,8 @@ VOLATILE_KINDS = ("sensors", "fans", "port_metrics")
 def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None = None) -> bool:
     """Mirror one walk into the database, in one transaction; returns whether anything but readings changed.
 
-    `begun_at` is when the walk began: what an operation changed since is not judged by it. None: nothing was changed.
+    `begun_at` is when the walk began: what an operation has read back since is newer: it stays, and is not judged.
+    None: nothing was changed.
     """
     # As the column gives it back: a tuple would differ from the list it is stored as.
     plain: dict[str, Any] = _storable(msgspec.json.decode(msgspec.json.encode(inventory)))
@@ -40,7 +41,7 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
         locked = rows[0]
         walk, _ = Walk.objects.get_or_create(chassis=locked)
         changed = _stable(plain) != _stable(walk.found)
-        mirror = _Mirror(locked, inventory)
+        mirror = _Mirror(locked, inventory, begun_at)
         mirror.write()
         walk_judged(chassis=locked, walked=mirror.walked(), begun_at=begun_at)
         _describe(locked, inventory)
@@ -122,6 +123,20 @@ def fitting(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]
     return found
 
 
+def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int | None]]:
+    """Return the parts (ids) that operations have changed which ended since: those know better than an older walk."""
+    newer: dict[type[Part], set[int | None]] = defaultdict(set)
+    ended = Operation.objects.filter(chassis=chassis, finished_at__gte=at)
+    for kind, device, drawer, source, port in ended.values_list("kind", "device", "drawer", "source", "port"):
+        newer[Device].add(device)
+        newer[Port].add(port)
+        if kind == Operation.Kind.MODE:
+            newer[Drawer].add(drawer)
+        elif kind == Operation.Kind.CABLE:
+            newer[HostPort].add(source)
+    return newer
+
+
 # One-to-one links, which two rows may not hold even for a moment.
 EXCLUSIVE: dict[type[Part], tuple[str, ...]] = {Slot: ("port",), HostPort: ("port",), Device: ("slot",)}
 
@@ -141,11 +156,19 @@ LASTING = (
 )  # fmt: skip
 
 
+# What an operation reads back of the part that it changed.
+READ_BACK: dict[type[Part], tuple[str, ...]] = {
+    Device: ("host_port",), Drawer: ("mode",), HostPort: ("host",),
+    Port: ("port_type", "configured_width", "link_state"),
+}  # fmt: skip
+
+
 class _Mirror:
     """One pass over an inventory, from what contains to what is contained."""
 
-    def __init__(self, chassis: Chassis, inventory: wire.Inventory) -> None:
+    def __init__(self, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None) -> None:
         self.chassis = chassis
+        self.newer = _read_back_since(chassis, begun_at) if begun_at is not None else {}
         self.inventory = inventory
         # What would tell the dialect may be unreadable for now; the chassis is composed as before.
         dialect = inventory.dialect if inventory.dialect_known else wire.Dialect(chassis.dialect)
@@ -211,7 +234,8 @@ class _Mirror:
             if row is None:
                 existing[uri] = rows.create(chassis=self.chassis, uri=uri, **values)
                 continue
-            found = {name: self._or_known(row, name, value) for name, value in values.items()}
+            newer = READ_BACK.get(model, ()) if row.pk in self.newer.get(model, ()) else ()
+            found = {name: self._or_known(row, name, value) for name, value in values.items() if name not in newer}
             found["missing_since"] = None
             if isinstance(row, Device):
                 found |= self._identified(row, found)

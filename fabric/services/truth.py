@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from django.db.models import Q
+from django.utils import timezone
+
 from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import members_of, read_zone
 from fabric.bmc.types import Dialect
-from fabric.models import Chassis, Device, Drawer, HostPort, Port
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port
 from fabric.planning import Wanted
 from fabric.services.patience import PLACES, REQUEST_SECONDS, patiently
 from fabric.services.readback import attachments_mirror, cable_read, mode_read, port_read
@@ -17,9 +20,10 @@ from falconweb.threads import in_thread
 async def truth_read(chassis: Chassis, wanted: Wanted) -> None:
     """Mirror which device is in which zone, and each drawer's mode, as the BMC says now; some requests of a walk.
 
-    Of ports and cables it is those of which something is wanted. Waits for a BMC that is away as an operation does;
-    raises BmcError where it stays away.
+    Of ports and cables it is those of which something is wanted; of devices all but those that an operation reads back
+    itself meanwhile. Waits for a BMC that is away as an operation does; raises BmcError where it stays away.
     """
+    begun = timezone.now()
     address = await in_thread(chassis.address)
     dialect = Dialect(chassis.dialect)
     zones = await in_thread(lambda: list(HostPort.objects.filter(chassis=chassis, missing_since=None)))
@@ -37,5 +41,7 @@ async def truth_read(chassis: Chassis, wanted: Wanted) -> None:
         for row in zones:
             if row.pk in wanted.cables:
                 await patiently(partial(cable_read, bmc, row))
+    newer = Operation.objects.filter(Q(finished_at__gte=begun) | Q(state=Operation.State.RUNNING), device__isnull=False)
     devices = Device.objects.filter(chassis=chassis, missing_since=None).exclude(endpoint_uri="")
+    devices = devices.exclude(pk__in=newer.filter(chassis=chassis).values("device"))
     await in_thread(attachments_mirror, devices, chassis=chassis.pk, zones=found)

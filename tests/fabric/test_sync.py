@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from accounts.models import Tenant, User
 from fabric.bmc.client import BmcClient
@@ -18,11 +19,12 @@ from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError
 from fabric.bmc.series import SeriesNamer
 from fabric.bmc.types import Inventory
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch
+from fabric.models import Chassis, Device, Drawer, Drift, Host, HostPort, Part, Port, Slot, Switch
 from fabric.selectors import owners_of_readings
+from fabric.services.operations import mode_request, operation_request
 from fabric.services.sync import inventory_apply
 from fabric.signals import access_changed
-from falconweb.testing import SimulatorProcess, device_in, host_port_of, mirror
+from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
 from telemetry.catalogue import Catalogue
 from tests.bmc.conftest import serve_mockup
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
@@ -113,6 +115,21 @@ def test_attachments_follow_what_others_do_at_the_chassis(chassis: Chassis) -> N
         device.refresh_from_db()
         assert device.host_port == ports[1]
     assert Device.objects.filter(host_port=ports[0]).count() == 3
+
+
+def test_a_walk_that_is_older_than_what_an_operation_has_read_back_does_not_undo_it(
+    chassis: Chassis, administrator: User
+) -> None:
+    begun, older = timezone.now(), walked(chassis)
+    for asked in (
+        operation_request(person=administrator, device=device_in(chassis, drawer=1, slot=1), target=None)[0],
+        mode_request(person=administrator, drawer=Drawer.objects.get(number=2), mode="Advanced"),
+    ):
+        assert carry_out(asked).state == "done"
+    after = rows(chassis)
+    inventory_apply(chassis=chassis, inventory=older, begun_at=begun)
+    assert {name: change for name, change in differences(after, rows(chassis)).items() if "approved" not in name} == {}
+    assert not Drift.objects.exists()
 
 
 def test_a_walk_without_changes_changes_nothing(chassis: Chassis) -> None:
