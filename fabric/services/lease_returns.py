@@ -1,19 +1,23 @@
 """The way back: what a lease that is over held is detached by a plan of the site, then freed.
 
-Nothing is freed while it is attached to a host, or while nobody knows whether it is.
+Nothing is freed while it is attached to a host, or while nobody knows whether it is: the mirror is as old as the last
+walk, so the chassis is asked first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
-from fabric.models import Device, HostPort, Lease, LeaseItem, Plan
+from fabric.models import Chassis, Device, HostPort, Lease, LeaseItem, Operation, Plan
 from fabric.planning import Wanted
 from fabric.services import lease_letters
 from fabric.services.booking import is_busy
@@ -22,9 +26,12 @@ from fabric.services.jobs import plan_cancel, plan_resume
 from fabric.services.leases import lease_locked
 from fabric.services.plan_words import wanted_of_base
 from fabric.services.plans import plan_apply, plan_create
+from fabric.services.truth import truth_read
 from fabric.services.wording import SITE_NAME
 from falconweb.errors import FalconWebError
 
+logger = logging.getLogger(__name__)
+READ_SECONDS: Final = 10.0  # for all that a chassis is asked: one that takes longer is asked again the next time
 FIRST_PAUSE: Final = 60.0  # s after the first try; twice as long after each
 LONGEST_PAUSE: Final = 900.0
 TELL_AFTER: Final = 2  # tries: one that fails may be chance
@@ -40,11 +47,12 @@ class Left:
 
 def lease_bring_back(lease: Lease) -> None:
     """Free what may go, and let a plan detach the rest; to be called again until the lease has ended."""
+    known = _read(lease)
     with transaction.atomic():
         row = lease_locked(None, lease)
         if row.state != Lease.State.ENDING:
             return
-        left = _free(row)
+        left = _free(row, known)
         leases_settle([row.pk], by=SITE_NAME)
         row.refresh_from_db()
         if row.state == Lease.State.ENDED:
@@ -57,28 +65,54 @@ def lease_bring_back(lease: Lease) -> None:
             _detach(row, left)
 
 
-def _free(lease: Lease) -> Left:
-    """Free what of a lease is attached nowhere; returns what is left."""
+def _read(lease: Lease) -> Mapping[int, datetime]:
+    """Ask each chassis of a lease what is attached; returns since when that is known of which.
+
+    One that is switched off is asked nothing: it stays as it was last seen.
+    """
+    items = lease.items.filter(released_at=None, taken_at__isnull=False)
+    chassis = Q(pk__in=items.values("device__chassis")) | Q(pk__in=items.values("host_port__chassis"))
+    known: dict[int, datetime] = {}
+    for row in Chassis.objects.filter(chassis).exclude(~Q(last_error=""), enabled=True).order_by("pk"):
+        now = timezone.now()
+        try:
+            if row.enabled:
+                asyncio.run(_in_time(row))
+            known[row.pk] = now
+        except (FalconWebError, TimeoutError) as error:
+            logger.info("lease %s: %s could not be read: %s", lease.pk, row.name, error)
+    return known
+
+
+async def _in_time(chassis: Chassis) -> None:
+    async with asyncio.timeout(READ_SECONDS):
+        await truth_read(chassis, Wanted())
+
+
+def _free(lease: Lease, known: Mapping[int, datetime]) -> Left:
+    """Free what of a lease is attached nowhere by what is `known` of its chassis; returns what is left."""
     now = timezone.now()
     lease.items.filter(released_at=None, taken_at=None).update(released_at=now)
     attached: dict[int, Device] = {}
     waits = ""
     for item in lease.items.filter(released_at=None).select_related("device", "host_port"):
-        thing, why, hanging = _state_of(item, lease)
-        for device in hanging:
-            attached[device.pk] = device
+        thing, hanging = _state_of(item, lease)
         if thing is None:
             item.released_at = now
             item.save(update_fields=["released_at"])
-        elif why:
+        elif thing.chassis_id not in known:
+            waits = waits or f"{thing.chassis.name} is not answering."
+        elif hanging:
+            attached |= {device.pk: device for device in hanging}
+        elif why := _why_not_yet(thing, known[thing.chassis_id]):
             waits = waits or why
-        elif not hanging:
+        else:
             change_hands([thing], {thing.pk: None}, by=SITE_NAME)
     return Left(tuple(attached.values()), waits)
 
 
-def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, str, Sequence[Device]]:
-    """Return the row behind an item, locked; why it must be waited for, if so; and what has to be detached first."""
+def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, Sequence[Device]]:
+    """Return the row behind an item, locked, None where it is the tenant's no more; and what has to be detached."""
     if item.device_id is not None:
         device: Device | None = (
             Device.objects.select_for_update(of=("self",))
@@ -86,12 +120,7 @@ def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, 
             .filter(pk=item.device_id, tenant=lease.tenant_id)
             .first()
         )
-        if device is None:
-            return None, "", ()
-        if device.chassis.last_error and device.chassis.enabled:
-            return device, f"{device.chassis.name} is not answering.", ()
-        hanging = (device,) if device.host_port_id is not None else ()
-        return device, _busy(device) if not hanging else "", hanging
+        return device, (device,) if device is not None and device.host_port_id is not None else ()
     port: HostPort | None = (
         HostPort.objects.select_for_update(of=("self",))
         .select_related("tenant", "chassis")
@@ -99,18 +128,22 @@ def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, 
         .first()
     )
     if port is None:
-        return None, "", ()
-    if port.chassis.last_error and port.chassis.enabled:
-        return port, f"{port.chassis.name} is not answering.", ()
+        return None, ()
     # What is not the tenant's stays as it is: whoever attached it there decides.
     own = Device.objects.filter(tenant=lease.tenant_id, host_port=port, missing_since=None)
-    at_it = tuple(own.select_related("chassis"))
-    return port, _busy(port) if not at_it else "", at_it
+    return port, tuple(own.select_related("chassis"))
 
 
-def _busy(row: Device | HostPort) -> str:
-    name = row.name if isinstance(row, Device) else f"Host port {row.label}"
-    return f"An operation on {name} has not ended." if is_busy(row) else ""
+def _why_not_yet(thing: Device | HostPort, known: datetime) -> str:
+    """Return why what is attached nowhere may be soon, or be by now, '' where that is certain."""
+    name = thing.name if isinstance(thing, Device) else f"Host port {thing.label}"
+    about = Q(device=thing) if isinstance(thing, Device) else Q(source=thing) | Q(target=thing)
+    if is_busy(thing):
+        return f"An operation on {name} has not ended."
+    # Begun and ended since the chassis was asked; where that failed, the rows may not tell what came of it.
+    if Operation.objects.filter(about, finished_at__gte=known).exclude(state=Operation.State.DONE).exists():
+        return f"An operation on {name} has just failed: what came of it is read first."
+    return ""
 
 
 def _detach(lease: Lease, left: Left) -> None:

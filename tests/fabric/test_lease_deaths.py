@@ -41,7 +41,8 @@ def dying_after(statements: int) -> Callable[..., Any]:
 
 @pytest.fixture
 def things(db: None) -> tuple[Device, HostPort]:
-    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1")
+    # Switched off: nobody asks it, and it is as its rows say.
+    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1", enabled=False)
     host = Host.objects.create(name="node-1", identity="1")
     port = HostPort.objects.create(
         chassis=chassis, uri="/h", name="H1", endpoint_uri="/e", label="H1", number=1, host=host

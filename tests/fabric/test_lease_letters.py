@@ -37,7 +37,8 @@ def sink(settings: Any) -> Iterator[SmtpSink]:
 @pytest.fixture
 def gpu(transactional_db: None) -> Device:
     """A device of nobody."""
-    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1")
+    # Switched off: nobody asks it, and it is as its rows say.
+    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1", enabled=False)
     drawer = Drawer.objects.create(chassis=chassis, uri="/d", name="Drawer 1", number=1)
     slot = Slot.objects.create(chassis=chassis, uri="/s", name="Slot 1", drawer=drawer, number=1)
     return Device.objects.create(chassis=chassis, uri="/g", name="V100", kind="gpu", slot=slot)

@@ -39,7 +39,10 @@ class Lab:
             for name, tenant in (("bob", self.one), ("mallory", self.two))
         )
         self.eve = User.objects.create_user("eve", "", "x", role=Role.VIEWER, tenant=self.one)
-        self.chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1", dialect="zone_patch")
+        # Switched off: nobody asks it, and it is as its rows say.
+        self.chassis = Chassis.objects.create(
+            name="falcon-1", url="https://127.0.0.1:1", dialect="zone_patch", enabled=False
+        )
         self.gpus: list[Device] = []
         self.drives: list[Device] = []
         self.ports: list[HostPort] = []
@@ -180,7 +183,7 @@ def test_a_lease_is_given_extended_and_returned_by_its_page(lab: Lab) -> None:
 
 def test_the_page_says_why_a_lease_cannot_be_returned(lab: Lab) -> None:
     lease = lab.give(lab.one, lab.gpus[0])
-    Chassis.objects.update(last_error="No route to 10.0.0.5")
+    Chassis.objects.update(last_error="No route to 10.0.0.5", enabled=True)
     pass_time(lease, days=9)
     leases_tend()
     for person in (lab.ada, lab.bob):

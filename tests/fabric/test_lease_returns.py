@@ -10,6 +10,7 @@ from django.utils import timezone
 from accounts.models import Role, Tenant, User
 from fabric.models import Chassis, Device, Operation, Plan, Tenure
 from fabric.planning import Wanted
+from fabric.services import lease_returns
 from fabric.services.grants import device_grant
 from fabric.services.hands import Thing
 from fabric.services.lease_clock import leases_tend
@@ -18,6 +19,7 @@ from fabric.services.operations import operation_request
 from fabric.services.plans import plan_create
 from falconweb.errors import Conflict
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of, mirror
+from tests.fabric import outside
 from tests.fabric.leasing import fresh, pass_time, plan_of, story, tenant_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,6 +105,43 @@ def test_a_return_that_fails_is_tried_again_and_frees_nothing_meanwhile(
     assert carry_out_plan(plan_after).state == "done"
     leases_tend()
     assert (fresh(lease).state, fresh(lease).trouble, gpu(free).tenant) == ("ended", "", None)
+
+
+def test_while_a_chassis_does_not_answer_nobody_knows_what_is_attached_and_nothing_is_freed(
+    free: Chassis, simulator: SimulatorProcess, administrator: User, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = lease_give(
+        person=administrator, tenant=tenant_of(member), things=[gpu(free)], starts_at=None, ends_at=timezone.now() + DAY
+    )
+    pass_time(lease, days=2)
+    monkeypatch.setattr(lease_returns, "READ_SECONDS", 0.5)
+    fault = simulator.fault("hang")
+    for noticed in ("", "No route to 10.0.0.5."):
+        Chassis.objects.update(last_error=noticed)
+        leases_tend()
+        assert (fresh(lease).state, gpu(free).tenant) == ("ending", member.tenant)
+        assert fresh(lease).trouble == "falcon-1 is not answering."
+    simulator.end_fault(fault)
+    Chassis.objects.update(last_error="")
+    monkeypatch.undo()
+    leases_tend()
+    assert (fresh(lease).state, gpu(free).tenant) == ("ended", None)
+
+
+def test_what_was_attached_since_the_last_walk_is_detached_before_it_is_freed(
+    free: Chassis, simulator: SimulatorProcess, administrator: User, member: User
+) -> None:
+    lease = lease_give(
+        person=administrator, tenant=tenant_of(member), things=[gpu(free)], starts_at=None, ends_at=timezone.now() + DAY
+    )
+    pass_time(lease, days=2)
+    outside.put(free, simulator, gpu(free), to=host_port_of(free, "H1"))
+    leases_tend()
+    assert (fresh(lease).state, gpu(free).tenant) == ("ending", member.tenant)
+    assert carry_out_plan(plan_of(lease)).state == "done"
+    leases_tend()
+    assert (fresh(lease).state, gpu(free).tenant) == ("ended", None)
+    assert not any("drawer1slot1" in members for members in simulator.state()["zones"].values())
 
 
 def test_what_returns_is_attached_by_the_tenant_no_more_and_detached_whoever_does(
