@@ -84,6 +84,7 @@ class Job:
 
     progress: Progress
     is_back: bool  # whether it is, or stopped, on the way back
+    begun: bool  # whether any step was begun: else there is nothing to take back
     seconds: float | None  # since it was applied, until it ended or stopped
     usually: str
     turns: tuple[Turn, ...]
@@ -116,6 +117,7 @@ def job_of(person: User, plan: Plan) -> Job:
     progress = progress_of(plan, _counted(rows))
     return Job(
         progress=progress,
+        begun=any(row.attempts for row in rows),
         # A way back that could not even be planned has no step that tells.
         is_back=progress.back or plan.sentence.startswith("The way back"),
         seconds=_elapsed(plan, rows),

@@ -202,7 +202,8 @@ def _plan_anew(plan: Plan) -> None:
         if (row.state, row.round) != (plan.state, plan.round) or _open(row).exists():
             return  # somebody else was faster, or somebody cancelled it
         drawers = involved(drawers_seen(chassis), wanted)
-        _refuse_elsewhere(row, {device.id: device.attached for one in drawers for device in one.devices})
+        attached = {device.id: device.attached for one in drawers for device in one.devices}
+        _refuse_elsewhere(row, {pk: place for pk, place in attached.items() if pk in wanted.attachments})
         planned = steps_planned(drawers, wanted)
         refuse_others(row.tenant, planned)
         if planned.objections:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
@@ -40,6 +40,7 @@ from falconweb.errors import Conflict, Invalid, KeyReused, NotFound, RuleViolati
 MOST_DRAFTS: Final = 200  # of one person
 LONGEST_TITLE: Final = 200
 ON_FAILURE: Final = ("stop", "roll_back")
+Value = TypeVar("Value")
 
 
 def plan_create(*, person: User | None, wanted: Wanted, title: str, origin: str, idempotency_key: str = "") -> Plan:
@@ -185,18 +186,34 @@ def plan_undo(*, person: User, plan: Plan) -> Plan:
         refuse_stranger(person, plan)
         if not plan.is_final:
             raise Conflict("Only what has ended can be undone. Cancel it, or roll it back.")
-        return plan_create(person=person, wanted=way_back(plan), title=f"Undo: {plan.title}", origin="undo")
+        wanted = way_back(plan)
+        if wanted == Wanted():
+            raise Conflict("The plan has changed nothing: there is nothing to undo.")
+        return plan_create(person=person, wanted=wanted, title=f"Undo: {plan.title}", origin="undo")
 
 
 def way_back(plan: Plan) -> Wanted:
-    """Return what was so before the plan, of all that it wanted to change."""
+    """Return what was so before the plan, of all that it began to change.
+
+    Of what it never came to it takes nothing back: whatever became of that meanwhile is the work of others.
+    """
     wanted, before = Wanted.from_json(plan.wanted), wanted_of_base(plan.base)
+    begun = list(plan.operations.filter(attempts__gt=0))
     return Wanted(
-        attachments={pk: before.attachments[pk] for pk in wanted.attachments if pk in before.attachments},
-        modes={pk: before.modes[pk] for pk in wanted.modes if pk in before.modes},
-        cables={pk: before.cables[pk] for pk in wanted.cables if pk in before.cables},
-        settings={pk: before.settings[pk] for pk in wanted.settings if pk in before.settings},
+        attachments=_restored(wanted.attachments, before.attachments, (one.device_id for one in begun)),
+        modes=_restored(wanted.modes, before.modes, (one.drawer_id for one in begun if one.mode)),
+        cables=_restored(
+            wanted.cables, before.cables, (one.source_id for one in begun if one.kind == Operation.Kind.CABLE)
+        ),
+        settings=_restored(wanted.settings, before.settings, (one.port_id for one in begun)),
     )
+
+
+def _restored(
+    wanted: Mapping[int, Value], before: Mapping[int, Value], begun: Iterable[int | None]
+) -> dict[int, Value]:
+    changed = set(begun)
+    return {pk: before[pk] for pk in wanted if pk in before and pk in changed}
 
 
 def operations_create(

@@ -172,7 +172,8 @@ def stopped(lab: Lab, who: str, wanted: Wanted, **changes: Any) -> Plan:
     """Return a plan of a person that stopped at its first step."""
     plan = plan_create(person=person(who), wanted=wanted, title="Halfway", origin="api")
     plan_apply(person=person(who), plan=plan)
-    Operation.objects.open().update(state="failed", error="It failed.", finished_at=timezone.now(), **changes)
+    ended = {"state": "failed", "error": "It failed.", "finished_at": timezone.now(), "attempts": 1}
+    Operation.objects.open().update(**ended, **changes)
     jobs.plan_advance(plan.pk)
     plan.refresh_from_db()
     assert plan.state == "stopped"

@@ -11,7 +11,7 @@ from fabric.planning import Setting, Wanted
 from fabric.services.execution import execute
 from fabric.services.jobs import plan_advance, plan_cancel, plan_resume
 from fabric.services.operations import mode_request, operation_cancel, operation_request
-from fabric.services.plans import plan_apply, plan_create
+from fabric.services.plans import plan_apply, plan_create, plan_undo
 from falconweb.errors import Conflict
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of, mirror
 from tests.fabric import outside
@@ -70,6 +70,29 @@ def test_a_way_back_has_ended_when_the_hardware_shows_it(
     ended = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
     assert ended.state == "rolled_back"
     assert "drawer1slot1" in simulator.state()["zones"]["hostport1_H1"]
+
+
+@pytest.mark.parametrize("place", ["", "H2"])
+def test_a_way_back_leaves_alone_what_the_plan_never_came_to(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, place: str
+) -> None:
+    plan = stopped(administrator, simulator, to(chassis, "H3", 1, 2), "drawer1slot1")
+    target = host_port_of(chassis, place) if place else None
+    carry_out(operation_request(person=administrator, device=gpu(chassis, 2), target=target)[0])
+    ended = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
+    zones = {one: zone for zone, inside in simulator.state()["zones"].items() for one in inside}
+    assert (ended.state, zones["drawer1slot1"]) == ("rolled_back", "hostport1_H1")
+    assert zones.get("drawer1slot2") == (f"hostport1_{place}" if place else None)
+
+
+def test_what_never_began_is_not_undone(chassis: Chassis, administrator: User) -> None:
+    plan = applied(administrator, to(chassis, "H3", 1, 2))
+    plan_cancel(person=administrator, plan=plan)
+    plan_advance(plan.pk)
+    plan.refresh_from_db()
+    assert plan.state == "cancelled"
+    with pytest.raises(Conflict, match="has changed nothing"):
+        plan_undo(person=administrator, plan=plan)
 
 
 def test_a_way_back_does_not_count_on_what_others_are_about_to_do(
