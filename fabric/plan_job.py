@@ -84,7 +84,7 @@ class Job:
 
     progress: Progress
     is_back: bool  # whether it is, or stopped, on the way back
-    begun: bool  # whether any step was begun: else there is nothing to take back
+    may_undo: bool  # whether it has changed something, and that is so still
     seconds: float | None  # since it was applied, until it ended or stopped
     usually: str
     turns: tuple[Turn, ...]
@@ -95,7 +95,7 @@ class Job:
     ahead: tuple[tuple[str, Ahead], ...]  # what the drawers are busy with before it is this plan's turn
     proofs: int
     proven: int  # steps whose proof says that nobody else was touched
-    doubts: tuple[tuple[int, str], ...]  # the number of a step, and what its proof says instead
+    doubts: tuple[tuple[int, UUID, str], ...]  # the number of a step, its operation, and what its proof says instead
     chassis: tuple[int, ...]
 
     @property
@@ -112,12 +112,12 @@ def job_of(person: User, plan: Plan) -> Job:
     places = list(dict.fromkeys((row.chassis_id, row.drawer_id) for row in rows))
     names = names_of_places(places)
     busy = ahead_of(person, places, plan)
-    proofs = [(row.position, row.proof) for row in rows if getattr(row, "proof", None) and row.proof.sentence]
+    proofs = [(row, row.proof) for row in rows if getattr(row, "proof", None) and row.proof.sentence]
     planned = [row for row in rows if (row.is_rollback, row.round) == (rows[-1].is_rollback, rows[-1].round)]
     progress = progress_of(plan, _counted(rows))
     return Job(
         progress=progress,
-        begun=any(row.attempts for row in rows),
+        may_undo=plan.is_final and plan.state != Plan.State.ROLLED_BACK and any(row.attempts for row in rows),
         # A way back that could not even be planned has no step that tells.
         is_back=progress.back or plan.sentence.startswith("The way back"),
         seconds=_elapsed(plan, rows),
@@ -135,7 +135,7 @@ def job_of(person: User, plan: Plan) -> Job:
         ahead=tuple((names[place], ahead) for place, ahead in busy.items()),
         proofs=len(proofs),
         proven=len([1 for _, proof in proofs if proof.untouched]),
-        doubts=tuple((number, proof.sentence) for number, proof in proofs if not proof.untouched),
+        doubts=tuple((row.position, row.pk, proof.sentence) for row, proof in proofs if not proof.untouched),
         chassis=tuple(sorted({row.chassis_id for row in rows})),
     )  # fmt: skip
 

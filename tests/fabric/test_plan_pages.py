@@ -171,6 +171,7 @@ def test_a_cancelled_plan_goes_back_and_says_so(
     text = page_of(administrator, ended)
     assert "Rolled back · 1 of 1 steps of the way back" in text
     assert "The way back" in text
+    assert "Undo" not in text, "it is undone"
 
 
 def test_a_plan_that_stopped_says_why_and_what_can_be_done(
