@@ -263,11 +263,15 @@ def planned(person: User, device: Device) -> Plan:
     return plan_create(person=person, wanted=Wanted(attachments={device.pk: None}), title="Free it", origin="api")
 
 
-def ended(drafted: Plan, state: str) -> Plan:
-    """Make a plan as a drafted one, applied and come to this state."""
-    plan = Plan.objects.get(pk=drafted.pk)
-    plan.pk, plan.state, plan.applied_at = uuid.uuid4(), state, timezone.now()
+def ended(drafted: Plan, device: Device, state: str) -> Plan:
+    """Make a plan as a drafted one, applied and come to this state by an operation on a device."""
+    plan, now = Plan.objects.get(pk=drafted.pk), timezone.now()
+    plan.pk, plan.state, plan.applied_at = uuid.uuid4(), state, now
     plan.save(force_insert=True)
+    Operation.objects.create(
+        kind="detach", state="done", chassis=device.chassis, device=device, plan=plan, position=1, attempts=1,
+        finished_at=now, requested_by_name="owner",
+    )  # fmt: skip
     return plan
 
 
@@ -324,8 +328,8 @@ def lab(db: None) -> Lab:
     arguments |= {"operation_cancel": [operation.pk], "host_agent": [host_port.host_id]}
     drafted = planned(people["owner"], device)
     arguments |= {f"plan_{name}": [drafted.pk] for name in ("title", "anew", "discard")}
-    arguments |= {"plan": [drafted.pk], "plan_apply": [drafted.pk], "plan_undo": [ended(drafted, "done").pk]}
-    arguments |= {name: [ended(drafted, "stopped").pk] for name in ("plan_cancel", "plan_resume")}
+    arguments |= {"plan": [drafted.pk], "plan_apply": [drafted.pk], "plan_undo": [ended(drafted, device, "done").pk]}
+    arguments |= {name: [ended(drafted, device, "stopped").pk] for name in ("plan_cancel", "plan_resume")}
     held, asked = leased(tenant, device, host_port), leased(tenant)
     leased(others, other, elsewhere)
     arguments |= {f"lease{name}": [held.pk] for name in ("", "_extension", "_extension_decline", "_return")}
