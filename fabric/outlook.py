@@ -30,7 +30,7 @@ class _Place:
 def drawers_seen(chassis: Collection[int]) -> dict[Place, DrawerSeen]:
     """Return all drawers of these chassis as they will be once every open operation is done.
 
-    What is in no drawer is a place of its own. Parts that are missing are left out. Five queries, however many chassis.
+    What is in no drawer is a place of its own. Parts that are missing are left out. Six queries, however many chassis.
     """
     places = {
         (row.chassis_id, row.pk): _Place(name=row.name, mode=_mode(row.mode))
@@ -59,8 +59,9 @@ def drawers_seen(chassis: Collection[int]) -> dict[Place, DrawerSeen]:
 
 
 def drawer_seen(drawer: Drawer) -> DrawerSeen:
-    """Return one drawer as it will be once every open operation is done."""
-    return drawers_seen([drawer.chassis_id])[drawer.chassis_id, drawer.pk]
+    """Return one drawer as it will be once every open operation is done; one that is missing has nothing in it."""
+    found = drawers_seen([drawer.chassis_id]).get((drawer.chassis_id, drawer.pk))
+    return found or _seen(drawer.chassis_id, drawer.pk, _Place(name=drawer.name, mode=_mode(drawer.mode)))
 
 
 def drawer_state(drawer: Drawer) -> DrawerState:
@@ -96,7 +97,8 @@ def _look_ahead(operations: Iterable[Operation], places: dict[Place, _Place]) ->
             of_setting[port].append(place)
     for operation in operations:
         if operation.kind == Operation.Kind.MODE:
-            places[operation.chassis_id, operation.drawer_id].mode = _mode(operation.mode)
+            if (drawer := places.get((operation.chassis_id, operation.drawer_id))) is not None:
+                drawer.mode = _mode(operation.mode)
         elif operation.kind == Operation.Kind.CABLE:
             if operation.source_id in of_port:
                 of_port[operation.source_id].hosts[operation.source_id] = operation.host_id
@@ -123,6 +125,7 @@ def _seen(chassis: int, drawer: int | None, place: _Place) -> DrawerSeen:
                 name=row.name,
                 slot=row.slot.number if row.slot is not None else 0,
                 attached=place.attached[row.pk],
+                identity=row.identity,
                 port=row.slot.port_id if row.slot is not None else None,
             )
             for row in place.devices

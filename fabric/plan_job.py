@@ -18,6 +18,7 @@ from fabric.models import Operation, Plan
 from fabric.outlook import Place
 from fabric.plan_preview import Ahead, after_words, ahead_of, names_of_places, total_words
 from fabric.plans import Entry, Progress, entries_of, progress_of
+from fabric.services.proof import UNREAD
 
 WAITING = ("requested",)
 
@@ -112,7 +113,7 @@ def job_of(person: User, plan: Plan) -> Job:
     places = list(dict.fromkeys((row.chassis_id, row.drawer_id) for row in rows))
     names = names_of_places(places)
     busy = ahead_of(person, places, plan)
-    proofs = [(row, row.proof) for row in rows if getattr(row, "proof", None) and row.proof.sentence]
+    proofs = [(row, row.proof) for row in rows if getattr(row, "proof", None) and not row.is_open]
     planned = [row for row in rows if (row.is_rollback, row.round) == (rows[-1].is_rollback, rows[-1].round)]
     progress = progress_of(plan, _counted(rows))
     return Job(
@@ -135,7 +136,7 @@ def job_of(person: User, plan: Plan) -> Job:
         ahead=tuple((names[place], ahead) for place, ahead in busy.items()),
         proofs=len(proofs),
         proven=len([1 for _, proof in proofs if proof.untouched]),
-        doubts=tuple((row.position, row.pk, proof.sentence) for row, proof in proofs if not proof.untouched),
+        doubts=tuple((row.position, row.pk, proof.sentence or UNREAD) for row, proof in proofs if not proof.untouched),
         chassis=tuple(sorted({row.chassis_id for row in rows})),
     )  # fmt: skip
 

@@ -21,6 +21,11 @@ PORT_TYPES = ("DownstreamPort", "UpstreamPort", UNCONFIGURED)
 LANES = (1, 2, 4, 8, 16)
 
 
+def port_types(*, of_host: bool) -> tuple[str, ...]:
+    """Return what a port that leads to a host, or else to a slot, can be configured as: it is wired for that alone."""
+    return ("UpstreamPort" if of_host else "DownstreamPort", UNCONFIGURED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PortSeen:
     """A host port: its id, the id of the switch port behind it, and the host that its cable leads to."""
@@ -34,13 +39,17 @@ class PortSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSeen:
-    """A device in a slot: where it is attached (a host port's id, None: nowhere), and the id of its slot's port."""
+    """A device in a slot: where it is attached (a host port's id, None: nowhere), and the id of its slot's port.
+
+    `identity` tells it from another one that may be put into the slot.
+    """
 
     id: int
     name: str
     slot: int
     attached: int | None
     port: int | None = None
+    identity: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +153,6 @@ class Objection:
     sentence: str
     drawer: int | None = None
     device: int | None = None
-    port: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,9 @@ class HostAgent(models.Model):
     started = models.FloatField(default=0.0, editable=False)
     number = models.PositiveBigIntegerField(default=0, editable=False)
     version = models.CharField(max_length=50, blank=True)
+    # The operation that lets devices of the host go, or has it look for some, and until when that is believed.
+    turn_of = models.UUIDField(null=True, editable=False)
+    turn_until = models.DateTimeField(null=True, editable=False)
 
     def __str__(self) -> str:
         return f"Agent of {self.host}"

@@ -322,3 +322,13 @@ class Device(Approvable):
     class Meta:
         ordering = ["chassis", "slot__drawer__number", "slot__number", "uri"]
         constraints = [models.UniqueConstraint(fields=["chassis", "uri"], name="device_uri")]
+
+    @property
+    def identity(self) -> str:
+        """What tells it from another device in the same slot, as far as its BMC says."""
+        return self.serial_number or self.kind_identity
+
+    @property
+    def kind_identity(self) -> str:
+        """What it shares with others of its kind, and tells it from all other kinds."""
+        return f"{self.manufacturer} {self.model} {self.vendor_id}:{self.device_id}".strip()

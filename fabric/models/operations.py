@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Self
 
 from django.conf import settings
@@ -127,6 +128,7 @@ class Operation(models.Model):
         CANCELLED = "cancelled", "Cancelled"
 
     FINAL = ("done", "failed", "cancelled")
+    AT_WORK = ("running", "verifying")
 
     class OperationQuerySet(Restricted):
         """A tenant sees the operations on its devices since they are its own, and those its people asked for."""
@@ -143,6 +145,10 @@ class Operation(models.Model):
             """Return them in the order in which they are carried out within a drawer."""
             return self.order_by("requested_at", "position", "pk")
 
+        def at_work_since(self, at: datetime) -> Self:
+            """Return those at work now, or that ended since: what they read back is newer than what was read then."""
+            return self.filter(Q(state__in=Operation.AT_WORK) | Q(finished_at__gte=at))
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=10, choices=Kind)
     state = models.CharField(max_length=10, choices=State, default=State.REQUESTED)
@@ -150,10 +156,12 @@ class Operation(models.Model):
     position = models.PositiveIntegerField(default=0)  # in its plan; those of the way back follow the others
     round = models.PositiveIntegerField(default=0)  # of its plan, when it was planned
     is_rollback = models.BooleanField(default=False)
-    after = models.JSONField(default=list)  # positions in the plan that must be done before
+    # Positions in the plan that come before it, as they are shown: what orders them is the turn within the drawer.
+    after = models.JSONField(default=list)
     chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="operations")
     drawer = models.ForeignKey(Drawer, null=True, on_delete=models.CASCADE, related_name="operations")
     device = models.ForeignKey(Device, null=True, on_delete=models.CASCADE, related_name="operations")
+    device_identity = models.CharField(max_length=700, blank=True)  # of the device that was in the slot at the request
     # Of CABLE, the source is the host port whose cable is moved.
     source = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_from")
     target = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_to")

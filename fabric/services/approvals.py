@@ -26,7 +26,6 @@ from fabric.services.approved import (
     approve,
     expected_of,
     found_of,
-    identity_of,
     identity_words,
     result_of,
     subject_of,
@@ -192,7 +191,7 @@ class _Judgement:
         """Tell that another device is in a slot; what is found of it is approved, but not that it is there."""
         device, known = swap.device, self.drifts.get((Kind.DEVICE.value, swap.device.uri))
         expected, words = (known.expected, known.expected_words) if known else (swap.identity, swap.words)
-        found = identity_of(device)
+        found = device.identity
         device.save(update_fields=approve(device, found_of(device) or "", self.now))
         attachment = self.drifts.pop((Kind.ATTACHMENT.value, device.uri), None)
         if attachment is not None:

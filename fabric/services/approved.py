@@ -22,11 +22,6 @@ KINDS: dict[type[Approvable], Drift.Kind] = {
 }
 
 
-def identity_of(device: Device) -> str:
-    """Return what tells a device from another in the same slot, as far as its row says."""
-    return device.serial_number or f"{device.manufacturer} {device.model} {device.vendor_id}:{device.device_id}".strip()
-
-
 def identity_words(device: Device) -> str:
     """Return which device it is."""
     return f"{device.name}, serial number {device.serial_number}" if device.serial_number else device.name

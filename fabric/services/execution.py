@@ -21,7 +21,7 @@ from fabric.services.changes import CABLE_SECONDS, carry_out, given_back, read_b
 from fabric.services.jobs import plan_step_failed
 from fabric.services.locks import lock_chassis
 from fabric.services.patience import PLACES, REQUEST_SECONDS
-from fabric.services.proof import proof_end
+from fabric.services.proof import proof_end, proof_unread
 from fabric.services.turn import DATABASE_AWAY, LEASE_SECONDS, OperationCancelledError, Turn, without_address
 from fabric.services.wording import place_of
 from fabric.signals import operation_changed
@@ -41,7 +41,9 @@ def waiting() -> list[str]:
     """Return the ids of open operations whose turn it is, and that nobody holds."""
     now = timezone.now()
     heads: dict[tuple[int, int | None], Operation] = {}
-    for operation in Operation.objects.open().in_turn():
+    # Asked every few seconds, of as many as there are: their steps tell nothing here.
+    needed = Operation.objects.open().in_turn().only("chassis", "drawer", "lease_until", "requested_at")
+    for operation in needed:
         heads.setdefault((operation.chassis_id, operation.drawer_id), operation)
     return [
         str(operation.pk)
@@ -204,8 +206,9 @@ class _Run:
             async with asyncio.timeout(TRUTH_SECONDS), self._bmc(REQUEST_SECONDS / 2) as bmc:
                 found = await read_back(self.turn, bmc)
                 await proof_end(self.turn, bmc)
-                await given_back(self.turn, found)
-                return truth_of(self.operation, found)
+            # Its agent has a time of its own to answer: what was read is told all the same.
+            await given_back(self.turn, found)
+            return truth_of(self.operation, found)
         except FalconWebError as error:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)
         except TimeoutError:
@@ -213,6 +216,7 @@ class _Run:
         except Exception:
             # Whatever the chassis answers, the operation ends.
             logger.exception("operation %s: read-back after failure", self.operation.pk)
+        await in_thread(proof_unread, self.operation)
         return ""
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -20,13 +22,14 @@ from django.utils import timezone
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, audited, target_of
 from accounts.models import User
-from fabric.models import Chassis, Drawer, HostPort, Operation, Plan
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Plan, Port
 from fabric.outlook import drawers_seen
 from fabric.permissions import why_returning
 from fabric.planning import Step, Wanted
+from fabric.services.history import slot_words
 from fabric.services.locks import lock_chassis, lock_plan
 from fabric.services.plan_rights import refuse_others, refuse_stranger
-from fabric.services.plan_words import wanted_of_base
+from fabric.services.plan_words import base_of, swapped_since, wanted_of_base
 from fabric.services.plans import (
     awaited_of_others,
     involved,
@@ -35,7 +38,7 @@ from fabric.services.plans import (
     way_back,
 )
 from fabric.services.truth import truth_read
-from fabric.services.turn import DATABASE_AWAY, LEASE_SECONDS, RENEW_SECONDS
+from fabric.services.turn import DATABASE_AWAY, LEASE_SECONDS, RENEW_SECONDS, without_address
 from fabric.services.wording import name_of, place_of
 from fabric.signals import operation_changed, plan_changed
 from falconweb.errors import Conflict, FalconWebError
@@ -204,12 +207,14 @@ def _plan_anew(plan: Plan) -> None:
         drawers = involved(drawers_seen(chassis), wanted)
         attached = {device.id: device.attached for one in drawers for device in one.devices}
         _refuse_elsewhere(row, {pk: place for pk, place in attached.items() if pk in wanted.attachments})
+        _refuse_swapped(row, wanted, base_of(drawers))
         planned = steps_planned(drawers, wanted)
         refuse_others(row.tenant, planned)
         if planned.objections:
             raise Conflict(planned.objections[0].sentence)
         _refuse_returning(row, planned.steps)
-        if planned.steps:
+        steps = planned.steps if back else (*planned.steps, *_again(row, planned.steps, wanted, attached))
+        if steps:
             _refuse_undone(row, planned.steps)
             row.state = Plan.State.ROLLING_BACK if back else Plan.State.RUNNING
         elif (other := awaited_of_others(wanted, planned.steps)) is not None:
@@ -224,10 +229,36 @@ def _plan_anew(plan: Plan) -> None:
             row.finished_at = timezone.now()
         row.sentence = row.sentence if back else ""
         row.save(update_fields=["state", "sentence", "finished_at"])
-        operations_create(row, planned.steps, is_rollback=back)
+        operations_create(row, steps, is_rollback=back)
         if row.is_final:
             _record_end(row)
         transaction.on_commit(lambda: plan_changed.send(Plan, plan=row), robust=True)
+
+
+def _again(plan: Plan, steps: Collection[Step], wanted: Wanted, attached: Mapping[int, int | None]) -> Iterator[Step]:
+    """Return the steps that do once more what failed although it is where it shall be: its link, or what its host sees.
+
+    A device is detached and attached anew, a port configured as it is: either trains the link.
+    """
+    planned = {_subject(step) for step in steps}
+    newest = {_subject(one): one for one in plan.operations.filter(is_rollback=False, attempts__gt=0).in_turn()}
+    failed = [one for one in newest.values() if one.state == Operation.State.FAILED and _subject(one) not in planned]
+    for position, one in enumerate(failed, start=len(steps)):
+        step = Step(position=position, kind="move", chassis=one.chassis_id, drawer=one.drawer_id)
+        if one.kind == Operation.Kind.PORT and one.port_id in wanted.settings:
+            yield replace(step, kind="port", port=one.port_id, setting=wanted.settings[one.port_id])
+            continue
+        place = wanted.attachments.get(one.device_id or 0)
+        if place is not None and attached.get(one.device_id or 0) == place:
+            yield replace(step, device=one.device_id, source=place, target=place)
+
+
+def _refuse_swapped(plan: Plan, wanted: Wanted, now: Mapping[str, Any]) -> None:
+    """Raise Conflict where there is another device in a slot than the plan was made on."""
+    for pk in swapped_since(plan.base, now):
+        if pk in wanted.attachments:
+            device = Device.objects.select_related("slot__drawer").get(pk=pk)
+            raise Conflict(f"There is another device in {slot_words(device) or device.uri} by now. Plan anew.")
 
 
 def _refuse_elsewhere(plan: Plan, attached: dict[int, int | None]) -> None:
@@ -243,7 +274,8 @@ def _refuse_elsewhere(plan: Plan, attached: dict[int, int | None]) -> None:
     pk, place = next(iter(elsewhere.items()))
     # The plan's tenant reads it, whoever resumed it.
     port = HostPort.objects.select_related("host").filter(pk=place or 0).first()
-    is_seen = port is not None and plan.tenant_id in {None, port.tenant_id}
+    # What the site does for a lease is read by its tenant, too.
+    is_seen = port is not None and not plan.by_site and plan.tenant_id in {None, port.tenant_id}
     device = plan.operations.filter(device=pk).select_related("device").first()
     name = device.device.name if device is not None and device.device is not None else "A device"
     where = place_of(port) if is_seen else "another host"
@@ -261,21 +293,27 @@ def _refuse_undone(plan: Plan, steps: Collection[Step]) -> None:
     """Raise Conflict where a step of this round was done already: somebody else changed that since."""
     done = {_subject(one): one.summary for one in plan.operations.filter(round=plan.round, state=Operation.State.DONE)}
     for step in steps:
-        summary = done.get((step.device, step.drawer if step.mode else None, step.port))
+        summary = done.get(_subject(step))
         if summary is not None and not step.interrupts:
             raise Conflict(f"'{summary}' was done, and is so no more: somebody else changed it meanwhile.")
 
 
-def _subject(operation: Operation) -> tuple[int | None, int | None, int | None]:
-    return operation.device_id, operation.drawer_id if operation.mode else None, operation.port_id
+def _subject(one: Operation | Step) -> tuple[int | None, int | None, int | None]:
+    """Return what is changed: a device, the mode of a drawer, or how a port is set up."""
+    if isinstance(one, Step):
+        return one.device, one.drawer if one.mode else None, one.port
+    return one.device_id, one.drawer_id if one.mode else None, one.port_id
 
 
 def _chassis_of(plan: Plan) -> Collection[int]:
     wanted = Wanted.from_json(plan.wanted)
     known = set(plan.operations.values_list("chassis", flat=True))
     drawers = Drawer.objects.filter(pk__in=wanted.modes).values_list("chassis", flat=True)
-    ports = HostPort.objects.filter(pk__in=wanted.cables).values_list("chassis", flat=True)
-    return known | set(drawers) | set(ports)
+    host_ports = HostPort.objects.filter(pk__in=wanted.cables).values_list("chassis", flat=True)
+    # What is as wanted already has no operation, and may be in a chassis of its own.
+    devices = Device.objects.filter(pk__in=wanted.attachments).values_list("chassis", flat=True)
+    ports = Port.objects.filter(pk__in=wanted.settings).values_list("chassis", flat=True)
+    return known.union(drawers, host_ports, devices, ports)
 
 
 def _stop(plan: Plan, sentence: str) -> None:
@@ -285,6 +323,8 @@ def _stop(plan: Plan, sentence: str) -> None:
             return
         back = row.state == Plan.State.ROLLING_BACK
         row.state = Plan.State.STOPPED
+        for chassis in Chassis.objects.filter(pk__in=_chassis_of(row)):
+            sentence = without_address(sentence, chassis)
         row.sentence = f"{'The way back' if back else 'The way on'} could not be planned: {sentence}"
         row.save(update_fields=["state", "sentence"])
         _record_end(row)

@@ -18,7 +18,7 @@ from fabric.outlook import drawer_state
 from fabric.permissions import may_cancel, may_change_mode, refuse_onlooker, why_returning
 from fabric.rules import ABOUT_MODES, why_not_attach, why_not_mode
 from fabric.services.asking import hand_over, refuse_key, request_digest, steps_of
-from fabric.services.locks import lock_chassis, lock_held
+from fabric.services.locks import lock_chassis, lock_held, locked_rows
 from fabric.services.safety import record_forced, refuse_in_use, refuse_unconfirmed
 from fabric.services.wording import held, monitored_only, place_of, summary_of, without_endpoint
 from fabric.signals import operation_changed
@@ -133,7 +133,7 @@ def _cancel(person: User, operation: Operation) -> Operation:
         raise Forbidden("Only what people of your tenant asked for is yours to cancel.")
     # A worker claims it under the same lock.
     lock_chassis([operation.chassis_id])
-    row: Operation = Operation.objects.select_for_update(of=("self",)).get(pk=operation.pk)
+    row: Operation = locked_rows(Operation.objects.filter(pk=operation.pk)).get()
     if not row.is_open:
         raise Conflict(f"It has ended already: {row.get_state_display().lower()}.")
     if row.plan_id is not None:
@@ -155,6 +155,8 @@ def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
         return replayed
     if other := Operation.objects.open().filter(drawer=drawer).first():
         raise Conflict(held("The drawer", other, person), operation=str(other.pk))
+    if drawer.missing_since is not None:
+        raise Conflict(f"{drawer.name} is missing: the chassis no longer reports it.")
     if reason := why_not_mode(drawer_state(drawer), DrawerMode(mode)):
         raise RuleViolation(reason)
     operation = Operation.objects.create(
@@ -203,6 +205,7 @@ def _create(
         kind=kind,
         chassis=device.chassis,
         device=device,
+        device_identity=device.identity,
         drawer=drawer,
         source=source,
         target=target,

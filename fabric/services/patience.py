@@ -19,11 +19,12 @@ Answered = TypeVar("Answered")
 
 
 async def patiently(
-    ask: Callable[[], Awaitable[Answered]], *, pausing: Callable[[], Awaitable[None]] | None = None
+    ask: Callable[[], Awaitable[Answered]], *, pausing: Callable[[BmcError, float], Awaitable[None]] | None = None
 ) -> Answered:
     """Return what `ask` returns, asked again while the BMC is away or a zone changes under us.
 
-    `pausing` is awaited before each new try, and may raise to give up. Raises the last BmcError after OUTAGE_SECONDS.
+    `pausing` is awaited with the error and a time in s before each new try: it waits so long, or raises to give up.
+    Raises the last BmcError after OUTAGE_SECONDS.
     """
     end = time.monotonic() + OUTAGE_SECONDS
     pause = FIRST_PAUSE
@@ -31,9 +32,8 @@ async def patiently(
         try:
             return await ask()
         except BmcError as error:
+            why = error
             if not (error.retry_helps or isinstance(error, ZoneChanged)) or time.monotonic() + pause > end:
                 raise
-        await asyncio.sleep(pause)
-        if pausing is not None:
-            await pausing()
+        await (asyncio.sleep(pause) if pausing is None else pausing(why, pause))
         pause = min(pause * 2, LONGEST_PAUSE)

@@ -9,6 +9,7 @@ from typing import Any
 from accounts.models import User
 from fabric.models import Device, Drawer, Host, HostPort, Port
 from fabric.planning import DrawerSeen, Planned, Setting, Step, Wanted
+from fabric.services.history import slot_words
 from fabric.services.wording import place_of, summary_of
 
 
@@ -30,14 +31,21 @@ class Parts:
 
 
 def base_of(drawers: Iterable[DrawerSeen]) -> dict[str, Any]:
-    """Return, as JSON, the state of drawers that a plan is made on: what `wanted_of_base` reads."""
+    """Return, as JSON, the state of drawers that a plan is made on: what `wanted_of_base` reads, and which devices."""
     seen = list(drawers)
-    return Wanted(
+    state = Wanted(
         attachments={device.id: device.attached for drawer in seen for device in drawer.devices},
         modes={drawer.id: drawer.mode for drawer in seen if drawer.id is not None},
         cables={port.id: port.host for drawer in seen for port in drawer.ports},
         settings={port: setting for drawer in seen for port, setting in drawer.settings.items()},
-    ).as_json()
+    )
+    return {**state.as_json(), "identities": {str(one.id): one.identity for drawer in seen for one in drawer.devices}}
+
+
+def swapped_since(base: Mapping[str, Any], now: Mapping[str, Any]) -> list[int]:
+    """Return the devices (ids) in whose slots there are others than a plan was made on."""
+    then, current = base.get("identities", {}), now.get("identities", {})
+    return [int(pk) for pk, identity in then.items() if pk in current and current[pk] != identity]
 
 
 def wanted_of_base(base: Mapping[str, Any]) -> Wanted:
@@ -55,6 +63,8 @@ def differences_of(base: Mapping[str, Any], now: Mapping[str, Any], person: User
         before, after = (names.get(one.get(pk), "no host") for one in (then.attachments, current.attachments))
         where = f" ({device.slot.name})" if device.slot else ""
         sentences.append(f"{device.name}{where} was at {before} and is at {after} now.")
+    swapped = rows_seen(Device.objects.select_related("slot__drawer"), person, swapped_since(base, now)).values()
+    sentences += [f"There is another device in {slot_words(row) or row.uri} now: {row.name}." for row in swapped]
     drawers = Drawer.objects.select_related("chassis")
     for pk, drawer in rows_seen(drawers, person, _changed(then.modes, current.modes)).items():
         modes = f"was in mode {_told(then.modes, pk)} and is in {_told(current.modes, pk)} now"
@@ -117,6 +127,8 @@ def preview_of(planned: Planned) -> list[dict[str, Any]]:
 
 
 def title_of(planned: Planned) -> str:
+    if planned.objections:
+        return "Not possible as it is"
     count = len(planned.steps)
     return "Nothing to change" if not count else f"{count} step{'' if count == 1 else 's'}"
 

@@ -235,6 +235,7 @@ def operations_create(
             chassis_id=step.chassis,
             drawer_id=step.drawer,
             device_id=step.device,
+            device_identity=parts.devices[step.device].identity if step.device is not None else "",
             source_id=step.source,
             target_id=step.target,
             port_id=step.port,

@@ -45,6 +45,12 @@ async def proof_end(turn: Turn, bmc: BmcClient) -> None:
     await in_thread(_conclude, turn.operation, found)
 
 
+def proof_unread(operation: Operation) -> None:
+    """Say of an operation that is about to end that nobody could read what it proves, unless that was read before."""
+    if Proof.objects.filter(operation=operation, sentence="").exists():
+        _conclude(operation, None)
+
+
 async def _surroundings(turn: Turn, bmc: BmcClient) -> Snapshot | None:
     """Return all zones and links of the chassis but for what the operation is about; None where they cannot be read."""
     operation = turn.operation
@@ -125,15 +131,25 @@ def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
 def _because(others: Iterable[Operation], device: Device | None, port: int | None = None) -> str:
     """Return which other operation explains a change of a device's place, or of its or a port's link; '' for none."""
     for one in others:
-        if (device is not None and one.device_id == device.pk) or (port is not None and one.port_id == port):
+        if (device is not None and one.device_id == device.pk) or (port is not None and port in _ports_of(one)):
             return one.summary
     return ""
+
+
+def _ports_of(operation: Operation) -> set[int]:
+    """Return the ports whose links an operation may change, besides that of its device."""
+    if operation.kind == Operation.Kind.MODE:
+        # A mode may take down and train every link of its drawer.
+        in_drawer = Q(slot__drawer=operation.drawer_id) | Q(host_port__drawer=operation.drawer_id)
+        return set(Port.objects.filter(in_drawer).values_list("pk", flat=True))
+    cabled = operation.source.port_id if operation.kind == Operation.Kind.CABLE and operation.source else None
+    return {port for port in (operation.port_id, cabled) if port is not None}
 
 
 def _meanwhile(operation: Operation, since: datetime) -> list[Operation]:
     """Return the other operations of the chassis that ran while this one did."""
     ran = Operation.objects.filter(chassis=operation.chassis_id, started_at__isnull=False).exclude(pk=operation.pk)
-    return list(ran.filter(Q(finished_at=None) | Q(finished_at__gte=since)))
+    return list(ran.filter(Q(finished_at=None) | Q(finished_at__gte=since)).select_related("source"))
 
 
 def _difference(uri: str, device: Device | None, before: str, after: str, because: str) -> dict[str, Any]:

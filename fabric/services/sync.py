@@ -16,7 +16,7 @@ from fabric.bmc import types as wire
 from fabric.bmc.holders import ABSENT, holders_of
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Part, Port, Slot, Switch, Walk
 from fabric.services.approvals import Swap, Walked, walk_judged
-from fabric.services.approved import identity_of, identity_words
+from fabric.services.approved import identity_words
 from fabric.services.hands import swapped
 from fabric.services.locks import lock_chassis, locked_rows
 from fabric.signals import access_changed, inventory_changed
@@ -124,10 +124,10 @@ def fitting(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]
 
 
 def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int | None]]:
-    """Return the parts (ids) that operations have changed which ended since: those know better than an older walk."""
+    """Return the parts (ids) that operations have changed since, or are at: those know better than an older walk."""
     newer: dict[type[Part], set[int | None]] = defaultdict(set)
-    ended = Operation.objects.filter(chassis=chassis, finished_at__gte=at)
-    for kind, device, drawer, source, port in ended.values_list("kind", "device", "drawer", "source", "port"):
+    changing = Operation.objects.at_work_since(at).filter(chassis=chassis)
+    for kind, device, drawer, source, port in changing.values_list("kind", "device", "drawer", "source", "port"):
         newer[Device].add(device)
         newer[Port].add(port)
         if kind == Operation.Kind.MODE:
@@ -264,7 +264,7 @@ class _Mirror:
             lasting = LASTING if self.unread else ("serial_number",)
             kept = {name: found[name] or getattr(row, name) for name in lasting}
             return kept | ({"kind": row.kind} if self.unread and found["kind"] == Device.Kind.CUSTOM else {})
-        self.swaps.append(Swap(device=row, words=identity_words(row), identity=identity_of(row)))
+        self.swaps.append(Swap(device=row, words=identity_words(row), identity=row.identity))
         at = swapped(row)
         if row.tenant_id is None:
             return {}

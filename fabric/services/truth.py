@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from django.db.models import Q
 from django.utils import timezone
 
 from fabric.bmc.client import BmcClient
@@ -41,7 +40,7 @@ async def truth_read(chassis: Chassis, wanted: Wanted) -> None:
         for row in zones:
             if row.pk in wanted.cables:
                 await patiently(partial(cable_read, bmc, row))
-    newer = Operation.objects.filter(Q(finished_at__gte=begun) | Q(state=Operation.State.RUNNING), device__isnull=False)
+    newer = Operation.objects.at_work_since(begun).filter(chassis=chassis, device__isnull=False)
     devices = Device.objects.filter(chassis=chassis, missing_since=None).exclude(endpoint_uri="")
-    devices = devices.exclude(pk__in=newer.filter(chassis=chassis).values("device"))
+    devices = devices.exclude(pk__in=newer.values("device"))
     await in_thread(attachments_mirror, devices, chassis=chassis.pk, zones=found)

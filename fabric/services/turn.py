@@ -6,7 +6,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from django.db import InterfaceError, OperationalError
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from fabric.bmc.errors import BmcError
 from fabric.models import Chassis, Operation
 from fabric.services.patience import patiently
 from fabric.signals import operation_changed
@@ -89,8 +91,25 @@ class Turn:
         await self.save()
 
     async def patiently(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
-        """Ask the BMC, and again while it is away, until somebody cancels."""
-        return await patiently(ask, pausing=self.heed)
+        """Ask the BMC, and again while it is away, until somebody cancels; the step says meanwhile why it waits."""
+
+        async def pausing(error: BmcError, seconds: float) -> None:
+            if error.retry_helps:
+                await waits.begin(f"{self.operation.chassis.name} does not answer: it is asked again until it does.")
+            await asyncio.sleep(seconds)
+            await self.heed()
+
+        async with self.waiting() as waits:
+            return await patiently(ask, pausing=pausing)
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[Waits]:
+        """Let the step that runs say what it waits for, for as long as this lasts."""
+        waits = Waits(self)
+        try:
+            yield waits
+        finally:
+            waits.end()
 
     async def heed(self) -> None:
         """Raise OperationCancelledError if somebody asked for that; looks twice a second at most."""
@@ -102,12 +121,38 @@ class Turn:
             raise OperationCancelledError("Cancelled while it was carried out.")
 
     def close_steps(self, truth: str) -> None:
-        """Leave no step of an operation that did not succeed open; the last one tells what was read back."""
+        """Leave no step of an operation that did not succeed open; the last one tells what was read back, if any."""
         for step in self.operation.steps:
             step["state"] = {"waiting": "skipped", "running": "failed"}.get(step["state"], step["state"])
         last = self.operation.steps[-1]
-        if truth and last["state"] == "skipped":
+        if last["state"] != "skipped":
+            return
+        if truth:
             last.update(state="done", started_at=now_text(), finished_at=now_text(), sentence=truth)
+        else:
+            name = self.operation.chassis.name
+            last["sentence"] = f"{name} could not be read: the next look at it shows how it stands."
+
+
+class Waits:
+    """What the running step of an operation waits for, in words that are kept once there is something to wait for."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._entry: dict[str, Any] | None = None
+
+    async def begin(self, sentence: str) -> None:
+        """Say it, once; harmless where no step runs."""
+        if self._entry is None:
+            self._entry = next((step for step in self._turn.operation.steps if step["state"] == "running"), None)
+            if self._entry is not None:
+                self._entry["sentence"] = sentence
+                await self._turn.save()
+
+    def end(self) -> None:
+        """Take it back; that is kept with whatever comes next."""
+        if self._entry is not None:
+            self._entry["sentence"] = ""
 
 
 class Step:

@@ -34,6 +34,8 @@ def summary_of(device: Device, source: HostPort | None, target: HostPort | None)
         return port.label if port is not None and not names_host(device, port) else place_of(port)
 
     slot = f" ({device.slot.name})" if device.slot else ""
+    if source is not None and source == target:
+        return f"Detach {device.name}{slot} from {place(source)} and attach it there again"
     if target is None:
         return f"Detach {device.name}{slot} from {place(source)}"
     if source is None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.models import Tenant, User
@@ -566,3 +567,17 @@ def test_workers_that_come_at_once_carry_an_operation_out_once(chassis: Chassis,
     together(lambda: execute(str(operation.pk), worker=f"worker {next(numbers)}"), 6)
     operation.refresh_from_db()
     assert (operation.state, operation.attempts) == ("done", 1)
+
+
+@pytest.mark.django_db
+def test_whose_turn_it_is_is_found_by_one_question_that_reads_no_steps() -> None:
+    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1", enabled=False)
+    long_ago = timezone.now() - timedelta(minutes=1)
+    first, *_ = (
+        Operation.objects.create(kind="mode", chassis=chassis, requested_at=long_ago + timedelta(seconds=number))
+        for number in range(3)
+    )
+    with CaptureQueriesContext(connection) as asked:
+        assert waiting() == [str(first.pk)]
+    assert len(asked) == 1
+    assert '"steps"' not in asked[0]["sql"]
