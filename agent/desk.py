@@ -147,7 +147,6 @@ class Desk:
                 )
                 if outcome == "seen":
                     restore(self._machine, wanted, course)
-                    course.devices = [self._machine.find(wanted)]
                 return outcome, sentence
 
     def _holders(self, wanted: DeviceWanted, course: Course) -> tuple[Outcome, str]:

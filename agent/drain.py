@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from agent.course import Course, EndedError
 from agent.limits import NotEndedError, StepError
-from agent.machine import POLL_SECONDS, Machine, NotOneError, described
+from agent.machine import POLL_SECONDS, Machine, NotOneError, card_of, described
 from agent.sysfs import BRIDGE
 from hostwire.shapes import KEEPS_DATA, DeviceWanted, Drain, Holder, Outcome, PciDevice
 
@@ -59,12 +59,49 @@ def _take_off(machine: Machine, request: Drain, found: PciDevice, functions: Seq
 
 
 def restore(machine: Machine, wanted: DeviceWanted, course: Course) -> None:
-    """Give the wanted device back to its driver, where the host sees it."""
-    found = machine.find(wanted)
+    """Give the wanted device back to its driver, where the host sees it; raises NotOneError where it does not."""
+    try:
+        found = machine.find(wanted)
+    except NotOneError as error:
+        alone = machine.possible(wanted)
+        if error.several or len(alone) != 1 or not alone[0].vendor_id:
+            raise
+        found = alone[0]
     _give_back(machine, machine.functions(found.address), course)
+    course.devices = [machine.device(found.address) or found]
 
 
 def _found(machine: Machine, wanted: DeviceWanted, course: Course) -> PciDevice | None:
+    """Return the wanted device, None where the host surely has none; raises EndedError where that cannot be told."""
+    found = _looked_for(machine, wanted, course)
+    if _mistakable(machine, wanted, found) and wanted.vendor_id.casefold() == GPU_VENDOR:
+        # A GPU tells its serial number to its driver alone: an agent that has just been started has not asked yet.
+        machine.gpus()
+        found = _looked_for(machine, wanted, course)
+    if mistakable := _mistakable(machine, wanted, found):
+        course.devices = list({one.address: one for one in [*([found] if found else []), *mistakable]}.values())
+        places = ", ".join(one.address for one in course.devices)
+        raise EndedError(
+            "refused", f"Which device is {described(wanted)} cannot be told: it may be at {places}, which do not say."
+        )
+    return found
+
+
+def _mistakable(machine: Machine, wanted: DeviceWanted, found: PciDevice | None) -> list[PciDevice]:
+    """Return the devices that may be the wanted one besides what was found, or instead."""
+    if found is not None and (
+        (found.serial and (wanted.serial or wanted.address)) or wanted == DeviceWanted(wanted.address)
+    ):
+        return []
+    possible = machine.possible(wanted)
+    if not wanted.address:
+        return possible
+    # Nothing but its address tells it from those that tell as little: they may have changed places meanwhile.
+    own = "" if found is None else card_of(found.address)
+    return [one for one in possible if not one.serial and card_of(one.address) != own]
+
+
+def _looked_for(machine: Machine, wanted: DeviceWanted, course: Course) -> PciDevice | None:
     try:
         return course.take("look", lambda: machine.find(wanted))
     except NotOneError as error:

@@ -115,14 +115,40 @@ class Machine:
         self._hands.do(None, "write", seconds=limit, path=path, content=content + "\n")
 
     def find(self, wanted: DeviceWanted) -> PciDevice:
-        """Return the one device that fits; raises NotOneError where none does, or several do."""
+        """Return the one device that fits, of a card its first function; raises NotOneError for none, or several."""
         fitting = [found for found in self.devices() if fits(found, wanted)]
         if not fitting:
             raise NotOneError(f"The host sees no device {described(wanted)}.")
-        if len(fitting) > 1:
+        if len({card_of(found.address) for found in fitting}) > 1:
             places = ", ".join(found.address for found in fitting)
             raise NotOneError(f"Several devices are {described(wanted)}: {places}. Say which address.", several=True)
         return fitting[0]
+
+    def possible(self, wanted: DeviceWanted) -> list[PciDevice]:
+        """Return what may be the wanted device, wherever it is, though nothing says so: one function of each card.
+
+        Those are the devices of its IDs that do not tell another serial number; where there is none, those that cannot
+        be read.
+        """
+        if not (wanted.vendor_id and wanted.device_id):
+            return []
+        living = [found for found in self.devices() if found.answers]
+        kind = DeviceWanted(vendor_id=wanted.vendor_id, device_id=wanted.device_id)
+        others = {
+            card_of(found.address)
+            for found in living
+            if found.serial and wanted.serial and _plain(found.serial) != _plain(wanted.serial)
+        }
+        alike = [found for found in living if fits(found, kind) and card_of(found.address) not in others]
+        cards: dict[str, PciDevice] = {}
+        for found in alike or [found for found in living if not found.vendor_id]:
+            cards.setdefault(card_of(found.address), found)
+        return list(cards.values())
+
+
+def card_of(address: str) -> str:
+    """Return what the addresses of all functions of one card begin with."""
+    return address.rpartition(".")[0]
 
 
 def fits(found: PciDevice, wanted: DeviceWanted) -> bool:

@@ -11,7 +11,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from accounts.access import person_of
-from fabric.hostside import holders_in_words, seen_by
+from accounts.models import User
+from fabric.hostside import holders_in_words, neighbours_on, seen_by
 from fabric.models import Device, Host, HostAgent
 from fabric.services.agents import agent_enrol, agent_forget, is_away, report_of
 from falconweb.errors import NotFound
@@ -33,14 +34,26 @@ def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "fabric/host_agent_key.html", {"host": host, "key": key})
 
 
-def agent_context(host: Host, devices: list[Device]) -> dict[str, Any]:
-    """Return what a host's page shows of its agent; of what it sees, only these devices."""
+def agent_context(person: User, host: Host, devices: list[Device]) -> dict[str, Any]:
+    """Return what a host's page shows of its agent; of what it sees, only these devices.
+
+    Its readings of GPUs are counted without those of others, but for administrators, who see them all.
+    """
     agent = HostAgent.objects.filter(host=host).first()
     report = report_of(agent) if agent is not None else None
-    seen = []
+    seen: list[dict[str, Any]] = []
+    neighbours = neighbours_on([host.pk])[host.pk] if report is not None else []
     for device in devices if report is not None else []:
-        pci = seen_by(report, device) if report is not None else None
+        pci = seen_by(report, device, neighbours).seen if report is not None else None
         if report is not None and pci is not None:
             used_by = holders_in_words(report.holders.get(pci.address, ()))
             seen.append({"device": device, "pci": pci, "used_by": used_by})
-    return {"agent": agent, "agent_away": agent is not None and is_away(agent), "report": report, "seen": seen}
+    shown = {one["pci"].address for one in seen}
+    told = [one for one in report.gpus if person.is_administrator or one.address in shown] if report is not None else []
+    return {
+        "agent": agent,
+        "agent_away": agent is not None and is_away(agent),
+        "report": report,
+        "seen": seen,
+        "gpus": len(told),
+    }

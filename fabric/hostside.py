@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -12,19 +13,36 @@ from hostwire.shapes import DeviceWanted, Holder, HostReport, PciDevice
 
 MOST_TOLD: Final = 5  # of those who use a device, in a sentence
 LONGEST_TOLD: Final = 80
+ALIKE: Final = "its host does not tell it from other cards of its kind"
+UNREAD: Final = "its host has a card that cannot be read, which may be this one"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """A device among what a host shows: `seen` is None where the host shows none, or does not tell which it is.
+
+    In that case `unsure` says why, and `possible` are the cards that it may be; it is '' for what is certain.
+    """
+
+    seen: PciDevice | None = None
+    possible: tuple[PciDevice, ...] = ()
+    unsure: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostSide:
     """A device as its host shows it; `told` is False where nobody tells: no agent, or one that is away.
 
-    `seen` is None where the host sees no such device; `holders` are those who use it.
+    `seen` and `unsure` are as in `Sighting`; `holders` are those who use it, or where that is unsure one of the cards
+    that it may be; `among_others` is True where such a card may be another tenant's.
     """
 
     told: bool
     why_untold: str = ""
     seen: PciDevice | None = None
+    unsure: str = ""
     holders: tuple[Holder, ...] = ()
+    among_others: bool = False
 
 
 def host_side_of(device: Device) -> HostSide:
@@ -33,11 +51,22 @@ def host_side_of(device: Device) -> HostSide:
 
 
 def host_sides_of(devices: Collection[Device]) -> dict[int, HostSide]:
-    """Return what the hosts of devices tell of them, by the devices' ids; one query, each report is read once."""
+    """Return what the hosts of devices tell of them, by the devices' ids; two queries, each report is read once."""
     hosts = {one.host_port.host_id for one in devices if one.host_port is not None}
     agents = {one.host_id: one for one in HostAgent.objects.filter(host__in=hosts - {None})}
     reports = {host: report_of(agent) for host, agent in agents.items() if not is_away(agent)}
-    return {one.pk: _side(one, agents, reports) for one in devices}
+    neighbours = neighbours_on([host for host, report in reports.items() if report is not None])
+    return {one.pk: _side(one, agents, reports, neighbours) for one in devices}
+
+
+def neighbours_on(hosts: Collection[int]) -> Mapping[int, list[Device]]:
+    """Return all devices that are attached to hosts, as far as the site knows, by the hosts' ids."""
+    found: defaultdict[int, list[Device]] = defaultdict(list)
+    rows = Device.objects.filter(host_port__host__in=hosts, missing_since=None) if hosts else Device.objects.none()
+    for row in rows.select_related("host_port"):
+        if row.host_port is not None and row.host_port.host_id is not None:
+            found[row.host_port.host_id].append(row)
+    return found
 
 
 def agent_of(port: HostPort) -> tuple[HostAgent | None, str]:
@@ -47,15 +76,37 @@ def agent_of(port: HostPort) -> tuple[HostAgent | None, str]:
     return (agent, "") if reports else (None, _why_untold(port, is_known=agent is not None))
 
 
-def _side(device: Device, agents: Mapping[int, HostAgent], reports: Mapping[int, HostReport | None]) -> HostSide:
+def _side(
+    device: Device,
+    agents: Mapping[int, HostAgent],
+    reports: Mapping[int, HostReport | None],
+    neighbours: Mapping[int, list[Device]],
+) -> HostSide:
     port = device.host_port
     if port is None:
         return HostSide(told=False, why_untold="It is attached to no host.")
     report = reports.get(port.host_id or 0)
     if report is None:
         return HostSide(told=False, why_untold=_why_untold(port, is_known=port.host_id in agents))
-    seen = seen_by(report, device)
-    return HostSide(told=True, seen=seen, holders=report.holders.get(seen.address, ()) if seen is not None else ())
+    others = neighbours[port.host_id or 0]
+    found = seen_by(report, device, others)
+    cards = [found.seen] if found.seen is not None else found.possible
+    return HostSide(
+        told=True,
+        seen=found.seen,
+        unsure=found.unsure,
+        holders=_holders_of(report, {_card(one) for one in cards}),
+        # Everything is the administrators' to see, who alone see what is no tenant's.
+        among_others=bool(found.unsure)
+        and device.tenant_id is not None
+        and any(one.tenant_id != device.tenant_id for one in others),
+    )
+
+
+def _holders_of(report: HostReport, cards: Collection[str]) -> tuple[Holder, ...]:
+    """Return who uses any function of cards, each once."""
+    held = [who for address, who in sorted(report.holders.items()) if _card_at(address) in cards]
+    return tuple(dict.fromkeys(holder for who in held for holder in who))
 
 
 def _why_untold(port: HostPort, *, is_known: bool) -> str:
@@ -64,27 +115,52 @@ def _why_untold(port: HostPort, *, is_known: bool) -> str:
     return f"The agent of {port.host.name} does not report." if is_known else f"No agent runs on {port.host.name}."
 
 
-def seen_by(report: HostReport, device: Device) -> PciDevice | None:
-    """Return the device among those that a host sees: by its serial number, else where only one has its IDs."""
+def seen_by(report: HostReport, device: Device, neighbours: Collection[Device]) -> Sighting:
+    """Return the device among those that a host sees; `neighbours` are what is attached to that host.
+
+    It is told by its serial number. A card that tells none is taken for it where no other one is of its kind, neither
+    among what the host shows nor among what is attached there.
+    """
     living = [one for one in report.devices if one.answers]
-    if device.serial_number:
-        by_serial = [one for one in living if one.serial and _same_serial(one.serial, device.serial_number)]
-        if by_serial:
-            return by_serial[0]
-        if any(one.serial for one in living if _same_ids(one, device)):
-            return None  # this host tells serial numbers of such devices, and this one's is not among them
-    alike = [one for one in living if _same_ids(one, device)]
-    return alike[0] if len(alike) == 1 else None
+    others = [one for one in neighbours if one.pk != device.pk]
+    if named := _named(living, device):
+        return _one_of(named, [one for one in others if _same_serial(one.serial_number, device.serial_number)])
+    accounted = {_card(one) for other in others for one in _named(living, other)}
+    accounted |= {_card(one) for one in living if one.serial and device.serial_number}
+    alike = [one for one in living if _same_ids(one, device) and _card(one) not in accounted]
+    if alike:
+        return _one_of(alike, [one for one in others if _same_kind(one, device) and not _named(living, one)])
+    unread = tuple(one for one in living if not one.vendor_id)
+    return Sighting(possible=unread, unsure=UNREAD if unread else "")
+
+
+def _one_of(cards: list[PciDevice], rivals: list[Device]) -> Sighting:
+    """Return a sighting of one of these cards, where any of them may be any of the `rivals` too."""
+    if len({_card(one) for one in cards}) == 1 and not rivals:
+        return Sighting(seen=cards[0])
+    return Sighting(possible=tuple(cards), unsure=ALIKE)
 
 
 def wanted_of(device: Device, seen: PciDevice | None = None) -> DeviceWanted:
-    """Return how an agent is told which device is meant."""
+    """Return how an agent is told which device is meant; it takes a card at an address that tells no serial number."""
     return DeviceWanted(
         address=seen.address if seen is not None else "",
         vendor_id=_hex(device.vendor_id),
         device_id=_hex(device.device_id),
-        serial=device.serial_number if seen is None or seen.serial else "",
+        serial=(seen.serial if seen is not None else "") or device.serial_number,
     )
+
+
+def doubt_in_words(side: HostSide, *, names: bool = True) -> str:
+    """Return why it is not known whether somebody uses a device, with who uses what it may be: the end of a sentence.
+
+    '' where it is known. `names` is False where nothing of the host is told.
+    """
+    if not side.unsure or not names or side.among_others:
+        return side.unsure
+    if not side.holders:
+        return f"{side.unsure}; nobody uses any of them now"
+    return f"{side.unsure}; in use among them: {holders_in_words(side.holders)}"
 
 
 def holders_in_words(holders: Iterable[Holder]) -> str:
@@ -104,16 +180,38 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST_TOLD else f"{text[: LONGEST_TOLD - 1]}…"
 
 
+def _named(devices: Iterable[PciDevice], device: Device) -> list[PciDevice]:
+    """Return what tells the serial number of a device."""
+    return [one for one in devices if _same_serial(one.serial, device.serial_number)]
+
+
 def _same_serial(one: str, other: str) -> bool:
-    return _plain(one) == _plain(other)
+    return _plain(one) == _plain(other) != ""
 
 
 def _plain(serial: str) -> str:
     return "".join(character for character in serial.casefold() if character.isalnum())
 
 
+def _card(device: PciDevice) -> str:
+    return _card_at(device.address)
+
+
+def _card_at(address: str) -> str:
+    """Return what the addresses of all functions of one card begin with."""
+    return address.rpartition(".")[0]
+
+
 def _same_ids(one: PciDevice, device: Device) -> bool:
-    return (one.vendor_id.casefold(), one.device_id.casefold()) == (_hex(device.vendor_id), _hex(device.device_id))
+    return bool(one.vendor_id) and (one.vendor_id.casefold(), one.device_id.casefold()) == _ids(device)
+
+
+def _same_kind(one: Device, other: Device) -> bool:
+    return _ids(one) == _ids(other)
+
+
+def _ids(device: Device) -> tuple[str, str]:
+    return _hex(device.vendor_id), _hex(device.device_id)
 
 
 def _hex(text: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from fabric.hostside import HostSide, holders_in_words, host_side_of
+from fabric.hostside import HostSide, doubt_in_words, holders_in_words, host_side_of
 from fabric.models import Device, Operation
 from fabric.selectors import downgraded
 
@@ -24,12 +24,16 @@ class Rung:
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """The ladder of a device, with the moment its newest change was asked for; no rungs: attached to no host."""
+    """The ladder of a device, with the moment its newest change was asked for; no rungs: attached to no host.
+
+    `doubt` says why its host does not tell which card it is, and who uses those that it may be; '' where it does.
+    """
 
     rungs: tuple[Rung, ...] = ()
     requested_at: datetime | None = None
     told: bool = False  # whether the host's agent tells who uses it
     used_by: str = ""
+    doubt: str = ""
 
     @property
     def reached(self) -> str:
@@ -65,7 +69,8 @@ def readiness_of(device: Device, *, operation: Operation | None = None) -> Readi
         ),
         requested_at=operation.requested_at if operation is not None else None,
         told=side.told,
-        used_by=holders_in_words(side.holders),
+        used_by="" if side.unsure else holders_in_words(side.holders),
+        doubt=doubt_in_words(side),
     )
 
 
@@ -87,9 +92,12 @@ def _seen(side: HostSide, *, reached: bool) -> Rung:
     name = "Seen by the host"
     if not side.told:
         return Rung(name=name, standing="unknown", sentence=side.why_untold)
+    if side.unsure:
+        return Rung(name=name, standing="unknown", sentence=f"{_begun(side.unsure)}.")
     if side.seen is None:
         standing: Standing = "wrong" if reached else "waiting"
-        return Rung(name=name, standing=standing, sentence="The host does not see it. Rescan the host, or restart it.")
+        todo = "Detach and attach it again: then the host looks for it."
+        return Rung(name=name, standing=standing, sentence=f"The host does not see it. {todo}")
     found = side.seen
     width = f", x{found.width}" if found.width else ""
     return Rung(name=name, standing="done", sentence=f"At {found.address}{width}.")
@@ -98,6 +106,13 @@ def _seen(side: HostSide, *, reached: bool) -> Rung:
 def _used(side: HostSide) -> Rung:
     if not side.told:
         return Rung(name="In use", standing="unknown")
+    if side.unsure:
+        return Rung(name="In use", standing="unknown", sentence=f"{_begun(doubt_in_words(side))}.")
     if not side.holders:
         return Rung(name="In use", standing="waiting", sentence="Nobody uses it now.")
     return Rung(name="In use", standing="done", sentence=f"By {holders_in_words(side.holders)}.")
+
+
+def _begun(words: str) -> str:
+    """Return words as a sentence begins."""
+    return words[:1].upper() + words[1:]

@@ -26,7 +26,7 @@ from fabric.numbers import whole_number
 from fabric.outlook import drawer_seen, drawer_state
 from fabric.overview import overview_of
 from fabric.permissions import may_change_mode, may_configure, may_move_cable
-from fabric.planning import LANES, PORT_TYPES, Setting, Wanted, after_steps
+from fabric.planning import LANES, Setting, Wanted, after_steps, port_types
 from fabric.plans import broken_by_mode, draft_row, marks_of, setting_words
 from fabric.readiness import Readiness, readiness_of
 from fabric.rules import ABOUT_MODES, why_not_mode
@@ -34,6 +34,7 @@ from fabric.selectors import below_capability, downgraded, fabric_page, fabric_v
 from fabric.services.operations import mode_request
 from fabric.templatetags.fabric_words import MODES
 from fabric.topology import lay_out, planned_places
+from fabric.twins import twins_of
 from falconweb.errors import Conflict, Invalid, NotFound
 
 ROWS_A_PAGE = 50
@@ -90,6 +91,7 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
         walk = Walk.objects.filter(chassis=row).first()
         found = walk.found if walk else {}
         context["row"] = row
+        context["twins"] = twins_of(row)
         context["kinds"] = [
             (kind.replace("_", " "), resources)
             for kind, resources in found.items()
@@ -243,7 +245,8 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
     on_it = context["host_port"] or context["device"]
     if on_it is not None and row.chassis.is_composable and row.missing_since is None and may_configure(person, row):
         now = Setting(port_type=row.port_type, configured_width=row.configured_width)
-        context |= {"setting": setting_words(now), "port_types": PORT_TYPES, "lanes": LANES}
+        context |= {"setting": setting_words(now), "lanes": LANES}
+        context["port_types"] = port_types(of_host=context["host_port"] is not None)
         if context["host_port"] is not None and may_move_cable(person):
             context["hosts"] = Host.objects.visible_to(person).order_by("name")
     return render(request, "fabric/port.html", context)
@@ -281,7 +284,7 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
         elsewhere = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=row)
         composable = [one for one in elsewhere.select_related("chassis", "host") if one.chassis.is_composable]
         context["cables"] = composable
-    return render(request, "fabric/host.html", {**context, **agent_context(row, list(devices))})
+    return render(request, "fabric/host.html", {**context, **agent_context(person, row, list(devices))})
 
 
 @require_GET

@@ -21,6 +21,7 @@ from accounts.audit.services import audited, target_of
 from accounts.models import User
 from fabric import credentials
 from fabric.models import Host, HostAgent, HostAnswer
+from fabric.services.locks import locked_rows
 from fabric.signals import inventory_changed
 from falconweb.errors import Forbidden, NotFound, Unavailable
 from falconweb.threads import in_thread
@@ -45,7 +46,8 @@ LOOK_SECONDS: Final = 0.1
 # A broker that dies takes what lies in it along. An agent knows a command by its nonce: it carries it out once, and
 # answers it as often as it comes.
 AGAIN_SECONDS: Final = 8.0
-ANSWER_SECONDS: Final = 20.0  # beyond the time that the command itself may wait
+# Beyond the time that the command itself may wait: a step that does not end is given up after 30 s, and then told.
+ANSWER_SECONDS: Final = 45.0
 AWAY: Final = (OperationalError, OSError)  # the broker
 KEPT: Final = timedelta(days=1)
 LONGEST_TEXT: Final = 500
@@ -95,7 +97,11 @@ def report_keep(text: object) -> None:
         logger.warning("a host's report was not believed: %s", error)
         return
     with transaction.atomic():
-        locked = HostAgent.objects.select_for_update().get(pk=row.pk)
+        locked: HostAgent | None = locked_rows(HostAgent.objects.filter(pk=row.pk)).first()
+        # It may have been given another key, or been forgotten, since the report was verified.
+        if locked is None or locked.key != row.key:
+            logger.warning("a host's report was not believed: its key is void by now")
+            return
         if (report.started, report.number) <= (locked.started, locked.number):
             return
         changed = _what_matters(locked.report) != _what_matters(plain := _as_kept(msgspec.to_builtins(report)))

@@ -7,7 +7,9 @@ death goes on from the hardware as it stands: nothing is done twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from contextlib import AsyncExitStack
 from functools import partial
 
 from accounts.models import User
@@ -19,10 +21,12 @@ from fabric.links import described, is_below
 from fabric.models import Device, HostPort, Operation, Port
 from fabric.permissions import may_change_mode, may_configure, may_move_cable
 from fabric.planning import Setting
-from fabric.services.presence import RELEASE, addresses_known, appear, release, restore
+from fabric.services.host_turns import host_turn
+from fabric.services.presence import RELEASE, addresses_known, appear, left_already, release, restore
 from fabric.services.proof import proof_begin, proof_end
 from fabric.services.readback import attachment_read, cable_read, cabled_host, mode_read, port_read
 from fabric.services.turn import OperationFailedError, Turn
+from falconweb.errors import Unavailable
 from falconweb.threads import in_thread
 
 LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
@@ -31,6 +35,10 @@ RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and
 CABLE_SECONDS = 600.0  # how long somebody may take to walk to the chassis
 CABLE_LOOK_SECONDS = 1.0
 LOOK_SECONDS = 0.1  # between two looks at a link that trains: half of it is how late we know on average
+
+
+class LinkBelowError(OperationFailedError):
+    """The link is up, at less than device and slot can do."""
 
 
 async def carry_out(turn: Turn, bmc: BmcClient) -> None:
@@ -74,10 +82,11 @@ async def read_back(turn: Turn, bmc: BmcClient) -> str:
 
 
 async def given_back(turn: Turn, found: str) -> None:
-    """Have the host take a device again that it let go, and that `read_back` found where it was."""
+    """Have the host take a device again that it let go, or may have, and that `read_back` found where it was."""
     operation = turn.operation
-    let_go = any(step["name"] == RELEASE and step["state"] == "done" for step in operation.steps)
-    if let_go and operation.device is not None and operation.source is not None and operation.source.uri == found:
+    # Also where that step failed: the host may have let it go, and its answer was lost.
+    begun = any(step["name"] == RELEASE and step["state"] not in {"waiting", "skipped"} for step in operation.steps)
+    if begun and operation.device is not None and operation.source is not None and operation.source.uri == found:
         await restore(turn, operation.device, operation.source)
 
 
@@ -103,7 +112,12 @@ def still_allowed(operation: Operation) -> None:
         return
     person = User.objects.filter(pk=operation.requested_by_id or 0).first()
     if person is None or not person.may_compose or not _is_theirs(person, operation):
-        raise OperationFailedError(f"{operation.requested_by_name} may no longer do this. Nothing was changed.")
+        raise OperationFailedError(f"{operation.requested_by_name} may no longer do this.{_nothing_yet(operation)}")
+
+
+def _nothing_yet(operation: Operation) -> str:
+    """Return that nothing was changed, for an operation in its check; '' where a worker before may have begun."""
+    return " Nothing was changed." if operation.attempts <= 1 else ""
 
 
 def _is_theirs(person: User, operation: Operation) -> bool:
@@ -125,21 +139,9 @@ async def _compose(turn: Turn, bmc: BmcClient) -> None:
     device = operation.device
     if device is None:
         raise OperationFailedError("The device is gone from the site.")
-    async with turn.step("Check"):
-        await in_thread(still_allowed, operation)
-        await _refuse_elsewhere(turn, bmc, device)
-        await proof_begin(turn, bmc)
-        known = await addresses_known(operation.target)
-    if operation.source is not None:
-        await release(turn, device, operation.source)
-        async with turn.step("Detach"):
-            await turn.patiently(partial(_change, turn, bmc, operation.source.uri, device.endpoint_uri, present=False))
+    known = await _take_out(turn, bmc, device)
     if operation.target is not None:
-        async with turn.step("Attach"):
-            await turn.patiently(partial(_change, turn, bmc, operation.target.uri, device.endpoint_uri, present=True))
-        async with turn.step("Wait for the link") as step:
-            step["sentence"] = await _link_up(turn, bmc, device)
-        await appear(turn, device, operation.target, known)
+        await _put_in(turn, bmc, device, operation.target, known)
     await turn.save(state=Operation.State.VERIFYING)
     async with turn.step("Read back"):
         wanted = operation.target.uri if operation.target else ""
@@ -148,15 +150,80 @@ async def _compose(turn: Turn, bmc: BmcClient) -> None:
         await proof_end(turn, bmc)
 
 
-async def _refuse_elsewhere(turn: Turn, bmc: BmcClient, device: Device) -> None:
+async def _take_out(turn: Turn, bmc: BmcClient, device: Device) -> tuple[str, ...] | None:
+    """Check everything, and detach the device where it is attached; returns what the host that it goes to shows."""
+    operation, source = turn.operation, turn.operation.source
+    async with AsyncExitStack() as until_detached:
+        async with turn.step("Check"):
+            await in_thread(still_allowed, operation)
+            _refuse_another(operation, device)
+            holder = await _refuse_elsewhere(turn, bmc, device)
+            await proof_begin(turn, bmc)
+            lets_go = source is not None and holder == source.uri and not _is_anew(operation)
+            if lets_go and source is not None:
+                await until_detached.enter_async_context(host_turn(turn, source))
+            known = await addresses_known(device, operation.target, is_there=_is_there(operation, holder))
+        if source is not None and lets_go:
+            await release(turn, device, source)
+        elif source is not None:
+            # Its host has others of the kind, or has it at another port by now: none of them is to be let go.
+            await left_already(turn, source)
+        if source is not None and not _is_anew(operation):
+            async with turn.step("Detach"):
+                await turn.patiently(partial(_change, turn, bmc, source.uri, device.endpoint_uri, present=False))
+    return known
+
+
+async def _put_in(turn: Turn, bmc: BmcClient, device: Device, target: HostPort, known: tuple[str, ...] | None) -> None:
+    """Attach the device, and wait until its link and its host show it; `known` is what the host showed before."""
+    async with turn.step("Attach"):
+        await turn.patiently(partial(_change, turn, bmc, target.uri, device.endpoint_uri, present=True))
+    try:
+        async with turn.step("Wait for the link") as step:
+            step["sentence"] = await _link_up(turn, bmc, device)
+    except LinkBelowError:
+        # However it has trained, its host is to find it: it works, if slowly.
+        with contextlib.suppress(OperationFailedError, Unavailable):
+            await appear(turn, device, target, known)
+        raise
+    await appear(turn, device, target, known)
+
+
+def _refuse_another(operation: Operation, device: Device) -> None:
+    """Raise where there is another device in the slot, by its row, than this was asked for."""
+    asked = operation.device_identity
+    if asked and asked not in {device.identity, device.kind_identity}:
+        raise OperationFailedError(
+            f"There is another device in the slot since this was asked for: {device.name}.{_nothing_yet(operation)}"
+        )
+
+
+def _is_anew(operation: Operation) -> bool:
+    """Tell whether a worker before has detached what is to be attached again where it was: once is enough."""
+    attach = next((step for step in operation.steps if step["name"] == "Attach"), None)
+    return operation.source_id == operation.target_id and attach is not None and attach["state"] != "waiting"
+
+
+def _is_there(operation: Operation, holder: str) -> bool:
+    """Tell whether the host that the device is to go to has it already, at whichever of its ports."""
+    hosts = {port.uri: port.host_id for port in (operation.source, operation.target) if port is not None}
+    target = operation.target
+    return target is not None and target.host_id is not None and hosts.get(holder) == target.host_id
+
+
+async def _refuse_elsewhere(turn: Turn, bmc: BmcClient, device: Device) -> str:
+    """Return the zone that holds the device, '' for none; raises OperationFailedError for one not of the operation."""
     operation = turn.operation
     holder = await turn.patiently(partial(_holder, turn, bmc, device.endpoint_uri))
     if holder not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
-        raise OperationFailedError(f"{device.name} was attached elsewhere outside this operation: nothing was changed.")
+        raise OperationFailedError(
+            f"{device.name} was attached elsewhere outside this operation.{_nothing_yet(operation)}"
+        )
     if operation.target is not None:
         found = text((await turn.patiently(partial(bmc.get, device.uri))).body, "SerialNumber")
         if device.serial_number and found and found != device.serial_number:
             raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
+    return holder
 
 
 async def _change_mode(turn: Turn, bmc: BmcClient) -> None:
@@ -288,7 +355,7 @@ async def _link_up(turn: Turn, bmc: BmcClient, device: Device) -> str:
         else:
             up_since = now if up_since is None else up_since
             if now > up_since + RETRAIN_SECONDS:
-                raise OperationFailedError(
+                raise LinkBelowError(
                     f"Attached, but below what device and slot can do. {described(link)} "
                     "Detach and attach it again to train the link anew."
                 )

@@ -9,9 +9,10 @@ import asyncio
 import logging
 import time
 
-from fabric.hostside import agent_of, holders_in_words, seen_by, wanted_of
+from fabric.hostside import Sighting, agent_of, holders_in_words, neighbours_on, seen_by, wanted_of
 from fabric.models import Device, Host, HostAgent, HostPort
 from fabric.services.agents import agent_ask, report_of
+from fabric.services.host_turns import host_turn
 from fabric.services.turn import OperationFailedError, Turn
 from fabric.services.wording import names_host
 from falconweb.errors import Unavailable
@@ -40,7 +41,14 @@ async def release(turn: Turn, device: Device, port: HostPort) -> None:
     forced = turn.operation.forced
     name = agent.host.name if is_named else "its host"
     async with turn.step(RELEASE) as step:
-        wanted = wanted_of(device, await in_thread(_seen, agent, device))
+        found = await in_thread(_sighting, agent, device)
+        if found.unsure:
+            # Whatever card was named, it may be another one, in use by others.
+            if not forced:
+                raise OperationFailedError(f"{device.name} cannot be let go: {found.unsure}. Nothing was detached.")
+            step["sentence"] = f"Its host was not told to let it go: {found.unsure}. It is forced all the same."
+            return
+        wanted = wanted_of(device, found.seen)
         wait = 0.0 if forced else LEAVE_SECONDS
         try:
             patience = 0.0 if forced else BROKER_SECONDS
@@ -54,8 +62,12 @@ async def release(turn: Turn, device: Device, port: HostPort) -> None:
             if not forced:
                 raise OperationFailedError(f"The agent of {name} did not answer: nothing was detached.")
             step["sentence"] = f"The agent of {name} did not answer. It is forced all the same."
-        elif answer.outcome in {"removed", "not_present"} or forced:
+        elif answer.outcome in {"removed", "not_present"}:
             step["sentence"] = answer.sentence if is_named else "Its host was told to let it go."
+        elif forced and answer.outcome not in {"refused", "in_use"}:
+            # It could not, in its time. What it will not let go even by force is not torn from it: data is on that.
+            told = answer.sentence if is_named else "Its host could not let it go."
+            step["sentence"] = f"{told} It is forced all the same."
         elif answer.outcome == "in_use":
             who = f": {holders_in_words(answer.holders)}" if is_named else " on its host"
             raise OperationFailedError(f"{device.name} is in use{who}. Nothing was detached.")
@@ -63,6 +75,13 @@ async def release(turn: Turn, device: Device, port: HostPort) -> None:
             raise OperationFailedError(f"{name} does not let the device go: {answer.sentence}")
         else:
             raise OperationFailedError("Its host does not let the device go. Nothing was detached.")
+
+
+async def left_already(turn: Turn, port: HostPort) -> None:
+    """Leave out the release of a device that is no longer attached where it was; what a worker before did stays."""
+    step = next(step for step in turn.operation.steps if step["name"] == RELEASE)
+    if step["state"] != "done":
+        await turn.skip(RELEASE, f"It is no longer attached to {port.label}: no card of its host is to be let go.")
 
 
 async def restore(turn: Turn, device: Device, port: HostPort) -> None:
@@ -76,13 +95,19 @@ async def restore(turn: Turn, device: Device, port: HostPort) -> None:
         logger.warning("operation %s: the device was not given back: %s", turn.operation.pk, error.sentence)
 
 
-async def addresses_known(port: HostPort | None) -> tuple[str, ...] | None:
-    """Return the addresses that a host shows before something is attached to it; None where nobody tells."""
+async def addresses_known(device: Device, port: HostPort | None, *, is_there: bool) -> tuple[str, ...] | None:
+    """Return the addresses that a host shows before a device is attached to it; None where nobody tells.
+
+    Its own address is none of them where it `is_there` already: at the host's other port, or put by a worker before.
+    """
     if port is None:
         return None
     agent, _ = await in_thread(_agent_now, port)
     report: HostReport | None = None if agent is None else report_of(agent)
-    return None if report is None else tuple(one.address for one in report.devices)
+    if agent is None or report is None:
+        return None
+    own = (await in_thread(_sighting, agent, device)).seen if is_there else None
+    return tuple(one.address for one in report.devices if own is None or one.address != own.address)
 
 
 async def appear(turn: Turn, device: Device, port: HostPort, known: tuple[str, ...] | None) -> None:
@@ -95,7 +120,8 @@ async def appear(turn: Turn, device: Device, port: HostPort, known: tuple[str, .
     name = agent.host.name if is_named else "its host"
     async with turn.step(SEEN) as step:
         request = Rescan((wanted_of(device),), wait=APPEAR_SECONDS, known=known)
-        answer = await _asked(turn, agent.host, request, patience=BROKER_SECONDS)
+        async with host_turn(turn, port):
+            answer = await _asked(turn, agent.host, request, patience=BROKER_SECONDS)
         if answer is None:
             raise OperationFailedError(f"Attached, with its link up, but the agent of {name} did not answer.")
         if answer.outcome != "seen":
@@ -131,6 +157,6 @@ def _agent_now(port: HostPort) -> tuple[HostAgent | None, str]:
     return agent_of(HostPort.objects.select_related("host").filter(pk=port.pk).first() or port)
 
 
-def _seen(agent: HostAgent, device: Device) -> PciDevice | None:
+def _sighting(agent: HostAgent, device: Device) -> Sighting:
     report = report_of(agent)
-    return None if report is None else seen_by(report, device)
+    return Sighting() if report is None else seen_by(report, device, neighbours_on([agent.host_id])[agent.host_id])

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record, target_of
 from accounts.models import User
-from fabric.hostside import holders_in_words, host_sides_of
+from fabric.hostside import doubt_in_words, holders_in_words, host_sides_of
 from fabric.models import Device
 from fabric.services.wording import names_host
 from falconweb.errors import InUse, Invalid
@@ -25,16 +25,21 @@ def refuse_unconfirmed(confirmation: str, *, wanted: str) -> None:
 def refuse_in_use(devices: Collection[Device], *, force: Collection[int] = ()) -> None:
     """Raise InUse where an agent says who uses one of the devices on its host, but for those of `force` (ids).
 
-    What no agent tells is not known: the operation says so. Best read with `host_port__host`.
+    So it is where the host shows cards that may be the device: what cannot be told from them cannot be let go. What no
+    agent tells is not known: the operation says so. Best read with `host_port__host`.
     """
     sides = host_sides_of(devices)
     for device in devices:
-        holders = sides[device.pk].holders
-        if holders and device.pk not in force:
-            # The people of the device's tenant read it, also where the site or an administrator asked.
-            is_named = device.host_port is None or names_host(device, device.host_port)
-            who = holders_in_words(holders) if is_named else "somebody on its host"
-            raise InUse(f"{device.name} is in use: {who}.", device=device.pk, holders=who)
+        side = sides[device.pk]
+        if device.pk in force or not (side.holders or side.unsure):
+            continue
+        # The people of the device's tenant read it, also where the site or an administrator asked.
+        is_named = device.host_port is None or names_host(device, device.host_port)
+        if side.unsure:
+            doubt = doubt_in_words(side, names=is_named)
+            raise InUse(f"{device.name} may be in use: {doubt}.", device=device.pk, holders=f"not known: {doubt}")
+        who = holders_in_words(side.holders) if is_named else "somebody on its host"
+        raise InUse(f"{device.name} is in use: {who}.", device=device.pk, holders=who)
 
 
 def record_forced(person: User | None, devices: Collection[Device]) -> None:
@@ -46,4 +51,6 @@ def record_forced(person: User | None, devices: Collection[Device]) -> None:
     for device in devices:
         side = sides[device.pk]
         who = holders_in_words(side.holders) or ("nobody" if side.told else "not known")
+        if side.unsure:
+            who = f"not known: {doubt_in_words(side)}"
         audit_record(action=Action.OPERATION_FORCE, actor=person, target=target_of(device), before={"in_use_by": who})

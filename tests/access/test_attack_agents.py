@@ -26,7 +26,7 @@ from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_
 from falconweb.testing.hosts import AgentProcess
 from hostwire import messages
 from hostwire.messages import new_key, queue_name, said_name, seal_answer, seal_report
-from hostwire.shapes import Answer, Holder, HostReport, PciDevice
+from hostwire.shapes import Answer, GpuReading, Holder, HostReport, PciDevice
 from tests.access.test_matrix import GETS, Lab, address, lab
 
 __all__ = ["lab"]
@@ -98,6 +98,25 @@ def test_a_host_tells_of_no_device_that_is_elsewhere(lab: Lab, key: str) -> None
     assert "mine" not in text
     wanted = {"device_id": other.pk, "target_host_port_id": None}
     assert lab.clients["administrator"].post(reverse("api:operations"), wanted, content_type=JSON).status_code == 202
+
+
+@pytest.mark.django_db
+def test_a_host_tells_a_tenant_no_number_of_what_others_have_there(lab: Lab, key: str) -> None:
+    """Twelve GPUs are read on the host, one of which is the tenant's: the others are told to administrators alone."""
+    gpus = tuple(GpuReading(address=f"0000:{bus:x}:00.0", name="H100") for bus in range(0x41, 0x4D))
+    report_keep(said(host_of(lab), key, gpus=gpus))
+    for person, words in (("administrator", "12 GPUs"), ("owner", "1 GPU of yours"), ("member", "1 GPU of yours")):
+        page = lab.clients[person].get(address(lab, "fabric:host")).content.decode()
+        assert f"<dd>{words}</dd>" in page
+
+
+@pytest.mark.django_db
+def test_a_host_whose_card_of_the_tenant_is_not_certain_counts_none(lab: Lab, key: str) -> None:
+    gpus = (GpuReading(address="0000:41:00.0"), GpuReading(address="0000:42:00.0"))
+    report_keep(said(host_of(lab), key, serial="SN-OTHER", gpus=gpus))
+    page = lab.clients["owner"].get(address(lab, "fabric:host")).content.decode()
+    assert "<dd>0 GPUs of yours</dd>" in page
+    assert "It sees no device of yours." in page
 
 
 EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>\u202e\x07\n{{ 7*7 }}'

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import redis
@@ -18,15 +19,16 @@ from accounts.models import Tenant, User
 from fabric.models import Chassis, Device, Host, HostAgent, HostPort, Operation
 from fabric.planning import Wanted
 from fabric.readiness import readiness_of
-from fabric.services import agents, presence
+from fabric.services import agents, changes, presence
 from fabric.services.agents import agent_enrol, agent_forget, agent_register, report_keep
 from fabric.services.operations import operation_request
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Forbidden, InUse, Invalid
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of
 from falconweb.testing.hosts import AgentProcess
-from hostwire.messages import new_key, queue_name
-from hostwire.shapes import Answer, Report
+from hostwire.messages import new_key, queue_name, seal_report
+from hostwire.shapes import Answer, HostReport, Report
+from tests.fabric.disorder import at_step
 
 Start = Callable[..., AgentProcess]
 
@@ -148,6 +150,22 @@ def test_force_wants_the_name_typed_and_is_on_record(
     assert "of maria" in entry.before["in_use_by"]
 
 
+def test_a_mounted_drive_is_not_torn_off_even_by_force(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    enrolled("node-a")
+    drive = device_in(falcon_chassis, drawer=2, slot=5)
+    operation = asked(falconweb_administrator, drive, None, force=True, confirmation=drive.name)
+    simulated_falcon.mount("node-a", "drawer2slot5", "/data")
+    ended = carry_out(operation)
+    assert ended.state == "failed"
+    assert "mounted on /data" in ended.error
+    assert "drawer2slot5" in simulated_falcon.state()["zones"]["hostport2_H4"]
+
+
 def test_a_plan_takes_a_device_by_force_when_its_title_is_typed(
     falcon_chassis: Chassis,
     simulated_falcon: SimulatorProcess,
@@ -239,6 +257,33 @@ def test_reports_that_are_forged_or_old_are_not_believed(
     assert (after.number, after.reported_at) == (before.number, before.reported_at)
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("meanwhile", ["enrolled anew", "forgotten"])
+def test_a_report_is_not_believed_whose_key_became_void_while_it_was_verified(meanwhile: str) -> None:
+    host, key = Host.objects.create(name="node-a", identity="a"), new_key()
+    agent_register(host=host, key=key)
+    looks = 0
+
+    def void(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        nonlocal looks
+        looks += sql.startswith("SELECT") and 'FROM "fabric_hostagent"' in sql
+        if looks == 2:  # verified by the first look, and now to be kept
+            looks = 3
+            if meanwhile == "forgotten":
+                HostAgent.objects.all().delete()
+            else:
+                agent_register(host=host, key=new_key())
+        return execute(sql, *rest)
+
+    report = HostReport(host="a", number=1, started=time.time(), sent=time.time(), version="1")
+    with connection.execute_wrapper(void):
+        report_keep(seal_report(report, key))
+    assert looks >= 3
+    assert not HostAgent.objects.filter(number=1).exists()
+    if meanwhile == "enrolled anew":
+        assert HostAgent.objects.get().reported_at is None
+
+
 def test_administrators_alone_enrol_and_forget_agents(
     falcon_chassis: Chassis,
     falconweb_user: User,
@@ -321,6 +366,58 @@ def test_two_commands_at_once_have_answers_of_their_own(
     for thread in threads:
         thread.join(60)
     assert ended == {str(first.pk): "done", str(second.pk): "done"}
+
+
+def test_a_host_looks_for_no_device_while_another_is_let_go_and_not_detached_yet(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+) -> None:
+    """It would find the one that it has just let go, too, and begin to use it again."""
+    enrolled("node-a")
+    leaves, comes = (device_in(falcon_chassis, drawer=drawer, slot=1) for drawer in (1, 2))
+    assert carry_out(asked(falconweb_administrator, comes, None)).state == "done"
+    out = asked(falconweb_administrator, leaves, None)
+    back = asked(falconweb_administrator, comes, host_port_of(falcon_chassis, "H4"))
+    ended: list[Operation] = []
+
+    def work() -> None:
+        ended.append(carry_out(back))
+        connection.close()
+
+    thread = threading.Thread(target=work)
+
+    def waits() -> bool:
+        return "busy with another operation" in told(Operation.objects.get(pk=back.pk), "Seen by the host")[1]
+
+    def meanwhile() -> None:
+        thread.start()
+        wait_until(waits)
+
+    with at_step(out.pk, "Detach", meanwhile):
+        assert carry_out(out).state == "done"
+    thread.join(60)
+    assert [one.state for one in ended] == ["done"]
+    assert told(ended[0], "Seen by the host")[1].startswith("node-a sees it at ")
+    assert HostAgent.objects.get(host__name="node-a").turn_of is None
+
+
+def test_a_host_looks_for_a_device_whose_link_has_trained_badly_too(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.2)
+    enrolled("node-b")
+    simulated_falcon.fault("link_downgrade", "drawer1slot7", lanes=4)
+    nic = device_in(falcon_chassis, drawer=1, slot=7)
+    ended = carry_out(asked(falconweb_administrator, nic, host_port_of(falcon_chassis, "H2")))
+    assert (ended.state, "below what device and slot can do" in ended.error) == ("failed", True)
+    assert told(ended, "Seen by the host")[0] == "done"
+    wait_until(lambda: ladder(nic)["Seen by the host"] == "done")
 
 
 def test_the_device_page_says_who_uses_it_and_forces_it_when_its_name_is_typed(

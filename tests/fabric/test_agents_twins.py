@@ -1,0 +1,327 @@
+"""Detaching devices whose hosts do not tell which card they are, and operations that another worker takes over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.audit.models import AuditEntry
+from accounts.models import Tenant, User
+from fabric.models import Chassis, Device, Host, HostAgent, HostPort, Operation
+from fabric.plan_preview import in_use_of
+from fabric.planning import Wanted
+from fabric.services import agents, presence
+from fabric.services.agents import agent_register
+from fabric.services.plans import plan_apply, plan_create
+from falconweb.errors import InUse
+from falconweb.testing import (
+    AgentProcess,
+    SimulatorProcess,
+    carry_out,
+    carry_out_plan,
+    device_in,
+    host_port_of,
+    mirror,
+)
+from hostwire.messages import new_key
+from tests.fabric import outside
+from tests.fabric.disorder import endpoint_of
+from tests.fabric.test_agents import asked, ladder, told, wait_until
+
+FREE_NIC, DRIVE = (1, 7), (2, 5)
+
+
+class Site:
+    """A chassis whose hosts tell of their cards what a test wants them to, with the agents that it starts."""
+
+    def __init__(
+        self, chassis: Chassis, falcon: SimulatorProcess, hosts: Path, start: Callable[..., AgentProcess]
+    ) -> None:
+        self.chassis, self.falcon, self.hosts = chassis, falcon, hosts
+        self.start, self.stack = start, ExitStack()
+
+    def device(self, drawer: int, slot: int) -> Device:
+        return device_in(self.chassis, drawer=drawer, slot=slot)
+
+    def folder(self, host: str, address: str) -> Path:
+        return self.hosts / host / "sys/bus/pci/devices" / address
+
+    def silence(self, host: str, *devices: Device) -> list[str]:
+        """Let a host tell no serial number of devices; returns their addresses there. Before its agent is started."""
+        shown = self.falcon.state()["hosts"][host]
+        places = [shown[endpoint_of(device)] for device in devices]
+        for place in places:
+            self.folder(host, place).joinpath("vpd").write_bytes(b"")
+            for serial in self.folder(host, place).glob("nvme/*/serial"):
+                serial.write_text("")
+        return places
+
+    def rescan(self, host: str) -> None:
+        """Let a host without an agent look for what was attached to it."""
+        before = len(self.falcon.state()["hosts"][host])
+        (self.hosts / host / "sys/bus/pci/rescan").write_text("1\n")
+        wait_until(lambda: len(self.falcon.state()["hosts"][host]) > before)
+
+    def enrol(self, name: str) -> AgentProcess:
+        host, key = Host.objects.get(name=name), new_key()
+        agent_register(host=host, key=key)
+        agent = self.start(name, key=key, AGENT_NVML="")
+        self.stack.enter_context(agent.delivering())
+        wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
+        return agent
+
+    def reported(self, host: str) -> None:
+        """Wait until a host has been looked at once more."""
+        row = HostAgent.objects.get(host__name=host)
+        wait_until(lambda: HostAgent.objects.get(pk=row.pk).number > row.number + 1)
+
+    def zone(self, port: str) -> list[str]:
+        return list(self.falcon.state()["zones"][port])
+
+
+@pytest.fixture
+def site(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    simulated_hosts: Path,
+    host_agent: Callable[..., AgentProcess],
+) -> Iterator[Site]:
+    """`falcon_chassis` with the trees of its hosts."""
+    site = Site(falcon_chassis, simulated_falcon, simulated_hosts, host_agent)
+    with site.stack:
+        yield site
+
+
+def orphan(operation: Operation, **steps: str) -> None:
+    """Leave an operation as a worker leaves it that was killed; `steps` are the states that it had kept."""
+    for step in operation.steps:
+        step["state"] = steps.get(step["name"].replace(" ", "_"), step["state"])
+    past = timezone.now() - timedelta(seconds=1)
+    Operation.objects.filter(pk=operation.pk).update(
+        attempts=1, started_at=past, state="running", lease_until=past, worker="dead", steps=operation.steps
+    )
+
+
+def test_a_device_that_its_host_does_not_tell_from_one_in_use_is_not_detached(
+    site: Site, falconweb_administrator: User, administrator_client: Client
+) -> None:
+    twins = [site.device(1, 1), site.device(1, 2)]
+    places = site.silence("node-a", *twins)
+    held = site.falcon.hold("node-a", "drawer1slot2", owner="maria", command="train")
+    site.enrol("node-a")
+    for device in twins:
+        with pytest.raises(InUse) as refused:
+            asked(falconweb_administrator, device, None)
+        assert refused.value.sentence == (
+            f"{device.name} may be in use: its host does not tell it from other cards of its kind; "
+            f"in use among them: train (process {held['pid']} of maria)."
+        )
+        assert (ladder(device)["Seen by the host"], ladder(device)["In use"]) == ("unknown", "unknown")
+    page = administrator_client.get(f"/devices/{twins[0].pk}/").content.decode()
+    assert "Perhaps in use on node-a: its host does not tell it from other cards" in page
+    assert "Force it</button>" in page
+    others = site.device(1, 3)
+    assert ladder(others)["Seen by the host"] == "done", "its host tells its serial number"
+    assert carry_out(asked(falconweb_administrator, others, None)).state == "done"
+    # Nobody uses either of them: which one is to be let go is as unknown.
+    site.falcon.release("node-a", held["pid"])
+    site.reported("node-a")
+    with pytest.raises(InUse, match="nobody uses any of them now"):
+        asked(falconweb_administrator, twins[0], None)
+    assert {endpoint_of(one) for one in twins} <= set(site.zone("hostport1_H1"))
+    assert all(site.folder("node-a", place).joinpath("driver").is_symlink() for place in places)
+
+
+def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_taken_for_it(
+    site: Site, falconweb_administrator: User
+) -> None:
+    first, second = site.device(1, 1), site.device(1, 2)
+    _, place = site.silence("node-a", first, second)
+    site.falcon.hold("node-a", "drawer1slot2", owner="maria", command="train")
+    site.enrol("node-a")
+    plan = plan_create(
+        person=falconweb_administrator, wanted=Wanted(attachments={first.pk: None}), title="Free it", origin="api"
+    )
+    (doubted,) = in_use_of(falconweb_administrator, plan)
+    assert doubted.by.startswith("not known: its host does not tell it from other cards")
+    with pytest.raises(InUse):
+        plan_apply(person=falconweb_administrator, plan=plan)
+    plan_apply(person=falconweb_administrator, plan=plan, force=[first.pk], confirmation="Free it")
+    assert carry_out_plan(plan).state == "done"
+    assert told(plan.operations.get(), "Release on the host")[1] == (
+        "Its host was not told to let it go: its host does not tell it from other cards of its kind. "
+        "It is forced all the same."
+    )
+    assert site.folder("node-a", place).joinpath("driver").is_symlink(), "the other one stays in use"
+    entry = AuditEntry.objects.get(action="operation.force")
+    assert entry.before is not None
+    assert entry.before["in_use_by"].startswith("not known: ")
+    assert "of maria" in entry.before["in_use_by"]
+
+
+def test_who_uses_the_card_of_others_is_not_told_to_whom_it_may_not_belong(
+    site: Site, falconweb_tenant: Tenant, falconweb_user: User, user_client: Client
+) -> None:
+    own, other = site.device(1, 1), site.device(1, 2)
+    Device.objects.filter(pk=own.pk).update(tenant=falconweb_tenant)
+    HostPort.objects.filter(label="H1").update(tenant=falconweb_tenant)
+    site.silence("node-a", own, other)
+    site.falcon.hold("node-a", "drawer1slot2", owner="victor", command="secret")
+    site.enrol("node-a")
+    with pytest.raises(InUse) as refused:
+        asked(falconweb_user, Device.objects.get(pk=own.pk), None)
+    assert "does not tell it from other cards" in refused.value.sentence
+    pages = (f"/devices/{own.pk}/", f"/hosts/{Host.objects.get(name='node-a').pk}/")
+    said = [repr(vars(refused.value)), *(user_client.get(page).content.decode() for page in pages)]
+    assert "does not tell it from other cards" in said[1]
+    assert "victor" not in "".join(said)
+    assert "secret" not in "".join(said)
+
+
+def test_the_only_card_of_its_kind_needs_no_serial_number(site: Site, falconweb_administrator: User) -> None:
+    nic = site.device(*FREE_NIC)
+    assert carry_out(asked(falconweb_administrator, nic, host_port_of(site.chassis, "H2"))).state == "done"
+    site.rescan("node-b")
+    (place,) = site.silence("node-b", nic)
+    site.enrol("node-b")
+    assert ladder(nic)["Seen by the host"] == "done"
+    held = site.falcon.hold("node-b", "drawer1slot7", owner="maria", command="train")
+    site.reported("node-b")
+    with pytest.raises(InUse, match="is in use: train"):
+        asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None)
+    site.falcon.release("node-b", held["pid"])
+    site.reported("node-b")
+    ended = carry_out(asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None))
+    assert (ended.state, ended.error) == ("done", "")
+    assert told(ended, "Release on the host") == ("done", f"{place} is off the bus; nobody held it.")
+
+
+def test_one_card_for_two_devices_of_its_kind_may_be_either(site: Site, falconweb_administrator: User) -> None:
+    first, second = site.device(1, 1), site.device(1, 2)
+    gone, left = site.silence("node-a", first, second)
+    site.folder("node-a", gone).joinpath("remove").write_text("1\n")
+    wait_until(lambda: not site.folder("node-a", gone).exists())
+    site.falcon.hold("node-a", "drawer1slot2", owner="maria", command="train")
+    site.enrol("node-a")
+    for device in (first, second):
+        with pytest.raises(InUse, match="in use among them: train"):
+            asked(falconweb_administrator, device, None)
+    assert site.folder("node-a", left).joinpath("driver").is_symlink()
+
+
+def test_a_card_of_the_hosts_own_is_not_taken_for_a_device_of_its_kind(
+    site: Site, falconweb_administrator: User
+) -> None:
+    """The host has a drive of its own of that model; neither of them tells a serial number."""
+    drive = site.device(*DRIVE)
+    site.silence("node-a", drive)
+    for serial in site.folder("node-a", "0000:05:00.0").glob("nvme/*/serial"):
+        serial.write_text("")
+    site.folder("node-a", "0000:05:00.0").joinpath("vpd").write_bytes(b"")
+    site.enrol("node-a")
+    with pytest.raises(InUse, match="may be in use"):
+        asked(falconweb_administrator, drive, None)
+
+
+def test_what_was_detached_by_others_before_is_not_let_go_in_the_shape_of_another_card(
+    site: Site, falconweb_administrator: User
+) -> None:
+    nic = site.device(*FREE_NIC)
+    assert carry_out(asked(falconweb_administrator, nic, host_port_of(site.chassis, "H2"))).state == "done"
+    site.rescan("node-b")
+    (place,) = site.silence("node-b", nic)
+    site.enrol("node-b")
+    operation = asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None)
+    # Its worker detached it and was killed; the host has one of its own by now.
+    own = site.folder("node-b", "0000:99:00.0")
+    shutil.copytree(site.folder("node-b", place), own, symlinks=True)
+    outside.put(site.chassis, site.falcon, nic, to=None)
+    orphan(operation)
+    site.reported("node-b")
+    ended = carry_out(operation)
+    assert (ended.state, ended.error) == ("done", "")
+    state, sentence = told(ended, "Release on the host")
+    assert (state, "no longer attached to H2" in sentence) == ("skipped", True)
+    assert (own / "driver").is_symlink()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["between two ports of a host", "attached again where it was"])
+def test_whoever_uses_what_has_arrived_already_is_not_cut_off_by_the_next_worker(
+    site: Site, falconweb_administrator: User, again: bool
+) -> None:
+    """The worker before has attached the device, and was killed; the operation is forced."""
+    outside.recable(site.falcon, "hostport1_H3", "node-a")
+    mirror(site.chassis)
+    gpu, source, target = site.device(1, 1), host_port_of(site.chassis, "H1"), host_port_of(site.chassis, "H3")
+    site.enrol("node-a")
+    operation = asked(falconweb_administrator, gpu, target, force=True, confirmation=gpu.name)
+    if again:
+        Operation.objects.filter(pk=operation.pk).update(target=source)
+        operation.refresh_from_db()
+    else:
+        outside.put(site.chassis, site.falcon, gpu, to=target)
+    orphan(operation, Check="done", Release_on_the_host="done", Detach="done", Attach="running")
+    wait_until(lambda: "drawer1slot1" in site.falcon.state()["hosts"]["node-a"])
+    held = site.falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
+    site.reported("node-a")
+    ended = carry_out(operation)
+    assert (ended.state, ended.error) == ("done", "")
+    using = [one["pid"] for one in site.falcon.ask_control("GET", "/hosts/node-a/processes")]
+    assert held["pid"] in using
+    assert site.folder("node-a", held["address"]).joinpath("driver").is_symlink(), "it was not let go again"
+
+
+def test_a_device_is_given_back_where_the_answer_that_it_was_let_go_is_lost(
+    site: Site, falconweb_administrator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "ANSWER_SECONDS", 1.5)
+    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.0)
+    host, key, gpu = Host.objects.get(name="node-a"), new_key(), site.device(1, 1)
+    agent_register(host=host, key=key)
+    agent = site.start("node-a", key=key)
+    with agent.delivering():
+        wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
+    # From here on nothing that it says arrives.
+    place = site.falcon.state()["hosts"]["node-a"]["drawer1slot1"]
+    ended = carry_out(asked(falconweb_administrator, gpu, None))
+    assert (ended.state, ended.error) == ("failed", "The agent of node-a did not answer: nothing was detached.")
+    assert "drawer1slot1" in site.zone("hostport1_H1")
+    done = agent.log.read_text()
+    assert "agent.drain" in done
+    wait_until(lambda: site.folder("node-a", place).joinpath("driver").is_symlink())
+    assert "agent.restore" in agent.log.read_text()
+
+
+def test_nothing_was_changed_is_said_of_the_first_attempt_alone(
+    site: Site, falconweb_administrator: User, falconweb_tenant: Tenant
+) -> None:
+    gpu = site.device(1, 1)
+    first, target = site.device(1, 2), host_port_of(site.chassis, "H3")
+    before = asked(falconweb_administrator, first, target)
+    operation = asked(falconweb_administrator, gpu, target)
+    outside.put(site.chassis, site.falcon, gpu, to=None)
+    User.objects.filter(pk=falconweb_administrator.pk).update(is_active=False)
+    ended = carry_out(before)
+    assert ended.error == f"{falconweb_administrator.username} may no longer do this. Nothing was changed."
+    orphan(operation)
+    ended = carry_out(operation)
+    assert ended.error == f"{falconweb_administrator.username} may no longer do this."
+    assert told(ended, "Read back") == ("done", "It is attached to no host.")
+
+
+def test_what_was_attached_elsewhere_by_others_is_said_to_be_unchanged_at_the_first_attempt_alone(
+    site: Site, falconweb_administrator: User
+) -> None:
+    gpu = site.device(1, 1)
+    operation = asked(falconweb_administrator, gpu, None)
+    outside.put(site.chassis, site.falcon, gpu, to=host_port_of(site.chassis, "H3"))
+    orphan(operation)
+    ended = carry_out(operation)
+    assert ended.error == f"{gpu.name} was attached elsewhere outside this operation."
