@@ -78,7 +78,7 @@ def person_edit(
         if by.pk not in administrators:
             administrator_required(by)
             raise Forbidden("You are no longer an administrator.")
-        person = User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+        person = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
         stays = role == Role.ADMINISTRATOR and active
         if administrators == {person.pk} and not stays:
             raise Conflict(
@@ -112,7 +112,7 @@ def person_password_reset(*, by: User, person: User) -> str:
         password = _password()
         hashed = make_password(password)
         with act.change():
-            person = User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+            person = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
             person.password = hashed
             person.save(update_fields=["password"])
             ended = sessions_end(person=person)
@@ -210,7 +210,7 @@ def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Tok
     """Make a key to the API for the person; returns it and its secret, the secret for the only time."""
     with audited(Action.TOKEN_CREATE, actor=person, target=Target("token", name=name)) as act:
         # Locked so that two requests at once cannot pass the limit or take the same name.
-        User.objects.select_for_update(of=("self",)).get(pk=person.pk)
+        User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
         name = name.strip()
         errors = {}
         if not name or len(name) > 100:
@@ -250,7 +250,7 @@ def token_revoke(*, by: User, token: Token) -> None:
 
 def _administrators() -> set[int]:
     """Return the active administrators, locked: two who demote each other at once must not both succeed."""
-    rows = User.objects.select_for_update().filter(role=Role.ADMINISTRATOR, is_active=True).order_by("pk")
+    rows = User.objects.select_for_update(no_key=True).filter(role=Role.ADMINISTRATOR, is_active=True).order_by("pk")
     return {row.pk for row in rows}
 
 

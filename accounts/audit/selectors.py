@@ -125,9 +125,11 @@ def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
         found = parse_datetime(text)
         if found is None and (day := parse_date(text)) is not None:
             found = datetime.combine(day, time())
-    except ValueError:
+        if found is not None:
+            # The first and the last day of all have instants that are none in UTC.
+            found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         found = None
     if found is None:
         errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found

@@ -7,7 +7,8 @@
 
 The lock of the log's end is the last that a transaction takes: entries are gathered while it runs and appended right
 before it commits, so that who appends never waits for anything, and nobody waits long for who appends. Where a service
-asks a BMC first, `attempt` goes around all of it and its `change()` around what is stored.
+asks a BMC first, `attempt` goes around all of it and its `change()` around what is stored. Who takes several actions in
+one transaction begins it by `together()`: each of them alone would append at its own end.
 """
 
 from __future__ import annotations
@@ -79,18 +80,9 @@ class Act:
     @contextmanager
     def change(self) -> Iterator[None]:
         """Store what changes, and with it the entry that it was done: both, or none."""
-        with _gathering() as (drafts, outermost), transaction.atomic():
-            mark = len(drafts)
-            try:
-                yield
-            except BaseException:
-                # What was gathered inside is undone; what was refused inside was refused all the same.
-                self._refused += [one for one in drafts[mark:] if one.outcome != Outcome.DONE]
-                del drafts[mark:]
-                raise
+        with _transaction(self._refused) as drafts:
+            yield
             drafts.append(self.ended(Outcome.DONE, self.sentence))
-            if outermost:
-                _append(drafts)
 
     def ended(self, outcome: Outcome, sentence: str, status: int | None = None) -> _Draft:
         """Return the entry of how it ended."""
@@ -109,10 +101,25 @@ def attempt(action: Action, *, actor: User | None, target: Target = NOTHING) -> 
         yield act
     except FalconWebError as error:
         outcome = Outcome.FAILED if error.status >= 500 else Outcome.REFUSED
-        _keep_refused([*act._refused, act.ended(outcome, error.sentence, error.status)])  # noqa: SLF001 - of this module
+        _keep_refused(act._refused, act.ended(outcome, error.sentence, error.status))  # noqa: SLF001 - of this module
         raise
     except Exception:
-        _keep_refused([*act._refused, act.ended(Outcome.FAILED, OF_THE_SITE, 500)])  # noqa: SLF001
+        _keep_refused(act._refused, act.ended(Outcome.FAILED, OF_THE_SITE, 500))  # noqa: SLF001
+        raise
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Take several actions in one transaction, or in a part of one that may be undone by itself.
+
+    Their entries are appended right before the outermost commits. Of what is undone those are kept that were refused.
+    """
+    refused: list[_Draft] = []
+    try:
+        with _transaction(refused):
+            yield
+    except Exception:
+        _keep_refused(refused)
         raise
 
 
@@ -135,9 +142,9 @@ def audit_record(
     status: int | None = None,
     request_id: str = "",
 ) -> None:
-    """Keep an entry in the caller's transaction: at its end inside of `audited`, else at once.
+    """Keep an entry in the caller's transaction: at its end inside of `audited` or `together`, else at once.
 
-    Outside of `audited`, call it as the last thing of a transaction: it locks the end of the log until the commit.
+    Outside of them, call it as the last thing of a transaction: it locks the end of the log until the commit.
     `request_id` is that of the request which began what is carried out now, '' for the present one. Refusals of
     requests are bounded (see floods): over the limit they are counted. Raises DatabaseError.
     """
@@ -155,6 +162,22 @@ def target_of(row: models.Model, name: str = "") -> Target:
     """Return a row as what an action is about: its kind is the name of its model in words, such as 'host port'."""
     kind = "person" if isinstance(row, User) else str(row._meta.verbose_name)  # noqa: SLF001 - Django's way
     return Target(kind=kind, id="" if row.pk is None else str(row.pk), name=name or str(getattr(row, "name", row)))
+
+
+@contextmanager
+def _transaction(refused: list[_Draft]) -> Iterator[list[_Draft]]:
+    """Store something, the entries gathered meanwhile with it; where it is undone, `refused` gets what was refused."""
+    with _gathering() as (drafts, outermost), transaction.atomic():
+        mark = len(drafts)
+        try:
+            yield drafts
+        except BaseException:
+            # What was gathered inside is undone; what was refused inside was refused all the same.
+            refused += [one for one in drafts[mark:] if one.outcome != Outcome.DONE]
+            del drafts[mark:]
+            raise
+        if outermost:
+            _append(drafts)
 
 
 @contextmanager
@@ -183,9 +206,12 @@ def _is_kept(draft: _Draft) -> bool:
     return False
 
 
-def _keep_refused(drafts: Sequence[_Draft]) -> None:
-    """Keep what was refused. Nothing was changed, so that a log which cannot be written stands in nobody's way."""
-    kept = [one for one in drafts if _is_kept(one)]
+def _keep_refused(inside: Sequence[_Draft], own: _Draft | None = None) -> None:
+    """Keep what was refused: `inside`, which was counted there, and by itself.
+
+    Nothing was changed, so that a log which cannot be written stands in nobody's way.
+    """
+    kept = [*inside, own] if own is not None and _is_kept(own) else [*inside]
     gathered = _gathered.get()
     if gathered is not None:
         gathered += kept
@@ -193,7 +219,7 @@ def _keep_refused(drafts: Sequence[_Draft]) -> None:
         try:
             _append(kept)
         except DatabaseError:
-            logger.exception("a refused '%s' of %s was not kept", drafts[-1].action, drafts[-1].origin.address)
+            logger.exception("a refused '%s' of %s was not kept", kept[-1].action, kept[-1].origin.address)
 
 
 def _append(drafts: Sequence[_Draft]) -> None:

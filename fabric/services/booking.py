@@ -24,6 +24,7 @@ from fabric.services.hands import (
     leases_settle,
     say,
 )
+from fabric.services.locks import lock_held
 from fabric.services.wording import name_of
 from falconweb.errors import Conflict
 
@@ -103,17 +104,15 @@ def lease_take(lease: Lease, *, by: str) -> int:
     tenant = lease.tenant
     if tenant is None:
         raise Conflict(f"The tenant of lease {lease.pk} was removed.")
+    items = lease.items.filter(released_at=None, taken_at=None)
+    wanted = list(items)
+    lock_held(devices=[one.device_id for one in wanted], host_ports=[one.host_port_id for one in wanted])
     awaited = 0
     for model in (Device, HostPort):
+        # Once more: of what was swapped until now the lease holds nothing.
         name = "device" if model is Device else "host_port"
-        items = lease.items.filter(released_at=None, taken_at=None, **{f"{name}__isnull": False})
-        wanted = list(items.values_list(name, flat=True))
-        rows = list(
-            model.objects.select_for_update(of=("self",))
-            .select_related(*(("tenant", "chassis", "slot__drawer") if model is Device else ("tenant", "chassis")))
-            .filter(pk__in=wanted)
-            .order_by("pk")
-        )
+        related = ("tenant", "chassis", "slot__drawer") if model is Device else ("tenant", "chassis")
+        rows = list(model.objects.select_related(*related).filter(pk__in=items.values(name)).order_by("pk"))
         free = [row for row in rows if row.tenant_id is None and not is_busy(row)]
         kept = [row for row in rows if row.tenant_id == tenant.pk]
         awaited += len(rows) - len(free) - len(kept)

@@ -36,9 +36,11 @@ from fabric.bmc.errors import (
 from fabric.bmc.tls import client_tls, format_fingerprint, parse_fingerprint
 from fabric.bmc.transport import parse_origin
 from fabric.bmc.types import Address, Trust
-from fabric.models import Chassis, Host, Operation
-from fabric.services.hands import forgotten
+from fabric.models import Chassis, Device, Host, HostPort, Operation
+from fabric.services.hands import forgotten, holdings_lock
+from fabric.services.locks import lock_chassis, lock_held
 from fabric.signals import access_changed, inventory_changed
+from fabric.twins import of_uuid
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 
 logger = logging.getLogger(__name__)
@@ -101,9 +103,12 @@ def chassis_add(
         _check_password(chassis.username, password)
         _refuse_duplicates(chassis)
         probe = chassis_probe(person=person, address=_address(chassis, password))
+        _refuse_same(chassis, probe)
         chassis.set_password(password)
         chassis.uuid, chassis.product, chassis.redfish_version = probe.uuid, probe.product, probe.redfish_version
         with act.change():
+            # Again, for whoever added it meanwhile.
+            _refuse_same(chassis, probe)
             _save(chassis)
             act.target, act.after = target_of(chassis), _told(chassis)
             transaction.on_commit(lambda: access_changed.send(Chassis), robust=True)
@@ -155,6 +160,8 @@ def chassis_edit(
             if row.url != before[0] and known_uuid and probe.uuid and probe.uuid != known_uuid:
                 # Grants are kept by resource: they would pass to the devices of another chassis.
                 _refuse("url", "Another chassis answers at this address: add it as one of its own.")
+            if row.url != before[0]:
+                _refuse_same(row, probe)
             row.set_password(secret)
             row.last_error, row.last_error_at = "", None
             changed |= {"url", "username", "ca_pem", "fingerprint", "password_encrypted", "last_error", "last_error_at"}
@@ -181,6 +188,13 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
     """
     with audited(Action.CHASSIS_REMOVE, actor=person, target=target_of(chassis)) as act:
         _only_administrators(person)
+        holdings_lock()
+        lock_chassis([chassis.pk])
+        # Who writes the history of its parts has these and then refers to the chassis.
+        lock_held(
+            devices=Device.objects.filter(chassis=chassis).values_list("pk", flat=True),
+            host_ports=HostPort.objects.filter(chassis=chassis).values_list("pk", flat=True),
+        )
         # Stronger than `lock_chassis`: nothing may come to refer to it meanwhile, such as an operation.
         row = Chassis.objects.select_for_update().filter(pk=chassis.pk).first()
         if row is None:
@@ -290,6 +304,13 @@ def _refuse_duplicates(row: Chassis) -> None:
             _refuse("name", f"There is a chassis of the name {other.name} already.")
         if _same_origin(other.url, row.url):
             _refuse("url", f"{other.name} has this address already.")
+
+
+def _refuse_same(row: Chassis, probe: Probe) -> None:
+    """Refuse a chassis that is followed already, at another address: two would plan on the same hardware."""
+    other = Chassis.objects.exclude(pk=row.pk).filter(of_uuid(probe.uuid)).first()
+    if other is not None:
+        _refuse("url", f"This is {other.name}, which is followed at {other.url} already: its UUID is the same.")
 
 
 def _same_origin(one: str, other: str) -> bool:

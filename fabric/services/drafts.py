@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from django.db import transaction
-
+from accounts.audit.services import together
 from accounts.models import User
 from fabric.models import Device, Drawer, HostPort, Plan, Port
 from fabric.outlook import drawers_seen
 from fabric.planning import Setting, Wanted
 from fabric.plans import DRAFT_ORIGIN, Entry, draft_row, entries_of
+from fabric.services.locks import locked_rows
 from fabric.services.plan_rights import parts_of
 from fabric.services.plan_words import base_of, rows_seen, wanted_of_base
 from fabric.services.plans import LONGEST_TITLE, plan_change, plan_create
@@ -26,9 +26,8 @@ def draft_add(*, person: User, wanted: Wanted) -> Plan:
 
     Raises as `plan_create` does, and leaves the draft as it was.
     """
-    with transaction.atomic():
-        # Two windows of one person add to the same draft, one after the other.
-        User.objects.select_for_update().get(pk=person.pk)
+    with together():
+        _wait_for_turn(person)
         row = draft_row(person)
         former = _still_seen(person, Wanted.from_json(row.wanted)) if row is not None else Wanted()
         merged = Wanted(
@@ -46,8 +45,8 @@ def draft_remove(*, person: User, key: str) -> Plan:
     Raises NotFound where there is no such draft or entry, else as `plan_change` does.
     """
     kind, _, number = key.partition("-")
-    with transaction.atomic():
-        User.objects.select_for_update().get(pk=person.pk)
+    with together():
+        _wait_for_turn(person)
         row = draft_row(person)
         former = _still_seen(person, Wanted.from_json(row.wanted)) if row is not None else Wanted()
         field = FIELDS.get(kind, "")
@@ -65,6 +64,11 @@ def title_of_draft(entries: tuple[Entry, ...]) -> str:
     first = f"{entries[0].name} to {entries[0].after}"
     more = len(entries) - 1
     return (first if not more else f"{first} and {more} more change{'s' if more > 1 else ''}")[:LONGEST_TITLE]
+
+
+def _wait_for_turn(person: User) -> None:
+    """Let two windows of one person change the same draft one after the other."""
+    locked_rows(User.objects.filter(pk=person.pk)).get()
 
 
 def _write(person: User, row: Plan | None, wanted: Wanted) -> Plan:

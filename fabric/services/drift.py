@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -18,12 +19,14 @@ from fabric.bmc.errors import BmcError
 from fabric.bmc.log import LogRecord, read_log_entries
 from fabric.bmc.types import DrawerMode
 from fabric.drift import Seen, drift_rows, drift_views, seen_of
-from fabric.models import Approvable, Chassis, Drift, HostPort, Operation, Plan
+from fabric.models import Approvable, Chassis, Device, Drift, HostPort, Operation, Plan
+from fabric.outlook import drawers_seen
 from fabric.permissions import refuse_onlooker
 from fabric.planning import Setting, Wanted
 from fabric.services.approved import approve, found_of, subject_of, words_of
-from fabric.services.locks import lock_chassis
-from fabric.services.plans import plan_apply, plan_create
+from fabric.services.hands import called
+from fabric.services.locks import lock_chassis, lock_held
+from fabric.services.plans import involved, plan_apply, plan_create, steps_planned
 from fabric.signals import inventory_changed
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
 from falconweb.threads import in_thread
@@ -38,6 +41,15 @@ MOST_AT_ONCE = 1000
 WALK_TAKES = timedelta(seconds=60)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ahead:
+    """What re-applying does besides: devices that are out meanwhile, cables that somebody moves; `key` tells it all."""
+
+    taken_out: tuple[str, ...] = ()
+    cables: tuple[str, ...] = ()
+    key: str = ""
+
+
 def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
     """Make what is found the approved state of each of these (ids), all or none; returns them as they ended.
 
@@ -48,6 +60,7 @@ def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
         chassis = {row.chassis_id for row in _asked(person, drifts)}
         lock_chassis(chassis)
         rows = _asked(person, drifts)
+        lock_held(devices=[row.device_id for row in rows], host_ports=[row.host_port_id for row in rows])
         seen = seen_of(person, rows)
         _refuse_others(rows, seen)
         act.target = Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_named(rows))
@@ -69,10 +82,11 @@ def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
     return rows
 
 
-def drifts_reapply(*, person: User, drifts: Collection[int]) -> Plan:
+def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None = None) -> Plan:
     """Have each of these (ids) made again as it was approved, in one plan that runs at once; returns the plan.
 
-    Raises as `drifts_accept` does, and as `plan_create` and `plan_apply` do; then nothing is begun.
+    `agreed` is the `key` of what `drifts_ahead` told the person, None for who did not ask. Raises as `drifts_accept`
+    does, Conflict where other things are ahead by now, and as `plan_create` and `plan_apply` do: then nothing is begun.
     """
     with audited(Action.DRIFT_REAPPLY, actor=person, target=Target(kind="drift")) as act:
         lock_chassis({row.chassis_id for row in _asked(person, drifts)})
@@ -82,10 +96,42 @@ def drifts_reapply(*, person: User, drifts: Collection[int]) -> Plan:
         act.target = Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_named(rows))
         if differences := [sentence for row in rows if (sentence := _why_not_reapply(row, seen))]:
             raise Conflict(" ".join(differences[:5]), differences=differences)
+        if agreed is not None and agreed != _ahead(person, rows, seen).key:
+            raise Conflict("Other devices would be taken out than when you looked. Look again.")
         plan = plan_create(person=person, wanted=wanted_of(rows), title=_title(rows), origin=ORIGIN)
         applied = plan_apply(person=person, plan=plan)
         act.after = {"plan": str(applied.pk), "title": applied.title}
     return applied
+
+
+def drifts_ahead(*, person: User, drifts: Collection[int]) -> Ahead:
+    """Return what re-applying these (ids) would take out and leave to hands; nothing of what would be refused."""
+    rows = list(drift_rows(person, is_open=True).filter(pk__in=drifts).select_related("device", "host_port"))
+    seen = seen_of(person, rows)
+    try:
+        return _ahead(person, rows, seen) if all(seen.may_reapply(row) for row in rows) else Ahead()
+    except Conflict:
+        return Ahead()
+
+
+def _ahead(person: User, rows: Sequence[Drift], seen: Seen) -> Ahead:
+    wanted = wanted_of(rows)
+    planned = steps_planned(involved(drawers_seen({row.chassis_id for row in rows}), wanted), wanted)
+    # Those that come back, or go elsewhere: what shall be attached to no host is no surprise.
+    back = {step.device for step in planned.steps if step.kind == "attach"}
+    out = {step.device for step in planned.steps if step.kind == "detach" and step.device in back}
+    devices = Device.objects.visible_to(person).filter(pk__in=out).select_related("chassis", "slot")
+    moved = [row for row in rows if row.host_port_id in {one.source for one in planned.steps if one.kind == "cable"}]
+    cables = [
+        f"The cable of {row.what} of {row.chassis.name}, from {seen.words(row, row.found, row.found_words)} to "
+        f"{seen.words(row, row.expected, row.expected_words)}"
+        for row in moved
+    ]
+    return Ahead(
+        taken_out=tuple(called(device) for device in devices.order_by("chassis__name", "pk")),
+        cables=tuple(cables),
+        key=" ".join([*sorted(f"device-{pk}" for pk in out), *sorted(f"cable-{row.pk}" for row in moved)]),
+    )
 
 
 def drifts_of_chassis(*, person: User, chassis: int, reapply: bool = False) -> list[int]:

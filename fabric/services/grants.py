@@ -14,6 +14,7 @@ from fabric.holdings import holdings_revision
 from fabric.models import Device, HostPort, Operation
 from fabric.services.booking import lease_of_grant
 from fabric.services.hands import change_hands, holdings_lock
+from fabric.services.locks import lock_held
 from falconweb.errors import Conflict, Forbidden, NotFound
 
 
@@ -31,6 +32,7 @@ def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: b
     with audited(Action.GRANT_CHANGE, actor=person, target=target_of(device)) as act:
         _administrators_only(person)
         holdings_lock(tenant)
+        lock_held(devices=[device.pk])
         moved = _grant_devices(person, {device.pk: tenant}, may_take={device.pk} if take else set())
         lease_of_grant(person=person, tenant=tenant, things=[one.row for one in moved])
         act.before, act.after = _told(moved, tenant)
@@ -43,6 +45,7 @@ def host_port_grant(*, person: User, host_port: HostPort, tenant: Tenant | None,
     with audited(Action.GRANT_CHANGE, actor=person, target=target_of(host_port, host_port.label)) as act:
         _administrators_only(person)
         holdings_lock(tenant)
+        lock_held(host_ports=[host_port.pk])
         moved = _grant_host_ports(person, {host_port.pk: tenant}, may_take={host_port.pk} if take else set())
         lease_of_grant(person=person, tenant=tenant, things=[one.row for one in moved])
         act.before, act.after = _told(moved, tenant)
@@ -79,6 +82,7 @@ def grants_set(
         )
         if seen is not None and seen != holdings_revision():
             raise Conflict("Somebody changed grants since you opened the page. Look at them again, then choose anew.")
+        lock_held(devices=wanted, host_ports=wanted_ports)
         moved = _grant_devices(person, wanted, may_take={one.pk for one in take if isinstance(one, Device)})
         moved += _grant_host_ports(person, wanted_ports, may_take={one.pk for one in take if isinstance(one, HostPort)})
         lease_of_grant(person=person, tenant=tenant, things=[one.row for one in moved if one.after is not None])
@@ -97,13 +101,8 @@ def _administrators_only(person: User) -> None:
 
 
 def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[Moved]:
-    """Change whose the devices are; rows are locked in one order, so that two who grant at once wait, not deadlock."""
-    rows = list(
-        Device.objects.select_for_update(of=("self",))
-        .select_related("tenant", "slot__drawer", "chassis")
-        .filter(pk__in=wanted)
-        .order_by("pk")
-    )
+    """Change whose the devices are; their rows are locked."""
+    rows = list(Device.objects.select_related("tenant", "slot__drawer", "chassis").filter(pk__in=wanted).order_by("pk"))
     if len(rows) != len(wanted):
         raise NotFound("There is no such device.")
     changed = [row for row in rows if row.tenant != wanted[row.pk]]
@@ -120,12 +119,8 @@ def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: 
 
 
 def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[Moved]:
-    rows = list(
-        HostPort.objects.select_for_update(of=("self",))
-        .select_related("tenant", "chassis")
-        .filter(pk__in=wanted)
-        .order_by("pk")
-    )
+    """Change whose the host ports are; their rows are locked."""
+    rows = list(HostPort.objects.select_related("tenant", "chassis").filter(pk__in=wanted).order_by("pk"))
     if len(rows) != len(wanted):
         raise NotFound("There is no such host port.")
     changed = [row for row in rows if row.tenant != wanted[row.pk]]

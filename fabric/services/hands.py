@@ -1,7 +1,8 @@
 """A device or host port changes hands: its row, the tenure that ends and begins, and the lease that loses it.
 
 The one place where `tenant` of a device or host port is written for people and leases. Call it in a transaction, with
-the rows locked, and `holdings_lock` held.
+`holdings_lock` held, then the rows locked. `swapped` alone is called without `holdings_lock`, by walks, which hold the
+chassis and could only take it too late: it gives nothing to anybody and changes no lease's row.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Tenant
 from fabric.models import Chassis, Device, HostPort, Lease, LeaseEvent, LeaseItem, Tenure
 from fabric.models.leases import kind_of
 from fabric.services.history import attachments_follow
+from fabric.services.locks import locked_rows
 from fabric.services.wording import SITE_NAME
 from fabric.signals import access_changed
 from falconweb.errors import NotFound
@@ -33,7 +35,7 @@ def holdings_lock(tenant: Tenant | None = None) -> None:
     Raises NotFound when `tenant` was removed meanwhile.
     """
     # New rows may refer to a tenant meanwhile: who writes an operation holds its device, and must not wait for us.
-    held = [row.pk for row in Tenant.objects.select_for_update(no_key=True).order_by("pk")]
+    held = [row.pk for row in locked_rows(Tenant.objects.all())]
     if tenant is not None and tenant.pk not in held:
         raise NotFound("There is no such tenant any more.")
 
@@ -67,7 +69,7 @@ def change_hands(
 def swapped(device: Device) -> datetime:
     """Note that a slot holds another device than before: it is nobody's, and no lease is about it; returns when.
 
-    The caller writes the device's row. A lease of which nothing is left is ended by the clock.
+    The caller holds the device's row and writes it. A lease of which nothing is left is ended by the clock.
     """
     at = tenure_end(device)
     for item in LeaseItem.objects.filter(released_at=None, device=device):
@@ -124,10 +126,8 @@ def items_release(row: Thing, *, at: datetime, but: Lease | None = None) -> set[
 def leases_settle(pks: Iterable[int], *, by: str) -> None:
     """End those leases of which nothing is left."""
     now = timezone.now()
-    rows: QuerySet[Any] = Lease.objects.select_for_update(of=("self",)).filter(
-        pk__in=set(pks), state__in=(*Lease.BOOKED, Lease.State.ENDING)
-    )
-    for lease in rows.order_by("pk"):
+    open_ones = Lease.objects.filter(pk__in=set(pks), state__in=(*Lease.BOOKED, Lease.State.ENDING))
+    for lease in locked_rows(open_ones):
         if lease.items.filter(released_at=None).exists():
             continue
         lease.state, lease.ended_at, lease.trouble, lease.extension_to = Lease.State.ENDED, now, "", None

@@ -13,6 +13,7 @@ from accounts.models import Tenant
 from fabric.models import Device, HostPort, Lease, LeaseItem, Tenure
 from fabric.services.booking import items_add, listed
 from fabric.services.hands import Thing, about, holdings_lock, leases_settle, say, tenure_begin, tenure_end
+from fabric.services.locks import lock_held
 from fabric.services.wording import SITE_NAME
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ def holdings_reconcile() -> None:
         return
     with transaction.atomic():
         holdings_lock()
+        _lock_suspects()
         for row in _unlike_tenures():
             logger.warning("the tenure of %s %s was not as its row says", type(row).__name__, row.pk)
             at = tenure_end(row)
@@ -40,6 +42,16 @@ def holdings_reconcile() -> None:
             losing.add(item.lease_id)
         leases_settle(losing, by=SITE_NAME)
         _lease_what_is_held()
+
+
+def _lock_suspects() -> None:
+    """Wait for walks: one that finds a device swapped ends its tenure, and has the rows of all its devices by then."""
+    things = [*_unlike_tenures(), *_without_lease()]
+    kept: list[Tenure | LeaseItem] = [*_stale_tenures(), *_stale_items()]
+    lock_held(
+        devices={row.pk for row in things if isinstance(row, Device)} | {one.device_id for one in kept},
+        host_ports={row.pk for row in things if isinstance(row, HostPort)} | {one.host_port_id for one in kept},
+    )
 
 
 def _lease_what_is_held() -> None:

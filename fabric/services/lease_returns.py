@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from accounts.audit.services import together
 from fabric.models import Chassis, Device, HostPort, Lease, LeaseItem, Operation, Plan
 from fabric.planning import Wanted
 from fabric.services import lease_letters
@@ -24,6 +25,7 @@ from fabric.services.booking import is_busy
 from fabric.services.hands import change_hands, leases_settle
 from fabric.services.jobs import plan_cancel, plan_resume
 from fabric.services.leases import lease_locked
+from fabric.services.locks import lock_chassis, lock_held
 from fabric.services.plan_words import wanted_of_base
 from fabric.services.plans import plan_apply, plan_create
 from fabric.services.truth import truth_read
@@ -59,7 +61,7 @@ def lease_bring_back(lease: Lease) -> None:
             lease_letters.ended(row)
             return
     # Apart from the transaction above: there devices are locked, here chassis come first.
-    with transaction.atomic():
+    with together():
         row = lease_locked(None, lease)
         if row.state == Lease.State.ENDING:
             _detach(row, left)
@@ -91,6 +93,9 @@ async def _in_time(chassis: Chassis) -> None:
 
 def _free(lease: Lease, known: Mapping[int, datetime]) -> Left:
     """Free what of a lease is attached nowhere by what is `known` of its chassis; returns what is left."""
+    held = list(lease.items.filter(released_at=None))
+    # All at once, in the order in which everybody locks them: a lease lists them in another.
+    lock_held(devices=[item.device_id for item in held], host_ports=[item.host_port_id for item in held])
     now = timezone.now()
     lease.items.filter(released_at=None, taken_at=None).update(released_at=now)
     attached: dict[int, Device] = {}
@@ -112,18 +117,16 @@ def _free(lease: Lease, known: Mapping[int, datetime]) -> Left:
 
 
 def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, Sequence[Device]]:
-    """Return the row behind an item, locked, None where it is the tenant's no more; and what has to be detached."""
+    """Return the row behind an item, None where it is the tenant's no more; and what has to be detached."""
     if item.device_id is not None:
         device: Device | None = (
-            Device.objects.select_for_update(of=("self",))
-            .select_related("tenant", "chassis", "slot__drawer")
+            Device.objects.select_related("tenant", "chassis", "slot__drawer")
             .filter(pk=item.device_id, tenant=lease.tenant_id)
             .first()
         )
         return device, (device,) if device is not None and device.host_port_id is not None else ()
     port: HostPort | None = (
-        HostPort.objects.select_for_update(of=("self",))
-        .select_related("tenant", "chassis")
+        HostPort.objects.select_related("tenant", "chassis")
         .filter(pk=item.host_port_id, tenant=lease.tenant_id)
         .first()
     )
@@ -140,9 +143,10 @@ def _why_not_yet(thing: Device | HostPort, known: datetime) -> str:
     about = Q(device=thing) if isinstance(thing, Device) else Q(source=thing) | Q(target=thing)
     if is_busy(thing):
         return f"An operation on {name} has not ended."
-    # Begun and ended since the chassis was asked; where that failed, the rows may not tell what came of it.
-    if Operation.objects.filter(about, finished_at__gte=known).exclude(state=Operation.State.DONE).exists():
-        return f"An operation on {name} has just failed: what came of it is read first."
+    # Ended since the chassis was asked: but for a detach that is done, it may have attached what was looked at before.
+    ended = Operation.objects.filter(about, finished_at__gte=known)
+    if ended.exclude(state=Operation.State.DONE, target=None).exists():
+        return f"An operation on {name} has just ended: what came of it is read first."
     return ""
 
 
@@ -157,7 +161,7 @@ def _detach(lease: Lease, left: Left) -> None:
         lease.tries, lease.tried_at = lease.tries + 1, now
         try:
             # What is half made when it turns out to be impossible is taken back, the lease's own row is not.
-            with transaction.atomic():
+            with together():
                 lease.plan = _plan(lease, left.attached)
             trouble = left.waits
         except FalconWebError as error:
@@ -170,10 +174,17 @@ def _detach(lease: Lease, left: Left) -> None:
         lease_letters.stuck(lease)
 
 
-def _plan(lease: Lease, attached: Sequence[Device]) -> Plan:
-    """Return the plan that detaches these devices, on its way."""
+def _plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
+    """Return the plan that detaches these devices, on its way; the former one where none is left to be detached."""
     plan = lease.plan
-    where = {device.pk: device.host_port_id for device in attached}
+    # Those of the former plan and of the next one at once: one after the other they could be taken in another order.
+    former = plan.operations.values_list("chassis", flat=True) if plan is not None else ()
+    lock_chassis({device.chassis_id for device in attached}.union(former))
+    # What was detached or swapped until now is not the lease's to detach.
+    held = Device.objects.filter(pk__in=[one.pk for one in attached], tenant=lease.tenant_id, host_port__isnull=False)
+    where = dict(held.values_list("pk", "host_port"))
+    if not where:
+        return plan
     if plan is not None and plan.state == Plan.State.STOPPED:
         before = wanted_of_base(plan.base).attachments
         wanted = Wanted.from_json(plan.wanted).attachments

@@ -26,6 +26,7 @@ from fabric.permissions import refuse_onlooker
 from fabric.services import lease_letters
 from fabric.services.booking import items_add, lease_take, listed, period, refuse_booked
 from fabric.services.hands import Thing, holdings_lock, say
+from fabric.services.locks import lock_held, locked_rows
 from fabric.services.quotas import counted, quota_objections
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
 
@@ -192,9 +193,7 @@ def lease_locked(person: User | None, lease: Lease) -> Lease:
     rows = Lease.objects.all() if person is None else Lease.objects.visible_to(person)
     # Asked apart from the lock: a person's sight may take a join, which is no row to lock.
     seen = rows.filter(pk=lease.pk).exists()
-    row: Lease | None = (
-        Lease.objects.select_for_update(of=("self",)).select_related("tenant").filter(pk=lease.pk).first()
-    )
+    row: Lease | None = locked_rows(Lease.objects.select_related("tenant").filter(pk=lease.pk)).first()
     if not seen or row is None:
         raise NotFound("There is no such lease.")
     return row
@@ -280,7 +279,11 @@ def _book(person: User, lease: Lease, things: Sequence[Thing], *, override: bool
 
 
 def _fresh(things: Sequence[Thing]) -> list[Thing]:
-    """Return the things as they are now; raises Conflict for one that is gone or missing."""
+    """Return the things as they are now, locked; raises Conflict for one that is gone or missing."""
+    lock_held(
+        devices=[one.pk for one in things if isinstance(one, Device)],
+        host_ports=[one.pk for one in things if isinstance(one, HostPort)],
+    )
     devices = Device.objects.filter(pk__in=[one.pk for one in things if isinstance(one, Device)])
     ports = HostPort.objects.filter(pk__in=[one.pk for one in things if isinstance(one, HostPort)])
     rows: list[Thing] = [*devices.select_related("chassis", "slot__drawer"), *ports.select_related("chassis")]

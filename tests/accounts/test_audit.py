@@ -19,12 +19,12 @@ from accounts.audit.actions import Action, Outcome
 from accounts.audit.chain import digest_of
 from accounts.audit.context import Origin, bind, unbind
 from accounts.audit.models import AppendOnlyError
-from accounts.audit.services import Target, attempt, audit_record, audited, target_of
+from accounts.audit.services import Target, attempt, audit_record, audited, target_of, together
 from accounts.audit.summaries import refusals_summarise
 from accounts.audit.verification import anchor_path, audit_reseal, audit_verify, chain_check
 from accounts.models import AuditEntry, AuditHead, Role, Tenant, User
 from accounts.services import person_add, person_edit, tenant_add, tenant_edit, tenant_remove, token_create
-from falconweb.errors import Conflict, Forbidden
+from falconweb.errors import Conflict, Forbidden, Invalid
 
 pytestmark = pytest.mark.usefixtures("fresh_log")
 THING = Target("thing", "7", "Thing seven")
@@ -124,6 +124,29 @@ def test_what_was_done_inside_is_undone_with_the_outermost_and_what_was_refused_
     with pytest.raises(Conflict):
         set_grants()
     assert kept() == [("chassis.edit", "refused"), ("grant.set", "refused")]
+    assert not Tenant.objects.exists()
+
+
+def add_together(by: User, *names: str) -> None:
+    with together():
+        for name in names:
+            tenant_add(by=by, name=name)
+
+
+def test_several_actions_in_one_transaction_append_at_its_end_and_a_part_may_be_undone(ada: User) -> None:
+    with together():
+        add_together(ada, "One")
+        with pytest.raises(Invalid):
+            add_together(ada, "Two", "One")
+        assert kept() == []
+    assert kept() == [("tenant.add", "done"), ("tenant.add", "refused")]
+    assert [tenant.name for tenant in Tenant.objects.all()] == ["One"]
+
+
+def test_what_is_refused_in_a_transaction_of_several_actions_is_kept_though_all_of_it_is_undone(ada: User) -> None:
+    with pytest.raises(Invalid):
+        add_together(ada, "One", "One")
+    assert kept() == [("tenant.add", "refused")]
     assert not Tenant.objects.exists()
 
 
@@ -319,6 +342,18 @@ def test_a_flood_of_refusals_is_counted_and_told_of_once(ada: User, stranger: An
     assert one.after == {"requests": 15, "address": "203.0.113.5"}
     assert "15 further refused requests of nobody who was signed in came from 203.0.113.5 between" in one.sentence
     assert whole.after == {"requests": 15, "from others": 0}
+
+
+def test_what_is_refused_inside_of_something_counts_once(ada: User, stranger: Any) -> None:
+    token = bind(Origin(request_id="r", via="page", address="203.0.113.5"))
+    try:
+        with pytest.raises(Conflict), audited(Action.GRANTS_SET, actor=None), attempt(Action.CHASSIS_EDIT, actor=None):
+            raise Conflict("Not this.")
+    finally:
+        unbind(token)
+    asked = [stranger() for _ in range(floods.MOST_OF_AN_ADDRESS - 1)]
+    assert [one.counted for one in asked] == [False] * (floods.MOST_OF_AN_ADDRESS - 2) + [True]
+    assert AuditEntry.objects.count() == floods.MOST_OF_AN_ADDRESS
 
 
 def test_many_addresses_together_are_bounded_too(ada: User, stranger: Any) -> None:

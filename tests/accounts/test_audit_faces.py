@@ -111,7 +111,15 @@ def test_who_was_renamed_is_found_by_both_names(client: Client, ada: User, told:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("since", "yesterday"), ("until", "2026-13-40"), ("outcome", "perhaps"), ("action", "a'b"), ("person", "x" * 300)],
+    [
+        ("since", "yesterday"),
+        ("until", "2026-13-40"),
+        ("outcome", "perhaps"),
+        ("action", "a'b"),
+        ("person", "x" * 300),
+        ("since", "0001-01-01T00:00:00+14:00"),
+        ("until", "9999-12-31T23:59:59-14:00"),
+    ],
 )
 def test_a_filter_that_cannot_be_used_says_why(client: Client, told: Tenant, name: str, value: str) -> None:
     page = client.get(reverse("accounts:audit"), {name: value})
@@ -120,6 +128,7 @@ def test_a_filter_that_cannot_be_used_says_why(client: Client, told: Tenant, nam
     problem = client.get(reverse("api:audit"), {name: value})
     assert problem.status_code == 400
     assert list(problem.json()["errors"]) == [name]
+    assert problem.json()["errors"][name]
     assert client.get(reverse("accounts:audit_export"), {name: value}).status_code == 400
 
 
@@ -200,7 +209,7 @@ def test_verifying_from_the_page_and_the_api_asks_a_worker(client: Client, told:
     assert client.get(reverse("api:audit_verification")).json() == {"at": None, "whole": None, "sentence": ""}
     answer = client.post(reverse("accounts:audit_verification"), follow=True)
     assert "is being verified" in answer.content.decode()
-    assert client.post(reverse("api:audit_verification")).status_code == 202
+    assert client.post(reverse("api:audit_verification"), content_type="application/json").status_code == 202
     verify_audit(User.objects.get(username="ada").pk)
     entry = AuditEntry.objects.latest("sequence")
     assert (entry.actor_name, entry.outcome) == ("ada", "done")
@@ -224,7 +233,7 @@ def test_a_broker_that_is_away_is_said(client: Client) -> None:
     celery.conf.update(broker_url="redis://127.0.0.1:1/0", broker_transport_options=quick)
     celery._after_fork()  # lets go of its connections
     try:
-        assert client.post(reverse("api:audit_verification")).status_code == 503
+        assert client.post(reverse("api:audit_verification"), content_type="application/json").status_code == 503
         page = client.post(reverse("accounts:audit_verification"), follow=True)
         assert "workers cannot be reached" in page.content.decode()
     finally:

@@ -281,6 +281,10 @@ def test_a_log_that_cannot_be_written_stops_changes_and_no_refusals(lab: Lab) ->
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO accounts_audithead")
+    # What was refused meanwhile is kept once the log can be written.
+    assert client.post(reverse("accounts:tenant_add"), {"name": "Another"}).status_code == 302
+    done, refused = AuditEntry.objects.order_by("-sequence")[:2][::-1]
+    assert [(one.outcome, one.status) for one in (done, refused)] == [("done", None), ("refused", 400)]
 
 
 async def ask(path: str, *headers: tuple[bytes, bytes]) -> tuple[int, str]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from accounts.audit.models import AuditEntry
 from accounts.models import Role, Tenant, User
 from fabric.models import Chassis, Device, Operation, Plan, Tenure
 from fabric.planning import Wanted
@@ -230,6 +231,28 @@ def test_who_comes_next_waits_for_what_is_still_returning(
     carry_out_plan(plan_of(first))
     leases_tend()
     assert (fresh(first).state, gpu(free).tenant) == ("ended", others.tenant)
+
+
+def test_that_the_site_may_not_make_its_plan_is_in_the_audit_log(
+    free: Chassis, administrator: User, member: User
+) -> None:
+    nic = device_in(free, drawer=1, slot=2)
+    assert nic.host_port is not None
+    lease = lease_give(
+        person=administrator, tenant=tenant_of(member), things=[nic], starts_at=None, ends_at=timezone.now() + DAY
+    )
+    pass_time(lease, days=2)
+    # Found at the end of the way: the plan is made, and refused when it is applied.
+    running, _ = operation_request(person=administrator, device=nic, target=None)
+    leases_tend()
+    trouble = fresh(lease).trouble
+    assert trouble
+    kept = AuditEntry.objects.filter(action__startswith="plan.").values_list("action", "outcome", "sentence")
+    assert list(kept) == [("plan.apply", "refused", trouble)]
+    assert not Plan.objects.exists(), "what was half made is taken back, and is not told as done"
+    assert carry_out(running).state == "done"
+    leases_tend()
+    assert fresh(lease).state == "ended"
 
 
 def test_a_swapped_device_is_in_no_lease_and_nobodys(
