@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect, render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
 
@@ -20,7 +20,8 @@ from fabric.drift import drift_rows, drift_views
 from fabric.history import COLUMNS, attachment_lines, attachment_rows, attachment_views
 from fabric.models import Attachment, Chassis, Device, Slot
 from fabric.numbers import whole_number
-from fabric.services.drift import drifts_accept, drifts_of_chassis, drifts_reapply
+from fabric.services.changes import CABLE_SECONDS
+from fabric.services.drift import drifts_accept, drifts_ahead, drifts_of_chassis, drifts_reapply
 from falconweb.errors import Conflict, NotFound
 
 ROWS_A_PAGE = 50
@@ -75,10 +76,24 @@ def accept(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def reapply(request: HttpRequest) -> HttpResponse:
-    """Have it made again as it was approved, by a plan that begins at once; it is shown next."""
+    """Have it made again as it was approved, by a plan that begins at once; it is shown next.
+
+    Where that takes devices out meanwhile, or needs somebody at the chassis, it is said first, and done once `agreed`.
+    """
     person = person_of(request)
     try:
-        plan = drifts_reapply(person=person, drifts=_chosen(request, person, reapply=True))
+        chosen = _chosen(request, person, reapply=True)
+        ahead = drifts_ahead(person=person, drifts=chosen)
+        if ahead.key != request.POST.get("agreed", ""):
+            views = drift_views(person, drift_rows(person, is_open=True).filter(pk__in=chosen))
+            context = {
+                "ahead": ahead,
+                "views": views,
+                "next": resolve_url(_back(request)),
+                "minutes": round(CABLE_SECONDS / 60),
+            }
+            return render(request, "fabric/drift_agree.html", context)
+        plan = drifts_reapply(person=person, drifts=chosen, agreed=ahead.key)
     except Conflict as error:
         _tell(request, error)
         return redirect(_back(request))

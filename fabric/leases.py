@@ -20,9 +20,11 @@ from fabric.models import Device, HostPort, Lease, LeaseItem
 from fabric.models.leases import HOST_PORT, KINDS, kind_of
 from fabric.services.booking import booked_items, instant, until
 from fabric.services.hands import Thing, called
+from fabric.services.leases import wished
 from fabric.services.quotas import counted
 
 SOON = timedelta(days=7)
+NOTE_SHOWN = 60
 KIND_ORDER = {kind: place for place, (kind, _) in enumerate(KINDS)}
 
 
@@ -102,13 +104,22 @@ def lease_notices(person: User) -> list[Notice]:
         elif lease.state == Lease.State.ACTIVE and lease.ends_at is not None and lease.ends_at - now < SOON:
             rest.append(Notice(f"{whose} ends at {instant(lease.ends_at)}.", lease.pk))
         if person.is_administrator and lease.state == Lease.State.REQUESTED:
-            rest.insert(0, Notice(f"{lease.asked_by_name} of {lease.tenant_name} asks for a lease.", lease.pk))
+            who = f"{lease.asked_by_name} of {lease.tenant_name}"
+            rest.insert(
+                0, Notice(f"Lease {lease.pk}: {who} asks for {wished(lease)}{_shortened(lease.note)}.", lease.pk)
+            )
         elif person.is_administrator and lease.extension_to is not None:
             rest.insert(0, Notice(f"{whose}: asked to be {until(lease.extension_to)}.", lease.pk))
         if number := idle.get(lease.pk, 0):
             it = "device that nobody uses" if number == 1 else "devices that nobody uses"
             rest.append(Notice(f"{whose} holds {number} {it}.", lease.pk))
     return bad + rest
+
+
+def _shortened(note: str) -> str:
+    """Return what something is for, as it ends a sentence; '' for nothing."""
+    line = " ".join(note.split())
+    return f": ‘{line if len(line) <= NOTE_SHOWN else line[: NOTE_SHOWN - 1] + '…'}’" if line else ""
 
 
 def holds_in_words(items: Iterable[LeaseItem]) -> str:

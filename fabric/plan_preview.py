@@ -8,7 +8,7 @@ from typing import Any
 
 from accounts.models import User
 from fabric.durations import NONE_YET, Kind, Usually, durations_usual, longest_path
-from fabric.hostside import holders_in_words, host_sides_of
+from fabric.hostside import doubt_in_words, holders_in_words, host_sides_of
 from fabric.models import Chassis, Device, Drawer, HostAgent, HostPort, Operation, Plan
 from fabric.outlook import Place, drawers_seen
 from fabric.planning import Wanted
@@ -133,7 +133,7 @@ def preview_of_plan(person: User, plan: Plan) -> Preview:
 
 
 def in_use_of(person: User, plan: Plan) -> tuple[InUse, ...]:
-    """Return the devices that a draft takes from their hosts while, as agents there tell, somebody uses them."""
+    """Return the devices that a draft takes from hosts where, as agents there tell, somebody uses them, or may."""
     taken = {step["device"] for step in plan.preview if step.get("source") and step.get("device")}
     hosts = HostAgent.objects.values("host")
     rows = Device.objects.select_related("chassis", "slot", "host_port__host").filter(
@@ -144,9 +144,14 @@ def in_use_of(person: User, plan: Plan) -> tuple[InUse, ...]:
     found = rows_seen(rows, person, taken)
     sides = host_sides_of(found.values())
     return tuple(
-        InUse(device=pk, name=row.name, where=place_of_device(row), by=holders_in_words(sides[pk].holders))
+        InUse(
+            device=pk,
+            name=row.name,
+            where=place_of_device(row),
+            by=f"not known: {doubt_in_words(side)}" if side.unsure else holders_in_words(side.holders),
+        )
         for pk, row in found.items()
-        if sides[pk].holders
+        if (side := sides[pk]).holders or side.unsure
     )
 
 

@@ -273,7 +273,7 @@ def broken_by_mode(drawer: DrawerSeen, mode: DrawerMode) -> list[tuple[DeviceSee
     broken = []
     for device in held:
         label = labels[device.attached or 0]
-        if reason := why_not_stay(state, slot=device.slot, label=label, others=kept):
+        if reason := why_not_stay(state, slot=device.slot, label=label, others=kept, planned=True):
             broken.append((device, reason))
         else:
             kept.add(label)

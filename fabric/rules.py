@@ -18,6 +18,12 @@ ABOUT_MODES = {
     DrawerMode.STANDARD_TWO_HOSTS: "Two connections, each reaches one half: slots 1 to 4, and 5 to 8.",
     DrawerMode.ADVANCED: "Up to three hosts share the 8 slots in any split.",
 }
+MODE_NAMES = {
+    DrawerMode.STANDARD_ONE_HOST: "Standard, one host",
+    DrawerMode.STANDARD_TWO_HOSTS: "Standard, two hosts",
+    DrawerMode.ADVANCED: "Advanced",
+    DrawerMode.UNKNOWN: "Mode not reported",
+}
 SLOTS_OF_A_DRAWER = 8
 HALF = SLOTS_OF_A_DRAWER // 2
 MOST_HOSTS = 3
@@ -45,22 +51,26 @@ class DrawerState:
         return next((connection for connection in self.connections if connection.label == label), None)
 
 
-def why_not_attach(drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None) -> str:
+def why_not_attach(
+    drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None, planned: bool = False
+) -> str:
     """Return '' if the slot's device may be attached to the host port, else the sentence that says why not.
 
     The device's present attachment does not count: it is detached first. `slot` counts from 1; 0 is a slot whose number
     nobody knows, so that no half can be told. `others` are the labels of the ports that have the drawer's other
-    devices, by default those of `drawer.attached`.
+    devices, by default those of `drawer.attached`. `planned`: the drawer is told as it would be, not as it is.
     """
     target = drawer.connection(label)
     if target is None:
         return f"Host port {label} is not cabled to this drawer."
     if not target.host:
         return f"No host is cabled to host port {label}."
-    return why_not_stay(drawer, slot=slot, label=label, others=others)
+    return why_not_stay(drawer, slot=slot, label=label, others=others, planned=planned)
 
 
-def why_not_stay(drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None) -> str:
+def why_not_stay(
+    drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None, planned: bool = False
+) -> str:
     """Return '' if the drawer's mode lets the slot's device have the host port, cabled or not, else why not.
 
     It is asked about what is attached already; the arguments are those of `why_not_attach`.
@@ -73,15 +83,20 @@ def why_not_stay(drawer: DrawerState, *, slot: int, label: str, others: Collecti
         others = {held for number, held in drawer.attached.items() if number != slot}
     match drawer.mode:
         case DrawerMode.STANDARD_ONE_HOST:
-            return _one_host(others, label=label)
+            return _one_host(others, label=label, planned=planned)
         case DrawerMode.STANDARD_TWO_HOSTS:
-            return _two_hosts(drawer, slot=slot, label=label)
+            return _two_hosts(drawer, slot=slot, label=label, planned=planned)
         case DrawerMode.ADVANCED:
-            return _advanced(drawer, others, label=label)
+            return _advanced(drawer, others, label=label, planned=planned)
 
 
-def _one_host(others: Collection[str], *, label: str) -> str:
+def _one_host(others: Collection[str], *, label: str, planned: bool) -> str:
     in_use = set(others) - {label}
+    if in_use and planned:
+        return (
+            f"{_in_mode(DrawerMode.STANDARD_ONE_HOST)} only one host port reaches its slots at a time, and "
+            f"{_listed(in_use | {label})} would have devices: leave them to one."
+        )
     if in_use:
         ports = "is the port" if len(in_use) == 1 else "are the ports"
         return (
@@ -91,24 +106,29 @@ def _one_host(others: Collection[str], *, label: str) -> str:
     return ""
 
 
-def _two_hosts(drawer: DrawerState, *, slot: int, label: str) -> str:
+def _two_hosts(drawer: DrawerState, *, slot: int, label: str, planned: bool) -> str:
+    mode = _in_mode(DrawerMode.STANDARD_TWO_HOSTS) if planned else "The drawer is in standard mode for two hosts:"
     pair = _pair(drawer)
     if label not in pair:
         reach = f"only {_listed(pair)} reach{'es' if len(pair) == 1 else ''}" if pair else "no host port reaches"
-        return f"The drawer is in standard mode for two hosts: {reach} its slots, {label} does not."
+        return f"{mode} {reach} its slots, {label} does not."
     reaches_first_half = label == pair[0]
     if slot > 0 and reaches_first_half != (slot <= HALF):
         half = f"1 to {HALF}" if reaches_first_half else f"{HALF + 1} to {SLOTS_OF_A_DRAWER}"
         return (
-            f"The drawer is in standard mode for two hosts: {label} reaches slots {half}, not slot {slot}. "
-            f"Choose a device of its half, or change the drawer to advanced mode."
+            f"{mode} {label} reaches slots {half}, not slot {slot}. "
+            f"Choose a device of its half, or {'' if planned else 'change the drawer to '}advanced mode."
         )
     return ""
 
 
-def _advanced(drawer: DrawerState, others: Collection[str], *, label: str) -> str:
+def _advanced(drawer: DrawerState, others: Collection[str], *, label: str, planned: bool) -> str:
     # A host that two ports lead to is one, and a port that leads nowhere has none.
     hosts = {connection.host for connection in drawer.connections if connection.label in {*others, label}} - {""}
+    if len(hosts) > MOST_HOSTS and planned:
+        return (
+            f"{_in_mode(DrawerMode.ADVANCED)} a drawer serves at most {MOST_HOSTS} hosts, and it would be {len(hosts)}."
+        )
     if len(hosts) > MOST_HOSTS:
         return f"A drawer in advanced mode serves at most {MOST_HOSTS} hosts, and this would be the {len(hosts)}th."
     return ""
@@ -120,15 +140,23 @@ def _pair(drawer: DrawerState) -> list[str]:
     return [connection.label for connection in ordered[:2]]
 
 
-def why_not_mode(drawer: DrawerState, mode: DrawerMode) -> str:
-    """Return '' if the drawer may change to `mode` with its attachments as they are, else what stands in its way."""
+def _in_mode(mode: DrawerMode) -> str:
+    return f"In mode ‘{MODE_NAMES[mode]}’"
+
+
+def why_not_mode(drawer: DrawerState, mode: DrawerMode, *, planned: bool = False) -> str:
+    """Return '' if the drawer may change to `mode` with its attachments as they are, else what stands in its way.
+
+    `planned`: the mode is named, for who reads of several drawers.
+    """
     if mode is DrawerMode.UNKNOWN:
         return "A drawer cannot be changed to a mode that nobody knows."
     after = DrawerState(mode=mode, connections=drawer.connections, attached=drawer.attached)
     pair = _pair(drawer)
     if mode is DrawerMode.STANDARD_TWO_HOSTS and len(pair) < 2:
         there = f"only {pair[0]}" if pair else "no host port"
-        return f"In this mode each of two host ports reaches one half, and this drawer has {there}."
+        in_mode = _in_mode(mode) if planned else "In this mode"
+        return f"{in_mode} each of two host ports reaches one half, and this drawer has {there}."
     reasons = {
         slot: reason
         for slot, label in sorted(drawer.attached.items())
@@ -154,12 +182,13 @@ def why_not_mode(drawer: DrawerState, mode: DrawerMode) -> str:
 def _slots(numbers: Iterable[int]) -> str:
     """Return 'slot 3' or 'slots 1, 2 and 5'."""
     known = sorted(numbers)
-    return f"slot{'' if len(known) == 1 else 's'} {_in_words([str(number) for number in known])}"
+    return f"slot{'' if len(known) == 1 else 's'} {in_words([str(number) for number in known])}"
 
 
 def _listed(words: Iterable[str]) -> str:
-    return _in_words(sorted(words))
+    return in_words(sorted(words))
 
 
-def _in_words(names: list[str]) -> str:
+def in_words(names: list[str]) -> str:
+    """Return 'a', 'a and b' or 'a, b and c'."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

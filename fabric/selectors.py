@@ -1,6 +1,7 @@
 """What a person sees of the fabric: the one source of topology, list and API.
 
-Others' slots are masked here, before any face sees them: a masked slot carries a number and 'in use', nothing else.
+Others' slots are masked here, before any face sees them: a masked slot carries a number and 'in use' or 'in the pool',
+nothing else, as the calendar of leases does.
 """
 
 from __future__ import annotations
@@ -13,14 +14,27 @@ from typing import Literal
 from uuid import UUID
 
 from django.db.models import Prefetch, QuerySet
+from django.utils import timezone
 
 from accounts.models import User
 from fabric.bmc.types import Inventory
 from fabric.drift import Notes, drift_notes
 from fabric.links import NEARLY
-from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Plan, Port, Slot, Switch
+from fabric.models import (
+    Chassis,
+    Device,
+    Drawer,
+    HostPort,
+    Lease,
+    LeaseItem,
+    Operation,
+    Plan,
+    Port,
+    Slot,
+    Switch,
+)
 
-SlotState = Literal["empty", "in_use", "occupied", "missing"]
+SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +83,7 @@ class DeviceView:
 
 @dataclass(frozen=True, kw_only=True)
 class SlotView:
-    """A slot; without id, device and port where it holds somebody else's device.
+    """A slot; without id, device and port where it holds a device that is not the person's: others', or the pool's.
 
     A device that is in no slot, as other services have them, is shown as one without number.
     """
@@ -263,6 +277,7 @@ def _slots(
 ) -> dict[tuple[int, int | None], list[SlotView]]:
     slots: dict[tuple[int, int | None], list[SlotView]] = defaultdict(list)
     rows = Slot.objects.filter(chassis__in=ids, missing_since=None).select_related("device")
+    pool = set() if person.is_administrator else _in_pool(ids)
     for row in rows.order_by("chassis", "drawer__number", "number", "uri"):
         device = getattr(row, "device", None)
         if device is None:
@@ -272,8 +287,10 @@ def _slots(
                 state="empty",
                 port_id=row.port_id if person.is_administrator else None,
             )
+        elif device.pk not in devices and device.tenant_id is None and device.missing_since:
+            view = SlotView(id=None, number=row.number, state="empty")  # nobody has it, and nobody can ask for it
         elif device.pk not in devices:
-            view = SlotView(id=None, number=row.number, state="in_use")
+            view = SlotView(id=None, number=row.number, state="in_pool" if device.pk in pool else "in_use")
         else:
             shown = devices[device.pk]
             if search and not _matches(shown, search):
@@ -289,6 +306,15 @@ def _slots(
             state = "missing" if shown.missing_since else "occupied"
             slots[chassis, None].append(SlotView(id=None, number=None, state=state, device=shown))
     return slots
+
+
+def _in_pool(ids: list[int]) -> set[int]:
+    """Return the devices of these chassis (ids) that nobody holds just now: what a tenant may ask for."""
+    free = Device.objects.filter(chassis__in=ids, tenant=None, missing_since=None)
+    begun = LeaseItem.objects.filter(
+        released_at=None, lease__state__in=(*Lease.BOOKED, Lease.State.ENDING), lease__starts_at__lte=timezone.now()
+    )
+    return set(free.exclude(lease_items__in=begun).values_list("pk", flat=True))
 
 
 def _matches(device: DeviceView, search: str) -> bool:

@@ -25,7 +25,7 @@ from fabric.planning import (
     after_steps,
     ports_of,
 )
-from fabric.rules import why_not_attach, why_not_mode, why_not_stay
+from fabric.rules import in_words, why_not_attach, why_not_mode, why_not_stay
 
 
 def plan_steps(drawers: Iterable[DrawerSeen], wanted: Wanted) -> Planned:
@@ -136,7 +136,7 @@ class _DrawerPlan:
     def _objections(self) -> list[Objection]:
         rules = _Rules(self.then)
         found = []
-        if self.changes_mode and (reason := why_not_mode(rules.state, self.then.mode)):
+        if self.changes_mode and (reason := why_not_mode(rules.state, self.then.mode, planned=True)):
             found.append(Objection(sentence=reason, drawer=self.now.id))
         found += [
             Objection(sentence=reason, drawer=self.now.id, device=device.id)
@@ -165,8 +165,23 @@ class _DrawerPlan:
         if not rules.hold or not (is_new or self.changes_mode or self.recabled):
             return ""
         others = rules.labels_of(held for other, held in self.goal.items() if other != device.id)
+        if self.recabled.get(target, target) is None:
+            return self._without_cable(target, rules.labels[target])
         judge = why_not_attach if is_new else why_not_stay
-        return judge(rules.state, slot=device.slot, label=rules.labels[target], others=others)
+        return judge(rules.state, slot=device.slot, label=rules.labels[target], others=others, planned=True)
+
+    def _without_cable(self, port: int, label: str) -> str:
+        """Say what would be attached to no host once the cable of a host port is pulled."""
+        names = [
+            f"{device.name} (slot {device.slot})" if device.slot else device.name
+            for device in self.devices.values()
+            if self.goal[device.id] == port
+        ]
+        them = "it" if len(names) == 1 else "them"
+        return (
+            f"Without the cable of {label}, {in_words(names)} would be attached to no host: "
+            f"detach {them} in the same plan, or move {them}."
+        )
 
     def _is_cut(self, device: int) -> bool:
         """Tell whether a change of a cable or a port interrupts what a device has now."""

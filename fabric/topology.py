@@ -286,6 +286,8 @@ def _box(drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], planned:
     place = drawer.name if slot.number is None else f"{drawer.name} slot {slot.number}"
     if slot.state == "empty":
         return Box(slot, x, y, f"{slot.number}", "empty", "", f"{place}, empty")
+    if slot.state == "in_pool":
+        return Box(slot, x, y, f"{slot.number}", "in the pool", "", f"{place}, in the pool: you may ask for it")
     if slot.device is None:
         return Box(slot, x, y, f"{slot.number}", "in use", "", f"{place}, in use by another tenant")
     device = slot.device

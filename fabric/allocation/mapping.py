@@ -14,6 +14,7 @@ from fabric.allocation.pairing import (
     pair,
     port_for,
     same_host,
+    why_no_port,
 )
 from fabric.allocation.places import quoted
 from fabric.allocation.report import By, Fit, Line, Report
@@ -121,7 +122,7 @@ class _Mapping:
         what = f"{drawer.title} host port {entry.label}"
         row = port_for(drawer, entry.label, drawer.row)
         if row is None:
-            self._misfit(entry, what, "There is no such host port here, or you may not see it.")
+            self._misfit(entry, what, why_no_port(drawer, entry.label, drawer.row))
             return
         fits: Fit = "exact" if drawer.chassis.is_same and row.label == entry.label else "mapped"
         changes, notes = self._cable(drawer, entry, row)

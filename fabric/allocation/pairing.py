@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from fabric.allocation.document import ChassisEntry, Document, DrawerEntry, HostEntry, HostPortEntry, SlotEntry
+from fabric.allocation.document import (
+    NOTHING,
+    ChassisEntry,
+    Document,
+    DrawerEntry,
+    HostEntry,
+    HostPortEntry,
+    Said,
+    SlotEntry,
+)
 from fabric.allocation.places import quoted
 from fabric.allocation.report import By
 from fabric.allocation.site import Site, SiteChassis, SiteDevice, SiteDrawer, SiteHost, SitePort
@@ -29,6 +38,7 @@ class DrawerPair:
     chassis: ChassisPair
     entry: DrawerEntry
     row: SiteDrawer | None = None
+    stand_ins: dict[int, dict[str, SitePort]] = field(default_factory=dict)  # by drawers of the site, see `port_for`
 
     @property
     def title(self) -> str:
@@ -124,17 +134,52 @@ def _drawer(row: SiteChassis | None, entry: DrawerEntry) -> SiteDrawer | None:
 
 
 def port_for(asked: DrawerPair, label: str, drawer: SiteDrawer) -> SitePort | None:
-    """Return the host port of a drawer that stands for the one a file names: the same one, else one to the same host.
+    """Return the host port of a drawer that stands for the one a file names; each stands for one at most.
 
-    Elsewhere than in the drawer that the file's stands for, a label means another port: there the host decides alone.
+    In the very drawer that is the one of that label. In another it is one to the same host, of the same label before
+    others; in the one in its place that of the label, too, where no port leads to the host or the file tells none.
     """
-    if asked.row is drawer and (found := next((port for port in drawer.ports if port.label == label), None)):
-        return found
-    entry = next((one for one in asked.entry.host_ports if one.label == label), None)
-    if entry is None or not isinstance(entry.host, HostEntry):
-        return None
-    to_host = [port for port in drawer.ports if port.host is not None and same_host(entry.host, port.host)]
-    return next((port for port in to_host if port.label == label), to_host[0] if to_host else None)
+    if id(drawer) not in asked.stand_ins:
+        asked.stand_ins[id(drawer)] = _stand_ins(asked, drawer)
+    return asked.stand_ins[id(drawer)].get(label)
+
+
+def why_no_port(asked: DrawerPair, label: str, drawer: SiteDrawer) -> str:
+    """Return why no host port of a drawer stands for the one a file names."""
+    for one in asked.entry.host_ports:
+        port = port_for(asked, one.label, drawer)
+        if port is not None and port.label == label:
+            return f"{label} here stands for {quoted(one.label)} of the file, and for no other one."
+    return "There is no such host port here, or you may not see it."
+
+
+def _stand_ins(asked: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePort]:
+    """Return which host port of a drawer stands for which label of a file."""
+    left = {entry.label: entry.host for entry in asked.entry.host_ports}
+    for slot in asked.entry.slots:
+        if isinstance(slot.attached_to, str):
+            left.setdefault(slot.attached_to, NOTHING)
+    free, found = list(drawer.ports), dict[str, SitePort]()
+
+    def take(fits: Callable[[SitePort, str, HostEntry | Said | None], bool]) -> None:
+        for label, host in list(left.items()):
+            if (port := next((one for one in free if fits(one, label, host)), None)) is not None:
+                free.remove(port)
+                del left[label]
+                found[label] = port
+
+    in_place = asked.row is drawer
+    if in_place and asked.chassis.is_same:
+        take(lambda port, label, _: port.label == label)
+    take(lambda port, label, host: port.label == label and _leads_to(port, host))
+    take(lambda port, _, host: _leads_to(port, host))
+    if in_place:
+        take(lambda port, label, _: port.label == label)
+    return found
+
+
+def _leads_to(port: SitePort, host: HostEntry | Said | None) -> bool:
+    return isinstance(host, HostEntry) and port.host is not None and same_host(host, port.host)
 
 
 def device_there(asked: Asked) -> SiteDevice | None:

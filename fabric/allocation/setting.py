@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fabric.allocation.document import PortEntry
+from fabric.allocation.document import HostPortEntry, PortEntry
 from fabric.allocation.places import quoted
-from fabric.planning import LANES, PORT_TYPES, Setting
+from fabric.planning import LANES, Setting, port_types
 
 
 def want_setting(
@@ -19,11 +19,14 @@ def want_setting(
     if now is None:
         return None, ""
     wanted = Setting()
+    of_host = isinstance(entry, HostPortEntry)
+    types = port_types(of_host=of_host)
     if entry.port_type and entry.port_type != now.port_type:
         if not now.port_type:
             notes.append("What its port is cannot be told here: it stays as it is.")
-        elif entry.port_type not in PORT_TYPES:
-            return None, f"A port can be configured as {', '.join(PORT_TYPES)}, not as {quoted(entry.port_type)}."
+        elif entry.port_type not in types:
+            leads = "A host's port" if of_host else "The port of a slot"
+            return None, f"{leads} can be configured as {' or '.join(types)}, not as {quoted(entry.port_type)}."
         else:
             wanted = replace(wanted, port_type=entry.port_type)
             changes.append(f"Configure its port from {now.port_type} to {entry.port_type}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from typing import Any
 
 from fabric.allocation.nodes import Node
@@ -32,6 +33,13 @@ def type_of(value: object) -> str:
     if isinstance(value, str):
         return "string"
     return "object" if isinstance(value, dict) else "array"
+
+
+def unknown_word(word: str, known: Collection[str]) -> str:
+    """Return the sentence for a name that is none of those known: with the nearest of them, or else with all."""
+    near = difflib.get_close_matches(word[:60], known, n=1)
+    hint = f"Is '{near[0]}' meant?" if near else f"Known here: {', '.join(known) or 'none'}."
+    return f"{quoted(word)} is not known here. {hint}"
 
 
 def _check(node: Node, schema: dict[str, Any], path: str, name: str, problems: Problems) -> None:
@@ -83,9 +91,7 @@ def _check_members(node: Node, known: dict[str, Any], path: str, problems: Probl
         if word in known:
             _check(value, known[word], inner, f"'{word}'", problems)
         else:
-            near = difflib.get_close_matches(word[:60], known, n=1)
-            hint = f"Is '{near[0]}' meant?" if near else f"Known here: {', '.join(known)}."
-            problems.add(f"{quoted(word)} is not known here. {hint}", inner, node.keys[word])
+            problems.add(unknown_word(word, known), inner, node.keys[word])
 
 
 def _shown(value: object) -> str:

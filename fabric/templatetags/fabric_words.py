@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from django import template
 
+from fabric.rules import MODE_NAMES
+
 register = template.Library()
-MODES = {
-    "StandardOneHost": "Standard, one host",
-    "StandardTwoHosts": "Standard, two hosts",
-    "Advanced": "Advanced",
-    "Unknown": "Mode not reported",
-}
+MODES = {mode.value: name for mode, name in MODE_NAMES.items()}
 LINKS = {
     "LinkUp": "up",
     "LinkDown": "down",

@@ -374,6 +374,56 @@ def test_others_slots_are_shown_as_in_use(lab: Lab) -> None:
     assert "in use" in lab.clients["owner"].get(reverse("fabric:fabric")).content.decode()
 
 
+def shown_of_slot_2(lab: Lab, person: str) -> dict[str, object]:
+    """Return what the API tells a person of the slot that is not the owner's, the same by each of its answers."""
+    client = lab.clients[person]
+    (chassis,) = client.get(reverse("api:chassis_list")).json()
+    slot: dict[str, object] = chassis["drawers"][0]["slots"][1]
+    assert client.get(address(lab, "api:chassis")).json()["drawers"][0]["slots"][1] == slot
+    assert client.get(address(lab, "api:drawer")).json()["slots"][1] == slot
+    return slot
+
+
+@pytest.mark.parametrize("person", ["owner", "member"])
+def test_what_nobody_holds_is_shown_to_tenants_as_in_the_pool_and_nothing_else_of_it(lab: Lab, person: str) -> None:
+    """The slot is attached to a host of others still: that is not told."""
+    other = Device.objects.get(name="GPU other")
+    Device.objects.filter(pk=other.pk).update(tenant=None)
+    LeaseItem.objects.filter(device=other).update(released_at=timezone.now())
+    assert shown_of_slot_2(lab, person) == {"id": None, "number": 2, "state": "in_pool", "device": None}
+    for name in ("fabric:fabric", "fabric:chassis", "fabric:drawer"):
+        text = lab.clients[person].get(address(lab, name)).content.decode()
+        assert 'aria-label="Drawer 1 slot 2, in the pool: you may ask for it"' in text
+        assert not [word for word in ("SN-OTHER", "GPU other", "node-other") if word in text]
+    listed = lab.clients[person].get(reverse("fabric:fabric"), {"view": "list"}).content.decode()
+    assert '<td colspan="8" class="faint">in the pool</td>' in listed
+    assert "node-other" not in listed
+    assert lab.clients[person].get(reverse("api:slots")).json()["count"] == 1
+    # The calendar says the same of it, now.
+    calendar = lab.clients[person].get(reverse("fabric:lease_calendar")).content.decode()
+    assert "Slot 2" in calendar
+    # Who sees everything sees the device, and has no use for the word.
+    text = lab.clients["administrator"].get(reverse("fabric:fabric")).content.decode()
+    assert "GPU other" in text
+    assert "in the pool" not in text
+    assert lab.clients["stranger"].get(reverse("api:chassis_list")).json() == []
+
+
+def test_what_is_promised_from_now_on_or_is_not_there_is_not_in_the_pool(lab: Lab) -> None:
+    """A free device that a lease which has begun is about: the calendar says 'in use'. Later ones do not count yet."""
+    other = Device.objects.get(name="GPU other")
+    Device.objects.filter(pk=other.pk).update(tenant=None)
+    assert shown_of_slot_2(lab, "owner")["state"] == "in_use"
+    Lease.objects.filter(items__device=other).update(
+        starts_at=timezone.now() + timedelta(days=1), ends_at=timezone.now() + timedelta(days=2), state="approved"
+    )
+    assert shown_of_slot_2(lab, "owner")["state"] == "in_pool"
+    Device.objects.filter(pk=other.pk).update(missing_since=timezone.now())
+    assert shown_of_slot_2(lab, "owner") == {"id": None, "number": 2, "state": "empty", "device": None}
+    Device.objects.filter(pk=other.pk).update(tenant=Tenant.objects.get(name="Two"))
+    assert shown_of_slot_2(lab, "owner")["state"] == "in_use"
+
+
 @pytest.mark.parametrize(
     ("person", "status"), [("administrator", 202), ("owner", 202), ("member", 403), ("stranger", 404), ("nobody", 401)]
 )

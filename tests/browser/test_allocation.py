@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
 
+from fabric.allocation.reading import LARGEST_FILE, TOO_LARGE
 from tests.browser.conftest import sign_in
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
 
@@ -71,3 +72,29 @@ def test_a_file_is_exported_changed_and_imported_by_way_of_a_plan(page: Page, tm
     page.get_by_role("button", name="Make plan").click()
     assert "/plans/" in page.url
     assert page.get_by_text("Import of lab.json").first.is_visible()
+
+
+def test_a_file_that_is_too_large_is_told_of_before_it_is_sent(
+    administrators: dict[str, BrowserContext], tmp_path: Path
+) -> None:
+    large, small = tmp_path / "large.json", tmp_path / "small.json"
+    large.write_bytes(b" " * (LARGEST_FILE + 1))
+    small.write_text("{}")
+    page = administrators["light"].new_page()
+    page.set_default_timeout(10_000)
+    page.goto("/allocation/")
+    page.get_by_label("File, JSON or YAML").set_input_files(large)
+    assert page.get_by_role("alert").inner_text() == TOO_LARGE
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.get_by_role("button", name="Look at it").click()
+    assert page.get_by_role("alert").is_visible()
+    assert not sent
+    page.get_by_label("File, JSON or YAML").set_input_files(small)
+    assert not page.get_by_role("alert").is_visible()
+    # What was typed is not sent beside a file: together they could be too large.
+    page.get_by_text("Or type or paste it").click()
+    page.get_by_label("Text", exact=True).fill("x" * (LARGEST_FILE - 1))
+    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("heading", name="in the file").wait_for()
+    page.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import BrowserContext, expect
 
 from tests.browser.conftest import PATIENCE
@@ -33,6 +35,13 @@ def test_a_cable_that_is_moved_shows_up_and_is_accepted(
         row = page.locator("table.drifts tr", has_text=CABLE)
         expect(row).to_contain_text("node-b")
         expect(row).to_contain_text("names nobody", timeout=2 * PATIENCE)
+        # What re-applying it needs and takes out is said before it is done.
+        row.get_by_role("button", name="Re-apply").click()
+        expect(page.get_by_role("heading", name="Re-apply what is approved")).to_be_visible()
+        expect(page.locator(".notice", has_text="by hand")).to_contain_text("from node-c to node-b")
+        expect(page.locator(".notice", has_text="taken out at once")).to_contain_text("falcon-1 Drawer 1")
+        page.get_by_role("link", name="Cancel").click()
+        expect(page).to_have_url(re.compile("/drift/$"))
         bar = page.locator("[data-chosen]")
         expect(bar).to_contain_text("Nothing is chosen.")
         expect(bar.get_by_role("button", name="Accept the chosen")).to_be_disabled()

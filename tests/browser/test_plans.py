@@ -99,12 +99,7 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     expect(page.get_by_role("heading", name="The way back")).to_be_visible()
     expect(page.locator("#plan-said")).to_contain_text("Rolled back")
     assert zones(running_site) == before
-    page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_role("heading", name=re.compile("^Undo: "))).to_be_visible()
-    expect(page.get_by_role("button", name="Apply plan")).to_be_disabled()
-    page.get_by_text("Discard this draft").click()
-    page.get_by_role("button", name="Discard draft").click()
-    page.wait_for_url("**/plans/")
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)  # it is undone
 
 
 @pytest.mark.parametrize("page", ["light"], indirect=True)

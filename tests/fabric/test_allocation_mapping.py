@@ -269,6 +269,94 @@ def test_cables_of_other_hardware_are_left_alone() -> None:
     assert report.wanted.cables == {}
 
 
+AWAY = "name: x, uuid: u-9"  # another chassis than falcon-1, which is put in its place
+
+
+def stand_ins(ports: str, *slots: str, chassis: str = AWAY, by: By = "slot") -> tuple[dict[int, int | None], list[str]]:
+    """Return where devices go that ask for a file's host ports, and what does not fit. Here H1 to H3 lead to a to c."""
+    bare = site(drawer(1, 1, *(device(pk, pk) for pk in range(1, 5))))
+    report = map_onto(document(file(*slots, chassis=chassis, ports=ports)), bare, by=by)
+    return dict(report.wanted.attachments), [f"{line.what}: {line.sentence}" for line in report.misfits]
+
+
+@pytest.mark.parametrize("by", ["slot", "kind"])
+def test_devices_of_two_hosts_of_a_file_stay_with_two_hosts(by: By) -> None:
+    """The cables cross: host b is at H2 in the file and at H1 of the other lab, c at H3 and at H2."""
+    crossed = replace(LAB.chassis[0].drawers[0], devices=(device(1, 1), device(2, 2)))
+    b, c = (replace(port, host=NODES[name]) for port, name in zip(crossed.ports, "bc", strict=False))
+    lab = replace(LAB, chassis=(chassis(1, replace(crossed, ports=(b, c))),))
+    ports = "{label: H2, host: {name: b, identity: uuid-of-b}}, {label: H3, host: {name: c, identity: uuid-of-c}}"
+    raw = file(
+        "slot: 1, device: {kind: gpu}, attached_to: H2", "slot: 2, device: {kind: gpu}, attached_to: H3",
+        chassis=AWAY, ports=ports,
+    )  # fmt: skip
+    report = map_onto(document(raw), lab, by=by)
+    assert report.wanted.attachments == {1: b.id, 2: c.id}
+    told = {line.what: (line.fit, line.sentence) for line in report.lines if "host port" in line.what}
+    assert told == {
+        "x drawer 1 host port H2": ("mapped", "falcon-1 H1 stands for it."),
+        "x drawer 1 host port H3": ("mapped", "falcon-1 H2 stands for it."),
+    }
+
+
+def test_one_host_port_stands_for_no_two_of_a_file() -> None:
+    """H1 of the file is c's, which is at H3 here: H3 of the file, of a host that is not here, has no other."""
+    there, misfits = stand_ins(
+        "{label: H1, host: {name: c}}, {label: H3, host: {name: z}}",
+        "slot: 1, attached_to: H1", "slot: 2, attached_to: H3",
+    )  # fmt: skip
+    assert there == {1: 12}
+    assert misfits == [
+        "x drawer 1 host port H3: H3 here stands for 'H1' of the file, and for no other one.",
+        "x drawer 1 slot 2: falcon-1 Drawer 1 has no host port that stands for 'H3', or you may not see it.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        ("{label: H1, host: {name: y}}, {label: H2, host: {name: z}}", {1: 10, 2: 11}),  # hosts of another lab
+        ("{label: H1}, {label: H2, host: null}", {1: 10, 2: 11}),  # no host is told
+        ("{label: H1, host: {name: b}}, {label: H2, host: {name: b}}", {1: 10, 2: 11}),  # the same label comes first
+        ("{label: H1, host: {name: b}}, {label: H2, host: {name: a}}", {1: 11, 2: 10}),
+        ("{label: H1, host: {name: b, identity: other}}, {label: H2}", {1: 10, 2: 11}),  # another host of the name
+        ("{label: H1, host: {name: b}}, {label: H2}", {1: 11}),  # what the host needs, no label takes
+        ("", {1: 10, 2: 11}),
+    ],
+)
+def test_the_host_comes_before_the_label_elsewhere(ports: str, expected: dict[int, int]) -> None:
+    there, misfits = stand_ins(ports, "slot: 1, attached_to: H1", "slot: 2, attached_to: H2")
+    assert there == expected
+    assert bool(misfits) == (len(expected) < 2)
+
+
+def test_in_the_very_drawer_a_label_is_the_port_and_its_cable_is_wanted() -> None:
+    ports = "{label: H1, host: {name: b}}, {label: H2, host: {name: a}}"
+    raw = file("slot: 1, attached_to: H1", "slot: 2, attached_to: H2", ports=ports)
+    report = map_onto(document(raw), site(drawer(1, 1, device(1, 1), device(2, 2))))
+    assert report.wanted == Wanted(attachments={1: 10, 2: 11}, cables={10: 901, 11: 900})
+    assert not report.misfits
+
+
+@given(
+    st.lists(st.sampled_from(["H1", "H2", "H3", "H7"]), unique=True, max_size=4),
+    st.lists(st.sampled_from(["", "a", "b", "c", "z"]), min_size=4, max_size=4),
+    st.booleans(),
+)
+def test_of_any_file_no_host_port_stands_for_two_and_none_for_another_host_that_is_here(
+    labels: list[str], hosts: list[str], is_same: bool
+) -> None:
+    known = dict(zip(labels, hosts, strict=False))
+    ports = ", ".join(f"{{label: {one}{f', host: {{name: {host}}}' if host else ''}}}" for one, host in known.items())
+    slots = [f"slot: {at}, attached_to: {label}" for at, label in enumerate(labels, start=1)]
+    there, misfits = stand_ins(ports, *slots, chassis="name: falcon-1, uuid: u-1" if is_same else AWAY)
+    assert len(set(there.values())) == len(there)
+    assert len(there) == len(labels) - sum(" slot " in one for one in misfits)
+    here = {"a": 10, "b": 11, "c": 12}
+    for host in set(known.values()) & set(here) if not is_same else ():
+        assert here[host] in {there.get(at) for at, label in enumerate(labels, start=1) if known[label] == host}
+
+
 def test_ports_are_configured_as_the_file_says_where_the_site_can_tell_how_they_are() -> None:
     raw = file("slot: 1, lanes: 8, port_type: UnconfiguredPort", ports="{label: H2, lanes: 4}")
     report = map_onto(document(raw), LAB)

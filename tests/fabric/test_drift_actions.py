@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -15,15 +16,16 @@ from django.utils import timezone
 from accounts.models import AuditEntry, Tenant, User
 from fabric.bmc.types import DrawerMode
 from fabric.drift import NOT_YOURS, drift_rows, drift_views
-from fabric.models import Chassis, Device, Drawer, Drift, HostPort, Operation, Plan, Slot
+from fabric.models import Chassis, Device, Drawer, Drift, HostPort, Operation, Plan, Port, Slot
 from fabric.services.approvals import operation_approved
-from fabric.services.drift import drifts_accept, drifts_reapply
+from fabric.services.drift import Ahead, drifts_accept, drifts_ahead, drifts_reapply
 from fabric.services.grants import device_grant, host_port_grant
+from fabric.services.hands import called
 from fabric.services.operations import operation_request
 from fabric.services.sync import inventory_apply
 from falconweb.errors import Conflict, FalconWebError, Forbidden, NotFound
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
-from tests.fabric.outside import explain, put, recable, turn
+from tests.fabric.outside import configure, explain, put, recable, turn
 from tests.fabric.test_sync import walked, with_device
 
 Act = Callable[..., Any]
@@ -341,6 +343,85 @@ def test_the_pages_say_what_differs_and_change_it_by_one_click(
     assert "Accepted by ada" in client.get("/drift/?show=ended").content.decode()
     answer = client.post(reverse("fabric:drift_reapply"), {"drift": [Drift.objects.get(drawer=drawer).pk]})
     assert answer["Location"] == reverse("fabric:plan", args=[Plan.objects.get().pk])
+
+
+def agreed_to(answer: Any) -> dict[str, Any]:
+    """Return what the page that asks before anything is done sends when its button is pressed."""
+    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', answer.content.decode())
+    return {name: [value for other, value in fields if other == name] for name, _ in fields}
+
+
+def test_before_a_cable_is_re_applied_the_page_says_what_is_taken_out_and_that_hands_are_needed(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    port = host_port_of(chassis, "H2")
+    attached = list(Device.objects.filter(host_port=port))
+    assert attached, "the lab has devices at node-b"
+    recable(simulator, "H2", "node-c")
+    mirror(chassis)
+    drift, client = Drift.objects.get(), signed_in(administrator)
+    assert "somebody has to move the cable by hand" in client.get(f"/drift/{drift.pk}/").content.decode()
+    answer = client.post(reverse("fabric:drift_reapply"), {"only": drift.pk})
+    text = answer.content.decode()
+    assert answer.status_code == 200
+    assert "Somebody has to move a cable by hand." in text
+    assert f"The cable of Host port H2 of {chassis.name}, from node-c to node-b" in text
+    assert "The plan waits 10 minutes for it." in text
+    assert f"{len(attached)} devices are taken out at once." in text
+    assert all(f"<li>{called(device)}</li>" in text for device in attached)
+    assert called(device_in(chassis, drawer=1, slot=1)) not in text, "it is at H1"
+    assert not Plan.objects.exists()
+    answer = client.post(reverse("fabric:drift_reapply"), agreed_to(answer))
+    plan = Plan.objects.get()
+    assert answer["Location"] == reverse("fabric:plan", args=[plan.pk])
+    out = plan.operations.filter(kind="detach").values_list("device", flat=True)
+    assert set(out) == {device.pk for device in attached}
+
+
+def test_what_somebody_agreed_to_is_not_done_when_other_devices_would_go_out(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    gpu, port = device_in(chassis, drawer=1, slot=1), host_port_of(chassis, "H2")
+    recable(simulator, "H2", "node-c")
+    mirror(chassis)
+    drift, client = Drift.objects.get(), signed_in(administrator)
+    fields = agreed_to(client.post(reverse("fabric:drift_reapply"), {"only": drift.pk}))
+    assert gpu.name not in drifts_ahead(person=administrator, drifts=[drift.pk]).taken_out
+    Device.objects.filter(pk=gpu.pk).update(host_port=port, approved_host_port=port)
+    with pytest.raises(Conflict, match="Other devices would be taken out"):
+        drifts_reapply(person=administrator, drifts=[drift.pk], agreed=fields["agreed"][0])
+    again = client.post(reverse("fabric:drift_reapply"), fields)
+    assert again.status_code == 200
+    assert "Drawer 1 slot 1" in again.content.decode()
+    assert not Plan.objects.exists()
+    client.post(reverse("fabric:drift_reapply"), agreed_to(again))
+    assert gpu.pk in set(Plan.objects.get().operations.filter(kind="detach").values_list("device", flat=True))
+
+
+def test_a_port_that_is_re_applied_names_the_device_that_it_takes_out(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    gpu = device_in(chassis, drawer=1, slot=1)
+    port = Port.objects.get(slot__device=gpu)
+    put(chassis, simulator, gpu, to=None)
+    configure(chassis, simulator, port, ConfiguredWidth=8)
+    put(chassis, simulator, gpu, to=host_port_of(chassis, "H1"))
+    mirror(chassis)
+    ahead = drifts_ahead(person=administrator, drifts=[Drift.objects.get(kind="port").pk])
+    assert ahead.taken_out == (called(gpu),)
+    assert not ahead.cables
+
+
+def test_who_may_not_re_apply_is_told_nothing_of_what_is_ahead_and_the_attempt_is_on_record(
+    chassis: Chassis, simulator: SimulatorProcess, member: User, theirs: tuple[Device, HostPort, HostPort]
+) -> None:
+    recable(simulator, "H2", "node-c")
+    mirror(chassis)
+    drift = Drift.objects.get()
+    assert drifts_ahead(person=member, drifts=[drift.pk]) == Ahead()
+    assert signed_in(member).post(reverse("fabric:drift_reapply"), {"only": drift.pk}).status_code == 403
+    assert AuditEntry.objects.get(action="drift.reapply").outcome == "refused"
+    assert not Plan.objects.exists()
 
 
 def test_all_of_a_chassis_is_accepted_at_once(

@@ -121,6 +121,19 @@ def test_a_request_goes_by_the_form_to_an_administrator_who_approves_what_is_pro
     assert "GPU 11 (falcon-1 Drawer 1 Slot 1)" in lab.text(lab.bob, "fabric:lease", lease.pk)
 
 
+def test_two_requests_of_one_person_are_told_apart_on_the_overview(lab: Lab) -> None:
+    bob = lab.client(lab.bob)
+    for count, note in (("2", ""), ("1", "<b>For</b>\nthe paper " + "x" * 100)):
+        typed = {"count_gpu": count, "ends_at": local(timezone.now() + 3 * DAY), "note": note}
+        assert bob.post(reverse("fabric:lease_request"), typed).status_code == 302
+    second, first = Lease.objects.order_by("-pk")
+    page = lab.text(lab.ada, "fabric:overview")
+    assert f"Lease {first.pk}: {lab.bob} of {lab.one} asks for 2 GPUs.</a>" in page
+    assert f"Lease {second.pk}: {lab.bob} of {lab.one} asks for 1 GPU: ‘&lt;b&gt;For&lt;/b&gt; the paper xxx" in page
+    assert "x" * 60 not in page
+    assert "asks for" not in lab.text(lab.bob, "fabric:overview")
+
+
 def test_a_decision_that_is_refused_keeps_what_was_ticked(lab: Lab) -> None:
     taken = lab.give(lab.two, lab.gpus[0])
     lease = lease_request(person=lab.bob, wishes=[Wish("gpu", 1)], starts_at=None, ends_at=timezone.now() + DAY)

@@ -168,13 +168,23 @@ def test_both_halves_swap_their_hosts_on_the_way_to_advanced() -> None:
 def test_a_mode_that_the_end_would_break_is_objected_to() -> None:
     planned = plan_steps([drawer(ADVANCED, "AB", "12......")], wish(mode=ONE))
     assert planned.steps == ()
-    assert [objection.device for objection in planned.objections] == [device(1), device(2)]
-    assert all("only one host port reaches its slots" in one.sentence for one in planned.objections)
+    (objection,) = planned.objections
+    assert (objection.drawer, objection.device) == (1, device(1))
+    assert objection.sentence == (
+        "In mode ‘Standard, one host’ only one host port reaches its slots at a time, and H1 and H2 would have "
+        "devices: leave them to one."
+    )
+
+
+def test_a_plan_within_a_mode_is_told_what_would_be_where_nothing_is_attached_yet() -> None:
+    (said,) = objections_of(drawer(ONE, "AB", EMPTY), wish("12......"))
+    assert said.startswith("In mode ‘Standard, one host’ only one host port reaches its slots")
+    assert "H1 and H2 would have devices" in said
 
 
 def test_a_mode_needs_its_host_ports_also_where_nothing_is_attached() -> None:
     planned = plan_steps([drawer(ADVANCED, "A", "........")], wish(mode=TWO))
-    sentence = "In this mode each of two host ports reaches one half, and this drawer has only H1."
+    sentence = "In mode ‘Standard, two hosts’ each of two host ports reaches one half, and this drawer has only H1."
     assert planned == Planned(objections=(Objection(sentence=sentence, drawer=1),))
 
 
@@ -204,8 +214,33 @@ def test_a_cable_that_nobody_uses_moves_alone() -> None:
 
 def test_a_cable_that_is_pulled_leaves_its_devices_without_a_host() -> None:
     seen = drawer(ADVANCED, "AB", "11......")
-    assert objections_of(seen, wish(cables={"H1": "-"})) == ["No host is cabled to host port H1."]
+    one, other = (f"{device.name} (slot {device.slot})" for device in seen.devices[:2])
+    (both,) = objections_of(seen, wish(cables={"H1": "-"}))
+    assert both == (
+        f"Without the cable of H1, {one} and {other} would be attached to no host: "
+        "detach them in the same plan, or move them."
+    )
+    (only,) = objections_of(seen, wish(".1......", cables={"H1": "-"}))
+    assert only == (
+        f"Without the cable of H1, {other} would be attached to no host: detach it in the same plan, or move it."
+    )
     assert steps_of(seen, wish(EMPTY, cables={"H1": "-"})) == ["detach 1", "detach 2", "cable H1 to nobody"]
+    assert steps_of(seen, wish("22......", cables={"H1": "-"}))[-1] == "cable H1 to nobody"
+
+
+def test_a_device_is_not_wanted_at_a_host_port_whose_cable_is_pulled_or_that_has_none() -> None:
+    (said,) = objections_of(drawer(ADVANCED, "AB", EMPTY), wish("1.......", cables={"H1": "-"}))
+    assert said.startswith("Without the cable of H1, ")
+    assert objections_of(drawer(ADVANCED, "A-", EMPTY), wish("2.......")) == ["No host is cabled to host port H2."]
+
+
+def test_of_two_cables_that_are_pulled_each_names_its_own_devices() -> None:
+    seen = drawer(ADVANCED, "AB", "12......")
+    said = objections_of(seen, wish(cables={"H1": "-", "H2": "-"}))
+    assert [sentence[: len("Without the cable of H1")] for sentence in said] == [
+        "Without the cable of H1", "Without the cable of H2",
+    ]  # fmt: skip
+    assert "slot 2" not in said[0]
 
 
 def test_devices_leave_a_host_port_in_one_step_before_its_cable_moves() -> None:
@@ -228,7 +263,7 @@ def test_a_device_that_goes_from_one_moved_cable_to_another_is_out_meanwhile() -
 
 def test_a_cable_to_a_fourth_host_is_objected_to() -> None:
     said = objections_of(drawer(ADVANCED, "ABCA", "1234...."), wish(cables={"H4": "D"}))
-    assert said == ["A drawer in advanced mode serves at most 3 hosts, and this would be the 4th."]  # told once
+    assert said == ["In mode ‘Advanced’ a drawer serves at most 3 hosts, and it would be 4."]  # told once
 
 
 def test_the_port_of_a_slot_is_set_while_its_device_is_out() -> None:
@@ -374,7 +409,7 @@ def test_a_state_that_breaks_the_rules_already_can_be_mended_and_not_be_made_wor
     broken = drawer(ADVANCED, "ABCD", "1234....")
     assert told(plan_steps([broken], wish(".234...."))) == ["detach 1"]
     assert told(plan_steps([broken], wish("2234...."))) == ["move 1 to H2"]
-    assert "would be the 4th" in objections_of(broken, wish("12341..."))[0]
+    assert "it would be 4" in objections_of(broken, wish("12341..."))[0]
 
 
 # --- half done, and as JSON ---------------------------------------------------------------------------------------

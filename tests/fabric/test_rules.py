@@ -7,13 +7,14 @@ its slots 1 to 8 with the number of the host port that each is attached to ('.':
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fabric.bmc.types import DrawerMode
-from fabric.rules import Connection, DrawerState, why_not_attach, why_not_mode, why_not_stay
+from fabric.rules import MODE_NAMES, Connection, DrawerState, why_not_attach, why_not_mode, why_not_stay
 from simulator import rules as chassis_rules
 
 ONE, TWO, ADVANCED, UNKNOWN = (
@@ -128,6 +129,47 @@ def test_every_case_of_the_rules(state: DrawerState, slot: int, label: str, said
     answer = why_not_attach(state, slot=slot, label=label)
     assert (answer == "") == (said == "")
     assert said in answer
+
+
+@pytest.mark.parametrize(
+    ("state", "slot", "label", "said"),
+    [
+        pytest.param(
+            drawer(mode, hosts, attached), int(slot), label, said, id=f"{mode} {hosts} {attached} {slot}{label}"
+        )
+        for mode, hosts, attached, slots, label, said in CASES
+        for slot in slots
+    ],
+)
+def test_every_case_is_judged_alike_where_it_is_only_planned_and_told_as_what_would_be(
+    state: DrawerState, slot: int, label: str, said: str
+) -> None:
+    answer = why_not_attach(state, slot=slot, label=label, planned=True)
+    assert (answer == "") == (said == "")
+    assert "The drawer is in" not in answer
+    assert not re.search("in use|would be the", answer)
+    if answer and "cabled to" not in answer:
+        assert answer.startswith(f"In mode ‘{MODE_NAMES[state.mode]}’ ")
+
+
+@pytest.mark.parametrize(
+    ("state", "slot", "label", "said"),
+    [
+        (
+            drawer(ONE, "AB", "1......."), 2, "H2",
+            "only one host port reaches its slots at a time, and H1 and H2 would have devices: leave them to one.",
+        ),
+        (drawer(TWO, "ABC"), 1, "H3", "only H1 and H2 reach its slots, H3 does not."),
+        (
+            drawer(TWO, "AB"), 5, "H1",
+            "H1 reaches slots 1 to 4, not slot 5. Choose a device of its half, or advanced mode.",
+        ),
+        (drawer(ADVANCED, "ABCD", "123....."), 4, "H4", "a drawer serves at most 3 hosts, and it would be 4."),
+    ],
+)  # fmt: skip
+def test_what_would_break_a_rule_is_said_in_full(state: DrawerState, slot: int, label: str, said: str) -> None:
+    answer = why_not_attach(state, slot=slot, label=label, planned=True)
+    assert answer == f"In mode ‘{MODE_NAMES[state.mode]}’ {said}"
 
 
 def test_both_drawers_to_the_same_host_give_it_sixteen_devices() -> None:
@@ -253,6 +295,9 @@ def test_what_stands_in_the_way_of_a_mode_is_said_in_full() -> None:
         "In this mode each of two host ports reaches one half, and this drawer has only H1."
     )
     assert why_not_mode(drawer(ADVANCED, ""), TWO).endswith("and this drawer has no host port.")
+    assert why_not_mode(drawer(ADVANCED, "A"), TWO, planned=True) == (
+        "In mode ‘Standard, two hosts’ each of two host ports reaches one half, and this drawer has only H1."
+    )
     assert why_not_mode(drawer(ONE, "AB"), UNKNOWN) == "A drawer cannot be changed to a mode that nobody knows."
 
 
