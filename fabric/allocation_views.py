@@ -15,7 +15,7 @@ from accounts.access import person_of
 from accounts.models import User
 from fabric.allocation.document import FORMATS, Format
 from fabric.allocation.files import Checked, allocation_check, allocation_export, allocation_plan, tenants_exported
-from fabric.allocation.reading import LARGEST_FILE
+from fabric.allocation.reading import LARGEST_FILE, TOO_LARGE
 from fabric.allocation.report import WAYS
 from fabric.models import Chassis
 from fabric.numbers import whole_number
@@ -120,6 +120,8 @@ def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: 
         "ways": WAYS.items(),
         "may_import": person.may_compose,
         "largest": LARGEST_FILE // 2**20,
+        "largest_bytes": LARGEST_FILE,
+        "too_large": TOO_LARGE,
     }
     return render(request, "fabric/allocation.html", context, status=status)
 

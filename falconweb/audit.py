@@ -6,21 +6,20 @@ address that is none) and what they are silent about gets one here, by the route
 
 from __future__ import annotations
 
-import io
 import json
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import get_user
-from django.contrib.sessions.middleware import SessionMiddleware
-from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import resolve_url
+from django.utils import timezone
 
 from accounts.addresses import client_address
 from accounts.audit.actions import Action, Outcome
@@ -34,6 +33,8 @@ from falconweb.api.problems import CONTENT_TYPE, PREFIX
 logger = logging.getLogger(__name__)
 
 HEADER = "X-Request-ID"
+# Entries that wait for a database, oldest first: of this process, and so many at most. The log file has all of them.
+late_entries: deque[tuple[Origin, dict[str, Any]]] = deque(maxlen=1000)
 # What is tried at each address, for what no service hears of. An address with several methods names each.
 ROUTES: dict[str, Action | dict[str, Action]] = {
     "accounts:sign_in": Action.SIGN_IN,
@@ -153,22 +154,6 @@ class AuditMiddleware:
             unbind(token)
 
 
-def refused_at_the_gate(scope: dict[str, Any], status: int, sentence: str) -> str:
-    """Keep that a request was refused before Django saw it; returns its id."""
-    request = ASGIRequest(scope, io.BytesIO())
-    origin = _origin_of(request)
-    if request.method in SAFE_METHODS:
-        return origin.request_id
-    token = bind(origin)
-    try:
-        SessionMiddleware(lambda _: HttpResponse()).process_request(request)
-        origin.sentence = sentence
-        _complete(request, HttpResponse(status=status), origin)
-    finally:
-        unbind(token)
-    return origin.request_id
-
-
 def action_of(view_name: str, method: str) -> Action:
     """Return what is tried at an address."""
     found = ROUTES.get(view_name, Action.REQUEST)
@@ -189,22 +174,48 @@ def _complete(request: HttpRequest, answer: HttpResponseBase, origin: Origin) ->
     """Leave the entry that nobody left. What was undone left none: so the log itself is asked."""
     try:
         if origin.appended and AuditEntry.objects.filter(request_id=origin.request_id).exists():
+            _append_late()
             return
         match = request.resolver_match
         view_name = match.view_name if match else ""
         action = action_of(view_name, origin.method)
         outcome, sentence = _ended(request, answer, origin)
-        audit_record(
-            action=action,
-            actor=_person_of(request, origin),
-            target=_target_of(view_name, action, match.kwargs if match else {}),
-            outcome=outcome,
-            sentence=sentence,
-            status=answer.status_code,
-        )
+        entry: dict[str, Any] = {
+            "action": action,
+            "actor": _person_of(request, origin),
+            "target": _target_of(view_name, action, match.kwargs if match else {}),
+            "outcome": outcome,
+            "sentence": sentence,
+            "status": answer.status_code,
+        }
     except DatabaseError:
-        # It is answered already; the log file is what is left.
+        # Not even who asked can be told; the log file is what is left.
         logger.exception("%s %s (%s) left no entry in the audit log", origin.method, origin.path, origin.request_id)
+        return
+    try:
+        audit_record(**entry)
+        _append_late()
+    except DatabaseError:
+        logger.exception("%s %s (%s) leaves its entry later", origin.method, origin.path, origin.request_id)
+        at = f"It was at {timezone.now():%Y-%m-%d %H:%M:%S} UTC."
+        late_entries.append((origin, {**entry, "sentence": f"{entry['sentence']} {at}".strip()}))
+
+
+def _append_late() -> None:
+    """Leave the entries for which there was no database, now that there is one."""
+    while late_entries:
+        try:
+            origin, entry = late = late_entries.popleft()
+        except IndexError:  # another thread was faster
+            return
+        token = bind(origin)
+        try:
+            audit_record(**entry)
+        except DatabaseError:
+            late_entries.appendleft(late)
+            return
+        finally:
+            unbind(token)
 
 
 def _ended(request: HttpRequest, answer: HttpResponseBase, origin: Origin) -> tuple[Outcome, str]:

@@ -65,9 +65,16 @@ class RuleViolation(Conflict):
 
 
 class InUse(Conflict):
-    """Somebody uses the device on its host; `holders` says who, and a confirmed force takes it all the same."""
+    """Somebody uses the device on its host, or may; `holders` says who, and a confirmed force takes it all the same."""
 
     code = "in_use"
+
+
+class TooLarge(FalconWebError):
+    """More came than a request may carry."""
+
+    status = 413
+    code = "too_large"
 
 
 class Unavailable(FalconWebError):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from http import HTTPStatus
+from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -12,9 +12,8 @@ from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 from django.urls import re_path
 
-from falconweb.api.problems import CONTENT_TYPE, PREFIX, problem_document
-from falconweb.audit import HEADER, refused_at_the_gate
-from falconweb.threads import in_thread
+from fabric.allocation.reading import TOO_LARGE as TOO_LARGE_FILE
+from falconweb.middleware import TOO_LARGE
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -27,6 +26,35 @@ LARGEST = 2_560 * 2**10
 # Where a file of 5 MiB is taken, alone or in a form; a form without a file may be as large.
 LARGEST_WITH_FILE: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
 WITH_FILE = ("/allocation/", "/api/v1/allocation/")
+# What is read and thrown away of a body that is refused, so that its sender hears why.
+MOST_DROPPED = 64 * 2**20
+DROP_SECONDS, IDLE_SECONDS = 15.0, 2.0
+
+
+async def _dropped(receive: Receive) -> None:
+    """Read on for a while what a client sends: one that does not look for an answer before its end hears it then."""
+    dropped, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DROP_SECONDS):
+            while more and dropped <= MOST_DROPPED:
+                async with asyncio.timeout(IDLE_SECONDS):
+                    message = await receive()
+                dropped += len(message.get("body", b""))
+                more = message.get("more_body", False)
+
+
+def _without_body() -> Receive:
+    """Return what an application receives in the place of a body that was refused: nothing, and then no word more."""
+    is_told = False
+
+    async def receive() -> Message:
+        nonlocal is_told
+        if is_told:
+            await asyncio.Event().wait()
+        is_told = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    return receive
 
 
 class _TooLargeError(Exception):
@@ -36,7 +64,8 @@ class _TooLargeError(Exception):
 class BodyLimit:
     """Refuses requests that are larger than what `LARGEST` and `LARGEST_WITH_FILE` say, in bytes, from strangers too.
 
-    Django writes a body of any size to the disk before it looks at the request, and the API reads it into memory.
+    Django writes a body of any size to the disk before it looks at the request, and the API reads it into memory: here
+    it sees none, and says so as it says everything else.
     """
 
     def __init__(self, application: Application) -> None:
@@ -45,16 +74,22 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 413."""
         largest = LARGEST_WITH_FILE if str(scope["path"]).startswith(WITH_FILE) else LARGEST
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared[:19]) > largest:
+        headers = dict(scope["headers"])
+        text = headers.get(b"content-length", b"0")
+        declared = int(text[:19]) if text.isdigit() else 0
+        if declared > largest:
+            # Who asks before it sends is answered before it does.
+            if declared <= MOST_DROPPED and b"expect" not in headers:
+                await _dropped(receive)
             await self._refuse(scope, send, largest)
             return
-        received = 0
+        received, more = 0, True
 
         async def counted() -> Message:
-            nonlocal received
+            nonlocal received, more
             message = await receive()
             received += len(message.get("body", b""))
+            more = message.get("more_body", False)
             if received > largest:
                 raise _TooLargeError
             return message
@@ -63,25 +98,22 @@ class BodyLimit:
             await self.application(scope, counted, send)
         except _TooLargeError:
             # Bodies are read whole before anything is answered.
+            if more:
+                await _dropped(receive)
             await self._refuse(scope, send, largest)
 
     async def _refuse(self, scope: Scope, send: Send, largest: int) -> None:
-        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-        sentence = f"This request is larger than {largest // 2**10} KiB."
-        if scope["path"].startswith(PREFIX):
-            kind, text = CONTENT_TYPE, json.dumps(problem_document(status.value, sentence, "too_large"))
+        if largest == LARGEST_WITH_FILE:
+            sentence = TOO_LARGE_FILE
         else:
-            kind, text = "text/plain; charset=utf-8", f"{sentence}\n"
-        body = text.encode()
-        reference: str = await in_thread(refused_at_the_gate, dict(scope), status.value, sentence)
-        headers = [
-            (b"content-type", kind.encode()),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-            (HEADER.lower().encode(), reference.encode()),
-        ]
-        await send({"type": "http.response.start", "status": status.value, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+            sentence = f"This request is larger than {largest // 2**10} KiB: send less at once."
+
+        async def closing(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        await self.application({**scope, TOO_LARGE: sentence}, _without_body(), closing)
 
 
 class OwnPagesOnly:

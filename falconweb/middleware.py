@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
 
+from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import resolve_url
+from django.urls import Resolver404, resolve
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
 
-from accounts.audit.context import note_sentence, request_id
-from falconweb.errors import FalconWebError
+from accounts.audit.context import request_id
+from falconweb.api.authentication import SAFE_METHODS
+from falconweb.api.problems import PREFIX
+from falconweb.database import database_away
+from falconweb.errors import FalconWebError, TooLarge
 from falconweb.health import healthz
+from falconweb.sqlite.patience import waiting_at_most
+from falconweb.views import database_error, error_answer, nothing_to_see
 
 logger = logging.getLogger(__name__)
+TOO_LARGE: Final = "falconweb.too_large"  # in a scope: what the gate says of the request
+REQUEST_SECONDS: Final = 15.0
 
 
 class HealthMiddleware:
@@ -43,6 +59,38 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
             return None
         return super().process_view(request, view_func, view_args, view_kwargs)  # type: ignore[arg-type]
 
+    def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponseBase:  # type: ignore[override]
+        """Lead to the sign-in page, and from there back to the page: not to an address that takes forms alone."""
+        if request.method in SAFE_METHODS:
+            return super().handle_no_permission(request, view_func)  # type: ignore[arg-type]
+        messages.warning(request, "You are not signed in, so nothing was changed. Sign in and do it again.")
+        return redirect_to_login(came_from(request), resolve_url(settings.LOGIN_URL))
+
+
+def came_from(request: HttpRequest) -> str:
+    """Return the address of the page of this site that sent a request, '/' where that is not told."""
+    referrer = request.headers.get("Referer", "")
+    if not url_has_allowed_host_and_scheme(referrer, {request.get_host()}, require_https=request.is_secure()):
+        return "/"
+    page = urlsplit(referrer)
+    where = page._replace(scheme="", netloc="", fragment="").geturl()
+    return where if url_has_allowed_host_and_scheme(where, None) and where.startswith("/") else "/"
+
+
+class PatienceMiddleware:
+    """Lets nobody wait long for a database that another process has locked: workers may, people may not."""
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Pass the request on."""
+        with waiting_at_most(REQUEST_SECONDS):
+            return self.get_response(request)
+
 
 class UncachedMiddleware:
     """Lets no cache, the browser's own included, keep a page or an answer: it shows what one person may see."""
@@ -61,8 +109,8 @@ class UncachedMiddleware:
         return response
 
 
-class ErrorMiddleware:
-    """Turns a FalconWebError raised by a page into a page with its sentence, its status and an id to quote."""
+class TooLargeMiddleware:
+    """Answers in the place of views where the gate let nothing of a body in: as every other error is answered."""
 
     sync_capable = True
     async_capable = False
@@ -71,16 +119,42 @@ class ErrorMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass the request on."""
-        return self.get_response(request)
+        """Answer, or pass the request on."""
+        sentence = getattr(request, "scope", {}).get(TOO_LARGE)
+        if sentence is None:
+            return self.get_response(request)
+        with suppress(Resolver404):
+            # For the audit log, which tells what was tried.
+            request.resolver_match = resolve(request.path_info)
+        return error_answer(request, TooLarge(sentence))
+
+
+class ErrorMiddleware:
+    """Turns a FalconWebError raised by a page into a page with its sentence, its status and an id to quote.
+
+    So it does with a database that does not answer, and with the empty answer to what an address does not take.
+    """
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Pass the request on, and look at the answer."""
+        answer = self.get_response(request)
+        if answer.status_code != HTTPStatus.METHOD_NOT_ALLOWED or request.path.startswith(PREFIX) or answer.content:
+            return answer
+        return nothing_to_see(request, answer)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer FalconWebErrors; everything else stays Django's."""
+        """Answer FalconWebErrors and those of a database that is away; everything else stays Django's."""
+        if away := database_away(exception):
+            return database_error(request, away)
         if not isinstance(exception, FalconWebError):
             return None
-        reference = request_id()
-        note_sentence(exception.sentence)
-        logger.info("%s %s answered %s (%s): %s", request.method, request.path, exception.status, reference, exception)
-        template = f"{exception.status}.html" if exception.status in {400, 403, 404, 500} else "error.html"
-        context = {"error": exception, "sentence": exception.sentence, "reference": reference}
-        return render(request, template, context, status=exception.status)
+        logger.info(
+            "%s %s answered %s (%s): %s", request.method, request.path, exception.status, request_id(), exception
+        )
+        return error_answer(request, exception)

@@ -43,6 +43,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "falconweb.middleware.HealthMiddleware",
+    "falconweb.middleware.PatienceMiddleware",
     "falconweb.audit.AuditMiddleware",
     "falconweb.api.middleware.ProblemMiddleware",
     "django.middleware.security.SecurityMiddleware",
@@ -58,6 +59,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "falconweb.middleware.TooLargeMiddleware",
     "falconweb.middleware.ErrorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
@@ -101,6 +103,9 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["TEST"] = {
         "NAME": str(CONFIG.data / f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.sqlite3")
     }
+elif DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
+    # s; a server that is away is told of soon.
+    DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = CONFIG.redis_url or "redis://127.0.0.1:6379/0"
@@ -234,6 +239,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["falconweb.api.fields.BoundedJSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "falconweb.api.negotiation.Negotiation",
     "DEFAULT_PAGINATION_CLASS": "falconweb.api.fields.Page",
     "DEFAULT_SCHEMA_CLASS": "falconweb.api.openapi.Described",
     "EXCEPTION_HANDLER": "falconweb.api.problems.problem_response",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from accounts.models import Tenant, User
-from fabric.models import Device, Drawer, Host, HostPort, Plan, Port
+from fabric.models import Device, Drawer, Host, HostPort, Plan, Port, Slot
 from fabric.permissions import drawers_changeable, may_move_cable, ports_configurable, refuse_onlooker, why_returning
-from fabric.planning import Planned, Wanted
+from fabric.planning import Planned, Wanted, port_types
 from fabric.services.plan_words import Parts, rows_seen
 from fabric.services.wording import monitored_only, without_endpoint
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
@@ -42,8 +42,9 @@ def parts_of(person: User | None, wanted: Wanted) -> Parts:
 
 
 def refuse_forbidden(person: User | None, wanted: Wanted, parts: Parts) -> None:
-    """Raise Forbidden for what is not the person's to change, Conflict for what nobody can."""
+    """Raise Forbidden for what is not the person's to change, Conflict or Invalid for what nobody can."""
     _refuse_impossible(parts)
+    _refuse_wrong_types(wanted, parts)
     if person is None:
         return
     refuse_onlooker(person, "attach or detach")
@@ -92,6 +93,23 @@ def _refuse_impossible(parts: Parts) -> None:
             raise Conflict(f"{row.name} of {row.chassis.name} is missing: the chassis no longer reports it.")
         if not row.chassis.is_composable:
             raise Conflict(monitored_only(row.chassis))
+
+
+def _refuse_wrong_types(wanted: Wanted, parts: Parts) -> None:
+    """Raise Invalid for a type that the BMC would refuse: by then the devices behind the port are taken out."""
+    typed = {pk: setting.port_type for pk, setting in wanted.settings.items() if setting.port_type}
+    of_hosts = set(HostPort.objects.filter(port__in=typed).values_list("port", flat=True))
+    of_slots = set(Slot.objects.filter(port__in=typed).values_list("port", flat=True))
+    for pk in sorted((of_hosts | of_slots) & set(typed)):
+        port, types = parts.ports[pk], port_types(of_host=pk in of_hosts)
+        # What it was once is what its BMC has taken: so it can be again.
+        if typed[pk] not in {*types, port.port_type, port.approved_type}:
+            leads = "a host" if pk in of_hosts else "a slot"
+            raise Invalid(
+                f"{port.name} of {port.chassis.name} leads to {leads}: it can be {' or '.join(types)}, "
+                f"not {typed[pk]}.",
+                errors={"port_settings": f"port_id {pk} can be {' or '.join(types)}."},
+            )
 
 
 def refuse_stranger(person: User | None, plan: Plan) -> None:

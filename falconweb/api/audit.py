@@ -18,7 +18,9 @@ from accounts.audit.exports import FORMATS, audit_export
 from accounts.audit.models import AuditEntry, columns
 from accounts.audit.selectors import FILTERS, Filter, entries_found
 from accounts.audit.verification import verification_request, verified_last
-from falconweb.api.fields import LARGEST_ID, SEARCH, search_of
+from falconweb.api.bodies import refuse_body
+from falconweb.api.fields import LARGEST_ID, SEARCH, refuse_old_names, search_of
+from falconweb.api.negotiation import FORMAT
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
 from falconweb.errors import NotFound
@@ -96,6 +98,11 @@ class AuditExport(APIView):
 
     permission_classes = ADMINISTRATORS
 
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        """Refuse the name that other addresses have for the format: here it is `as`."""
+        refuse_old_names(request.query_params, {FORMAT: "as"})
+        return super().perform_content_negotiation(request, force)
+
     @extend_schema(
         operation_id="audit_export_retrieve",
         parameters=[*FILTERING, OpenApiParameter("as", str, enum=list(FORMATS), description="jsonl unless told")],
@@ -124,6 +131,7 @@ class AuditVerification(APIView):
     )
     def post(self, request: Request) -> Response:
         """Have the log verified: 202 with the verification before; ask again for the new one. Administrators only."""
+        refuse_body(request)
         verification_request(by=person_of(request))
         return Response(_verified(), status=202)
 

@@ -16,6 +16,7 @@ from accounts.access import administrator_required, person_of
 from fabric.models import Chassis
 from fabric.selectors import fabric_view
 from fabric.services.chassis import LONGEST_PASSWORD, LONGEST_PEM, chassis_add, chassis_edit, chassis_remove
+from falconweb.api.bodies import Body, refuse_body
 from falconweb.api.fields import search_of
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
@@ -26,7 +27,7 @@ AT_ONCE = "Somebody changed the chassis at the same moment"
 NO_KEY = "The stored password cannot be read with the keys that the site has"
 
 
-class ChassisSettingsSerializer(serializers.Serializer[Any]):
+class ChassisSettingsSerializer(Body, serializers.Serializer[Any]):
     """How a chassis is reached. `password` is written and never read; leave it out of a change to keep the stored one.
 
     `password_kept` tells whether there is one. `allow_http` confirms an address without encryption.
@@ -121,7 +122,9 @@ class ChassisDetail(APIView):
         """Forget a chassis with its grants and operations; 409 while one has not ended. Administrators only."""
         person = person_of(request)
         administrator_required(person)
-        chassis_remove(person=person, chassis=_row(pk))
+        row = _row(pk)
+        refuse_body(request)
+        chassis_remove(person=person, chassis=row)
         return Response(status=204)
 
 

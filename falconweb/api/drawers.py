@@ -19,6 +19,7 @@ from fabric.permissions import may_change_mode
 from fabric.rules import ABOUT_MODES, why_not_mode
 from fabric.selectors import fabric_view
 from fabric.services.operations import mode_request, refuse_mode_change
+from falconweb.api.bodies import Body
 from falconweb.api.fields import IDEMPOTENCY_KEY, LinkedId, LinkedIds, LinkedText
 from falconweb.api.openapi import problem
 from falconweb.api.operations import OperationSerializer, operation_answer
@@ -54,7 +55,10 @@ class OtherModeSerializer(serializers.Serializer[Any]):
 
 
 class DrawerDetailSerializer(DrawerRowSerializer):
-    """A drawer with its slots (others' are 'in_use' and nothing else) and, for who may change it, its other modes."""
+    """A drawer with its slots and, for who may change it, its other modes.
+
+    Of slots whose device is not yours is told that it is `in_use`, or `in_pool`: nobody holds it.
+    """
 
     slots = serializers.SerializerMethodField()
     other_modes = serializers.SerializerMethodField()
@@ -100,7 +104,7 @@ class SlotRowSerializer(PartSerializer):
         ]  # fmt: skip
 
 
-class ModeSerializer(serializers.Serializer[Any]):
+class ModeSerializer(Body, serializers.Serializer[Any]):
     """A wanted mode of a drawer."""
 
     mode = serializers.CharField(max_length=30)

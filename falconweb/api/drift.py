@@ -20,6 +20,7 @@ from fabric.drift import DriftView, drift_rows, drift_views
 from fabric.history import attachment_rows, attachment_views
 from fabric.models import Attachment, Drift
 from fabric.services.drift import MOST_AT_ONCE, drifts_accept, drifts_of_chassis, drifts_reapply
+from falconweb.api.bodies import Body
 from falconweb.api.fields import CHASSIS_ID, IdField, number
 from falconweb.api.openapi import problem
 from falconweb.api.plans import PlanSerializer
@@ -63,7 +64,7 @@ class DriftSerializer(serializers.Serializer[Any]):
     may_reapply = serializers.BooleanField()
 
 
-class ChosenSerializer(serializers.Serializer[Any]):
+class ChosenSerializer(Body, serializers.Serializer[Any]):
     """Which drift: by its ids, or all of a chassis that is yours to change. Give one of the two."""
 
     drift_ids = serializers.ListField(child=IdField(), required=False, max_length=MOST_AT_ONCE)

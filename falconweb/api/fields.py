@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from django.core.exceptions import ObjectDoesNotExist
 from drf_spectacular.types import OpenApiTypes
@@ -96,18 +96,6 @@ def search_of(request: Request) -> str:
             "The text to search for cannot be used.", errors={"search": f"Give at most {LONGEST_SEARCH} characters."}
         )
     return text
-
-
-class Renaming(serializers.BaseSerializer[Any]):
-    """A serializer, before the others of its class, that refuses the names that its fields had."""
-
-    renamed: ClassVar[dict[str, str]] = {}
-
-    def to_internal_value(self, data: Any) -> Any:
-        """Return the values of a body."""
-        if isinstance(data, Mapping):
-            refuse_old_names(data, self.renamed)
-        return super().to_internal_value(data)
 
 
 class IdField(serializers.IntegerField):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import date
 from typing import Any
 
@@ -38,6 +39,7 @@ from fabric.services.leases import (
 )
 from fabric.services.quotas import MOST, Limits, quotas_set
 from fabric.usage import month_label, months_shown, usage_of
+from falconweb.api.bodies import Body, refuse_body
 from falconweb.api.fields import IdField, number
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
@@ -57,7 +59,7 @@ ASK = OpenApiExample(
 )
 
 
-class WishSerializer(serializers.Serializer[Any]):
+class WishSerializer(Body, serializers.Serializer[Any]):
     """So many things of a kind, of one chassis or of any."""
 
     kind = serializers.ChoiceField(choices=KINDS)
@@ -125,7 +127,7 @@ class LeaseDetailSerializer(LeaseSerializer):
         return objections_to(lease.tenant, wishes_of(lease), lease.starts_at, lease.ends_at, but=lease)
 
 
-class LeaseRequestSerializer(serializers.Serializer[Any]):
+class LeaseRequestSerializer(Body, serializers.Serializer[Any]):
     """What your tenant asks for; without `starts_at` as soon as it is approved, without `ends_at` until further notice.
 
     Who may not ask for so long is told so by `quota` of the answer: an administrator decides.
@@ -137,7 +139,7 @@ class LeaseRequestSerializer(serializers.Serializer[Any]):
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=LONGEST_TEXT)
 
 
-class ThingsSerializer(serializers.Serializer[Any]):
+class ThingsSerializer(Body, serializers.Serializer[Any]):
     """What a lease is to hold and when; `override` lets it pass a quota."""
 
     device_ids = serializers.ListField(child=IdField(), max_length=MOST_THINGS, required=False, default=list)
@@ -160,13 +162,13 @@ class GivenSerializer(ThingsSerializer):
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=LONGEST_TEXT)
 
 
-class ReasonSerializer(serializers.Serializer[Any]):
+class ReasonSerializer(Body, serializers.Serializer[Any]):
     """A word to the tenant."""
 
     reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=LONGEST_TEXT)
 
 
-class EndSerializer(serializers.Serializer[Any]):
+class EndSerializer(Body, serializers.Serializer[Any]):
     """Another end (null, by administrators only: until further notice), with a word about it."""
 
     ends_at = serializers.DateTimeField(allow_null=True)
@@ -174,7 +176,7 @@ class EndSerializer(serializers.Serializer[Any]):
     override = serializers.BooleanField(required=False, default=False)
 
 
-class ReturnSerializer(serializers.Serializer[Any]):
+class ReturnSerializer(Body, serializers.Serializer[Any]):
     """What of a lease is returned, by the ids of its items; all without them."""
 
     item_ids = serializers.ListField(child=IdField(), max_length=MOST_THINGS, required=False, allow_null=True)
@@ -210,7 +212,7 @@ class CalendarRowSerializer(serializers.Serializer[Any]):
     blocks = BlockSerializer(many=True)
 
 
-class LimitSerializer(serializers.Serializer[Any]):
+class LimitSerializer(Body, serializers.Serializer[Any]):
     """The limits of a kind; null is none."""
 
     kind = serializers.ChoiceField(choices=KINDS)
@@ -220,10 +222,17 @@ class LimitSerializer(serializers.Serializer[Any]):
     )
 
 
-class LimitsSerializer(serializers.Serializer[Any]):
+class LimitsSerializer(Body, serializers.Serializer[Any]):
     """All limits of a tenant; kinds that are left out have none."""
 
     limits = LimitSerializer(many=True)
+
+    def validate_limits(self, limits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Refuse a kind that is named twice: which of the two is meant would be a guess."""
+        twice = [kind for kind, count in Counter(one["kind"] for one in limits).items() if count > 1]
+        if twice:
+            raise serializers.ValidationError(f"The kind '{twice[0]}' is named more than once.")
+        return limits
 
 
 class LeaseList(generics.ListAPIView[Any]):
@@ -336,7 +345,9 @@ class LeaseWithdrawal(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Withdraw a request, or a lease that has not started."""
         person = person_of(request)
-        return _answer(request, lease_withdraw(person=person, lease=_lease(person, pk)))
+        lease = _lease(person, pk)
+        refuse_body(request)
+        return _answer(request, lease_withdraw(person=person, lease=lease))
 
 
 class LeaseExtension(APIView):

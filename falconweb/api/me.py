@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.models import Role, Token
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
+from falconweb.api.bodies import Body, refuse_body
 from falconweb.api.fields import LinkedId, LinkedText
 from falconweb.api.openapi import problem
 from falconweb.api.people import UNCACHED, TokenSerializer
@@ -35,7 +36,7 @@ class MeSerializer(serializers.Serializer[Any]):
     previous_login = serializers.DateTimeField(allow_null=True)
 
 
-class NewTokenSerializer(TokenSerializer):
+class NewTokenSerializer(Body, TokenSerializer):
     """A token as just made: `secret` is shown this once. `days` is how long it works."""
 
     days = serializers.IntegerField(min_value=1, max_value=TOKEN_MOST_DAYS, write_only=True)
@@ -103,6 +104,7 @@ class MyToken(APIView):
     @extend_schema(operation_id="me_tokens_destroy", responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
         """Revoke one of your tokens at once."""
+        refuse_body(request)
         token_revoke(by=person_of(request), token=_mine(request, pk))
         return Response(status=204)
 

@@ -43,7 +43,10 @@ WHY = {
     "422": "The Idempotency-Key came with another request before",
     "503": "A part of the site does not answer; try again later",
 }
-OTHERS = "Any other error: 405 and 406, 413 and 415 for bodies, 429, or an error of the site (500)"
+OTHERS = (
+    "Any other error: 405 and 406, 413 and 415 for bodies, 429, 503 while the database does not answer, or an error of "
+    "the site (500)"
+)
 PROBLEM = {
     "type": "object",
     "description": "What every error is answered with (RFC 9457).",
@@ -81,6 +84,10 @@ PROBLEM = {
             "format": "uuid",
             "description": "With 409: the operation that has not ended and stands in the way",
         },
+        "device_id": {"type": "integer", "description": "With `in_use`: the device that somebody uses on its host"},
+        "holders": {"type": "string", "description": "With `in_use`: who uses it"},
+        "plan_id": {"type": "string", "format": "uuid", "description": "With 409: the plan that stands in the way"},
+        "lease_id": {"type": "integer", "description": "With 409: the lease that stands in the way"},
         "found_fingerprint": {
             "type": "string",
             "description": "With 400: the certificate that a BMC showed and that nothing vouches for",

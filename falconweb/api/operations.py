@@ -17,8 +17,10 @@ from accounts.access import person_of
 from accounts.models import User
 from fabric.listing import operation_rows
 from fabric.models import Device, HostPort, Operation, Proof
+from fabric.services.asking import steps_of
 from fabric.services.operations import UNKNOWN, operation_cancel, operation_request
-from falconweb.api.fields import CHASSIS_ID, IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, Renaming, number
+from falconweb.api.bodies import Body, refuse_body
+from falconweb.api.fields import CHASSIS_ID, IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, number
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
 from falconweb.errors import Invalid, NotFound
@@ -33,10 +35,6 @@ DETACH = OpenApiExample(
     value={"device_id": 17, "target_host_port_id": None, "expected_host_port_id": 4},
     request_only=True,
 )
-STEPS = [
-    {"name": name, "state": "waiting", "started_at": None, "finished_at": None, "sentence": ""}
-    for name in ("Check", "Attach", "Wait for the link", "Read back")
-]
 ACCEPTED = OpenApiExample(
     "It will be attached: ask again until it has ended",
     value={
@@ -55,7 +53,7 @@ ACCEPTED = OpenApiExample(
         "requested_at": "2026-03-02T10:02:11Z",
         "started_at": None,
         "finished_at": None,
-        "steps": STEPS,
+        "steps": steps_of("attach"),
         "error": "",
         "proof": "",
     },
@@ -110,7 +108,7 @@ class ProofSerializer(serializers.ModelSerializer[Proof]):
         fields = ["untouched", "sentence", "before_at", "after_at", "before", "after", "differences"]
 
 
-class OperationRequestSerializer(Renaming, serializers.Serializer[Any]):
+class OperationRequestSerializer(Body, serializers.Serializer[Any]):
     """A wanted attachment to a host port, null to detach.
 
     `expected_host_port_id` is where you saw the device (null: at no host): it refuses the request when somebody else
@@ -242,6 +240,7 @@ class OperationCancellation(APIView):
         operation = Operation.objects.visible_to(person).filter(pk=pk).first()
         if operation is None:
             raise NotFound("There is no such operation.")
+        refuse_body(request)
         return operation_answer(request, operation_cancel(person=person, operation=operation))
 
 

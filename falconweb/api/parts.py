@@ -12,7 +12,8 @@ from rest_framework.response import Response
 
 from accounts.access import person_of
 from accounts.models import Tenant
-from falconweb.api.fields import CHASSIS_ID, SEARCH, IdField, LinkedId, LinkedText, Renaming, number, search_of
+from falconweb.api.bodies import Body
+from falconweb.api.fields import CHASSIS_ID, SEARCH, IdField, LinkedId, LinkedText, number, search_of
 from falconweb.errors import NotFound
 
 HELD = "Another tenant holds it, or an operation on it has not ended"
@@ -26,7 +27,7 @@ class PartSerializer(serializers.ModelSerializer[Any]):
     chassis_name = LinkedText("chassis.name")
 
 
-class HolderSerializer(Renaming, serializers.Serializer[Any]):
+class HolderSerializer(Body, serializers.Serializer[Any]):
     """Whose a thing is to be: a tenant's id, null for the free pool. `take` allows it to be taken from another."""
 
     renamed = {"tenant": "tenant_id"}

@@ -17,6 +17,7 @@ from accounts import services
 from accounts.access import person_of
 from accounts.models import Role, Tenant, Token, User
 from accounts.selectors import people_found
+from falconweb.api.bodies import Body, refuse_body
 from falconweb.api.fields import SEARCH, IdField, LinkedText, search_of
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
@@ -28,7 +29,7 @@ UNCACHED = {"Cache-Control": "no-store"}
 NO_TENANT = "There is no such tenant"
 
 
-class PersonSerializer(serializers.Serializer[Any]):
+class PersonSerializer(Body, serializers.Serializer[Any]):
     """A person. Administrators belong to no tenant (`tenant_id` null), users and viewers to one."""
 
     id = serializers.IntegerField(read_only=True)
@@ -150,7 +151,9 @@ class PersonPassword(APIView):
     )
     def post(self, request: Request, pk: int) -> Response:
         """Set a generated password: it ends sessions and tokens, and lifts a lock. Administrators only."""
-        password = services.person_password_reset(by=person_of(request), person=_person(pk))
+        row = _person(pk)
+        refuse_body(request)
+        password = services.person_password_reset(by=person_of(request), person=row)
         return Response({"password": password}, headers=UNCACHED)
 
 
@@ -183,6 +186,7 @@ class PersonToken(APIView):
         token = Token.objects.select_related("person").filter(pk=token_id, person=pk).first()
         if token is None:
             raise NotFound("There is no such token.")
+        refuse_body(request)
         services.token_revoke(by=person_of(request), token=token)
         return Response(status=204)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -17,24 +18,23 @@ from accounts.access import person_of
 from accounts.models import User
 from fabric.bmc.types import DrawerMode
 from fabric.models import Plan
-from fabric.outlook import drawers_seen
+from fabric.plan_preview import differences_now
 from fabric.planning import LANES, PORT_TYPES, Setting, Wanted
 from fabric.rules import ABOUT_MODES
 from fabric.services.jobs import plan_cancel, plan_resume
-from fabric.services.plan_rights import MOST_CHANGES, parts_of
-from fabric.services.plan_words import base_of, differences_of
+from fabric.services.plan_rights import MOST_CHANGES
 from fabric.services.plans import (
     ON_FAILURE,
-    involved,
     plan_apply,
     plan_change,
     plan_create,
     plan_discard,
     plan_undo,
 )
+from falconweb.api.bodies import Body, refuse_body
 from falconweb.api.fields import IDEMPOTENCY_KEY, IdField
 from falconweb.api.openapi import problem
-from falconweb.errors import FalconWebError, Invalid, NotFound
+from falconweb.errors import Invalid, NotFound
 
 MODES = [mode.value for mode in ABOUT_MODES]
 MOVE = OpenApiExample(
@@ -52,36 +52,42 @@ CHANGED = problem(
 )
 
 
-class AttachmentSerializer(serializers.Serializer[Any]):
+class AttachmentSerializer(Body, serializers.Serializer[Any]):
     """Where a device shall be attached; null: to no host."""
 
     device_id = IdField()
     host_port_id = IdField(allow_null=True)
 
 
-class WantedModeSerializer(serializers.Serializer[Any]):
+class WantedModeSerializer(Body, serializers.Serializer[Any]):
     """The mode that a drawer shall be in."""
 
     drawer_id = IdField()
     mode = serializers.ChoiceField(choices=MODES)
 
 
-class CableSerializer(serializers.Serializer[Any]):
+class CableSerializer(Body, serializers.Serializer[Any]):
     """The host that the cable of a host port shall lead to; null: no cable. Somebody moves it by hand."""
 
     host_port_id = IdField()
     host_id = IdField(allow_null=True)
 
 
-class PortSettingSerializer(serializers.Serializer[Any]):
+class PortSettingSerializer(Body, serializers.Serializer[Any]):
     """What a switch port shall be: what is left out stays as it is."""
 
     port_id = IdField()
     port_type = serializers.ChoiceField(choices=PORT_TYPES, required=False)
     configured_width = serializers.ChoiceField(choices=LANES, required=False)
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what sets nothing."""
+        if not {"port_type", "configured_width"} & set(attrs):
+            raise serializers.ValidationError("Nothing is set. Give port_type, configured_width or both.")
+        return attrs
 
-class WantedSerializer(serializers.Serializer[Any]):
+
+class WantedSerializer(Body, serializers.Serializer[Any]):
     """A wanted allocation; what is not named stays as it is."""
 
     title = serializers.CharField(max_length=200, required=False, default="", allow_blank=True)
@@ -172,7 +178,7 @@ class PlanSerializer(serializers.ModelSerializer[Plan]):
             "modes": [{"drawer_id": one, "mode": mode.value} for one, mode in wanted.modes.items()],
             "cables": [{"host_port_id": one, "host_id": host} for one, host in wanted.cables.items()],
             "port_settings": [
-                {"port_id": one, "port_type": setting.port_type, "configured_width": setting.configured_width}
+                {"port_id": one, **{name: value for name, value in asdict(setting).items() if value}}
                 for one, setting in wanted.settings.items()
             ],
         }
@@ -208,16 +214,10 @@ class PlanDetailSerializer(PlanSerializer):
         """Return what keeps a draft from being applied as it was looked at."""
         if plan.state != Plan.State.DRAFT:
             return []
-        person = person_of(self.context["request"])
-        wanted = Wanted.from_json(plan.wanted)
-        try:
-            drawers = involved(drawers_seen(parts_of(person, wanted).chassis), wanted)
-        except FalconWebError as error:
-            return [error.sentence]
-        return differences_of(plan.base, base_of(drawers), person)
+        return differences_now(person_of(self.context["request"]), plan)
 
 
-class ApplySerializer(serializers.Serializer[Any]):
+class ApplySerializer(Body, serializers.Serializer[Any]):
     """How to carry a plan out; `force_device_ids` are taken although somebody uses them on their host."""
 
     on_failure = serializers.ChoiceField(choices=ON_FAILURE, default="stop")
@@ -227,7 +227,7 @@ class ApplySerializer(serializers.Serializer[Any]):
     )
 
 
-class CancelSerializer(serializers.Serializer[Any]):
+class CancelSerializer(Body, serializers.Serializer[Any]):
     """Whether what the plan has changed is brought back to where it was."""
 
     roll_back = serializers.BooleanField(default=False)
@@ -299,7 +299,9 @@ class PlanDetail(APIView):
     def delete(self, request: Request, pk: UUID) -> Response:
         """Throw a draft away."""
         person = person_of(request)
-        plan_discard(person=person, plan=_plan(person, pk))
+        plan = _plan(person, pk)
+        refuse_body(request)
+        plan_discard(person=person, plan=plan)
         return Response(status=204)
 
 
@@ -345,7 +347,9 @@ class PlanResumption(APIView):
     def post(self, request: Request, pk: UUID) -> Response:
         """Go on with a plan that stopped. What failed is tried again, then the rest, planned anew on what is now."""
         person = person_of(request)
-        return _answer(request, plan_resume(person=person, plan=_plan(person, pk)), 202)
+        plan = _plan(person, pk)
+        refuse_body(request)
+        return _answer(request, plan_resume(person=person, plan=plan), 202)
 
 
 class PlanUndo(APIView):
@@ -355,7 +359,9 @@ class PlanUndo(APIView):
     def post(self, request: Request, pk: UUID) -> Response:
         """Plan the way back. The draft leads to where everything that the plan changed was before it."""
         person = person_of(request)
-        return _answer(request, plan_undo(person=person, plan=_plan(person, pk)), 201)
+        plan = _plan(person, pk)
+        refuse_body(request)
+        return _answer(request, plan_undo(person=person, plan=plan), 201)
 
 
 def _plan(person: User, pk: UUID) -> Plan:

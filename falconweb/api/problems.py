@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 from typing import Any
 
@@ -14,16 +15,19 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import exception_handler, set_rollback
 
-from accounts.audit.context import new_request_id, request_id
+from accounts.audit.context import new_request_id, note_sentence, request_id
+from falconweb.database import database_away
 from falconweb.errors import FalconWebError
 
+logger = logging.getLogger(__name__)
+RETRY_AFTER = "5"  # s, with 503
 PREFIX = "/api/"
 CONTENT_TYPE = "application/problem+json"
 WRONG_FIELDS = "Some fields are wrong."
 OURS = "This is an error of the site, which was written to its log. Tell an administrator the reference."
 # What the framework calls otherwise than the site does, and what rooms below call otherwise than the API.
 CODES = {"permission_denied": "forbidden"}
-MEMBERS = {"operation": "operation_id"}
+MEMBERS = {one: f"{one}_id" for one in ("chassis", "device", "host_port", "lease", "operation", "plan", "tenant")}
 
 
 def problem_document(status: int, sentence: str, code: str, **details: Any) -> dict[str, Any]:
@@ -44,7 +48,12 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
         # Problems are JSON, whatever the answer would have been: the schema's is YAML.
         request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
     if isinstance(exception, FalconWebError):
-        return _problem(exception.status, exception.sentence, exception.code, **exception.details)
+        return _told(exception)
+    if away := database_away(exception):
+        set_rollback()
+        note_sentence(away.sentence)
+        logger.warning("%s had no database (%s)", "A request" if request is None else request.path, new_reference())
+        return _told(away)
     answer = exception_handler(exception, context)
     if answer is None:
         return _unexpected(exception, None if request is None else request._request)  # noqa: SLF001 - Django's own
@@ -53,6 +62,13 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
         if name in answer:
             made[name] = answer[name]
     return made
+
+
+def _told(error: FalconWebError) -> Response:
+    answer = _problem(error.status, error.sentence, error.code, **error.details)
+    if error.status == HTTPStatus.SERVICE_UNAVAILABLE and error.retry_helps:
+        answer["Retry-After"] = RETRY_AFTER
+    return answer
 
 
 def _expected(exception: Exception, answer: Response) -> Response:

@@ -34,11 +34,14 @@ class SlotlessDevice(serializers.Serializer[Any]):
 
 
 class SlotSerializer(serializers.Serializer[Any]):
-    """A slot; masked ones carry their number and 'in_use' only. A device in no slot is one without number."""
+    """A slot; a device in no slot is one without number.
+
+    Where the device is not yours there is the number only, and `in_use`, or `in_pool`: nobody holds it.
+    """
 
     id = serializers.IntegerField(allow_null=True)
     number = serializers.IntegerField(allow_null=True)
-    state = serializers.ChoiceField(choices=["empty", "in_use", "occupied", "missing"])
+    state = serializers.ChoiceField(choices=["empty", "in_use", "in_pool", "occupied", "missing"])
     device = SlotlessDevice(allow_null=True)
 
 

@@ -18,7 +18,8 @@ from accounts.selectors import holdings_of, tenants_found
 from fabric.holdings import holdings_revision
 from fabric.models import Device, HostPort
 from fabric.services.grants import grants_set
-from falconweb.api.fields import SEARCH, IdField, Renaming, search_of
+from falconweb.api.bodies import Body, refuse_body
+from falconweb.api.fields import SEARCH, IdField, search_of
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
 from falconweb.errors import NotFound
@@ -26,7 +27,7 @@ from falconweb.errors import NotFound
 MOST_THINGS = 10_000
 
 
-class TenantSerializer(serializers.Serializer[Any]):
+class TenantSerializer(Body, serializers.Serializer[Any]):
     """A tenant: how many people it has, and what it holds in words."""
 
     id = serializers.IntegerField(source="tenant.pk", read_only=True)
@@ -36,7 +37,7 @@ class TenantSerializer(serializers.Serializer[Any]):
     holds = serializers.ListField(child=serializers.CharField(), read_only=True)
 
 
-class GrantsSerializer(Renaming, serializers.Serializer[Any]):
+class GrantsSerializer(Body, serializers.Serializer[Any]):
     """What a tenant holds, by id; all others that it held become free.
 
     What another tenant holds is refused unless it stands in `take_device_ids` or `take_host_port_ids` too.
@@ -105,7 +106,9 @@ class TenantDetail(APIView):
     )
     def delete(self, request: Request, pk: int) -> Response:
         """Remove a tenant that has nobody and holds nothing. Administrators only."""
-        services.tenant_remove(by=person_of(request), tenant=tenant_by(pk))
+        row = tenant_by(pk)
+        refuse_body(request)
+        services.tenant_remove(by=person_of(request), tenant=row)
         return Response(status=204)
 
 

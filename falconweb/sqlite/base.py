@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from django.db.backends.sqlite3 import base
 
+from falconweb.sqlite.patience import patience_left
 from falconweb.sqlite.turns import Turns
 
 ASKS_EVERY = 0.002  # s
@@ -31,12 +32,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     @property
     def patience(self) -> float:
-        """How long a writer waits for the others, s."""
-        return float(self.settings_dict["OPTIONS"].get("timeout", 5.0))
+        """How long a writer waits for the others now, s."""
+        return patience_left(float(self.settings_dict["OPTIONS"].get("timeout", 5.0)))
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Return a cursor whose writes take turns, too, where they are a transaction of their own."""
-        return self.connection.cursor(factory=partial(Cursor, self.patience))
+        return self.connection.cursor(factory=partial(Cursor, lambda: self.patience))
 
     def _start_transaction_under_autocommit(self) -> None:
         # Without a turn SQLite alone decides: it refuses with its own error.
@@ -70,7 +71,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 class Cursor(base.SQLiteCursorWrapper):
     """A cursor that waits for its turn before a write that is a transaction of its own, and asks often to begin one."""
 
-    def __init__(self, patience: float, connection: sqlite3.Connection) -> None:
+    def __init__(self, patience: Callable[[], float], connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._patience = patience
 
@@ -78,12 +79,12 @@ class Cursor(base.SQLiteCursorWrapper):
         """Execute a statement."""
         ask = partial(super().execute, query, params)
         if query.startswith("BEGIN"):
-            return asked_often(self.connection, self._patience, ask)
+            return asked_often(self.connection, self._patience(), ask)
         if self.connection.in_transaction or not query.startswith(WRITES):
             return ask()
-        has_turn = _turns.take(self._patience)
+        has_turn = _turns.take(self._patience())
         try:
-            return asked_often(self.connection, self._patience, ask)
+            return asked_often(self.connection, self._patience(), ask)
         finally:
             if has_turn:
                 _turns.give()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import json
 import re
 import socket
 import stat
@@ -15,6 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from fabric.allocation.reading import TOO_LARGE
 from falconweb.config import Config
 from falconweb.launch.commands import LARGEST_SOCKET_MESSAGE
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
@@ -62,6 +64,35 @@ def processes(site: RunningSite) -> dict[int, str]:
             if str(site.data).encode() in environment:
                 found[int(place.name)] = command.replace(b"\0", b" ").decode()
     return found
+
+
+def test_who_sends_all_of_a_file_that_is_too_large_hears_why(site: RunningSite) -> None:
+    file = b" " * (50 * 2**20)
+    status, headers, text = ask(site, "POST", "/api/v1/allocation/", file, Content_Type="application/json")
+    assert (status, headers["Content-Type"]) == (413, "application/problem+json")
+    assert [json.loads(text)[name] for name in ("code", "detail")] == ["too_large", TOO_LARGE]
+    # Who asks before it sends need not send it.
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+    connection.putrequest("POST", "/api/v1/allocation/")
+    for name, value in (("Content-Length", str(len(file))), ("Expect", "100-continue")):
+        connection.putheader(name, value)
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
+    _, found, page = ask(site, "GET", "/sign-in/")
+    token = re.search('csrfmiddlewaretoken" value="([^"]+)', page)
+    assert token
+    form = {"username": "administrator", "password": ADMINISTRATOR_PASSWORD, "csrfmiddlewaretoken": token[1]}
+    cookie = found["Set-Cookie"].split(";")[0]
+    kind = "application/x-www-form-urlencoded"
+    status, headers, _ = ask(site, "POST", "/sign-in/", urlencode(form).encode(), Cookie=cookie, Content_Type=kind)
+    assert status == 302
+    cookies = "; ".join(one.split(";")[0] for one in headers.get_all("Set-Cookie"))
+    status, headers, text = ask(site, "POST", "/allocation/", file, Cookie=cookies, Content_Type=kind)
+    assert (status, headers["Connection"]) == (413, "close")
+    assert TOO_LARGE in text
+    assert '<nav aria-label="Main">' in text
+    assert ask(site, "GET", "/allocation/", Cookie=cookies)[0] == 200
 
 
 def test_a_forged_address_gives_no_more_guesses(site: RunningSite) -> None:

@@ -257,7 +257,9 @@ def test_an_operation_on_what_was_granted_away_names_it_no_more(lab: Lab, owner:
 
 def test_operations_are_narrowed(lab: Lab, owner: Client) -> None:
     where = reverse("api:operations")
-    assert owner.get(where, {"state": "done", "device_id": str(lab.device.pk)}).json()["count"] == 1
+    done = Operation.objects.filter(device=lab.device, state="done").count()
+    assert done > 0
+    assert owner.get(where, {"state": "done", "device_id": str(lab.device.pk)}).json()["count"] == done
     assert owner.get(where, {"state": "failed"}).json()["count"] == 0
     problem(owner.get(where, {"state": "nonsense"}), 400)
 

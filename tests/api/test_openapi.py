@@ -10,6 +10,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from accounts.models import Token, User
+from fabric.services.asking import STEPS
 from falconweb.api.openapi import LONGEST_SUMMARY, METHODS
 from tests.access.test_matrix import Lab, address
 from tests.api.test_api import READING, ROUTES, call
@@ -116,6 +117,7 @@ def test_the_examples_are_of_the_shapes(lab: Lab, document: dict[str, Any]) -> N
     valid(document, answered["schema"], given)
     (example,) = answered["examples"].values()
     assert set(example["value"]) == set(given)
+    assert [step["name"] for step in example["value"]["steps"]] == list(STEPS[example["value"]["kind"]])
 
 
 def test_the_schema_has_no_warnings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ def test_too_many_requests(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("path", "kind"), [("/api/v1/operations/", "application/problem+json"), ("/x/", "text/plain")])
+@pytest.mark.parametrize(("path", "kind"), [("/api/v1/operations/", "application/problem+json"), ("/x/", "text/html")])
 async def test_a_request_that_is_too_large(path: str, kind: str) -> None:
     scope = {
         "type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "path": path, "query_string": b"",
@@ -147,11 +147,15 @@ async def test_a_request_that_is_too_large(path: str, kind: str) -> None:
     }  # fmt: skip
     wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
     begin, body = await wire.receive_output(timeout=10), await wire.receive_output(timeout=10)
-    headers = dict(begin["headers"])
+    headers = {name.lower(): value for name, value in begin["headers"]}
     assert begin["status"] == 413
     assert headers[b"content-type"].decode().startswith(kind)
     assert int(headers[b"content-length"]) == len(body["body"])
-    if kind != "text/plain":
+    assert headers[b"connection"] == b"close"
+    if kind == "text/html":
+        assert b"<h1>" in body["body"]
+        assert b"larger than 2560 KiB: send less at once." in body["body"]
+    else:
         found = json.loads(body["body"])
         jsonschema.validate(found, PROBLEM)
         assert (found["status"], found["code"]) == (413, "too_large")

@@ -513,3 +513,34 @@ def test_the_pages_have_no_inline_code_and_never_show_a_password_typed_into_the_
         assert "style=" not in text
         assert "<style" not in text
         assert "no-store" in answer["Cache-Control"]
+
+
+def test_one_and_the_same_bmc_is_followed_once(administrator: User, bmc: SimulatorProcess) -> None:
+    first = add_process(administrator, bmc)
+    # By another name of the same host it is the same chassis.
+    again = bmc.address.replace("127.0.0.1", "localhost")
+    same = f"This is falcon-1, which is followed at {first.url} already: its UUID is the same."
+    values = {"password": bmc.password, "fingerprint": bmc.fingerprint, "name": "falcon-2"}
+    assert refused(lambda: add(administrator, again, **values)) == {"url": same}
+    assert list(Chassis.objects.all()) == [first]
+    # Where the address of another leads to it, too.
+    other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2", username="administrator")
+    assert refused(
+        lambda: services.chassis_edit(
+            person=administrator, chassis=other, url=again, password=bmc.password, fingerprint=bmc.fingerprint
+        )
+    ) == {"url": same}
+
+
+def test_what_turns_out_to_be_the_same_chassis_is_flagged(client: Client, administrator: User) -> None:
+    known = {"manufacturer": "Acme", "model": "F1", "serial_number": "77"}
+    first = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:2", **known)
+    second = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:3", **known)
+    Chassis.objects.create(name="falcon-3", url="https://127.0.0.1:4", manufacturer="Acme", model="F1")
+    Chassis.objects.create(name="falcon-4", url="https://127.0.0.1:5", uuid="00000000-0000-0000-0000-000000000000")
+    Chassis.objects.create(name="falcon-5", url="https://127.0.0.1:6", uuid="00000000-0000-0000-0000-000000000000")
+    for row in Chassis.objects.all():
+        page = client.get(reverse("fabric:chassis", args=[row.pk])).content.decode()
+        twin = {first.pk: second, second.pk: first}.get(row.pk)
+        assert ("It is the same as" in page) == (twin is not None)
+        assert twin is None or f'/chassis/{twin.pk}/">{twin.name}</a>' in page
