@@ -18,6 +18,7 @@ from fabric.bmc.client import BmcClient
 from fabric.models import Operation
 from fabric.services.approvals import operation_approved
 from fabric.services.changes import CABLE_SECONDS, carry_out, given_back, read_back, truth_of
+from fabric.services.host_turns import turns_given_up
 from fabric.services.jobs import plan_step_failed
 from fabric.services.locks import lock_chassis
 from fabric.services.patience import PLACES, REQUEST_SECONDS
@@ -193,6 +194,7 @@ class _Run:
             if ended != 1:
                 transaction.set_rollback(True)
                 return False
+            turns_given_up(operation)
             operation_approved(operation)
             _record_end(operation)
         return True

@@ -20,7 +20,8 @@ from fabric.services.turn import Turn
 from fabric.services.wording import names_host
 from falconweb.threads import in_thread
 
-# Longer than a drain and a detach may take. A worker that died keeps it no longer: who takes its operation up has it.
+# Longer than a drain and a detach may take. A worker that died keeps it no longer: who takes its operation up begins by
+# giving it up.
 HELD_SECONDS: Final = 180.0
 LOOK_SECONDS: Final = 0.2
 
@@ -41,7 +42,7 @@ async def host_turn(turn: Turn, port: HostPort) -> AsyncIterator[None]:
         yield
     finally:
         if not turn.lost:
-            await in_thread(_given_up, agents, operation)
+            await in_thread(turns_given_up, operation)
 
 
 def _agents(port: HostPort) -> list[int]:
@@ -58,5 +59,6 @@ def _taken(agents: list[int], operation: Operation) -> bool:
     return taken > 0 or not rows.exists()
 
 
-def _given_up(agents: list[int], operation: Operation) -> None:
-    HostAgent.objects.filter(pk__in=agents, turn_of=operation.pk).update(turn_of=None, turn_until=None)
+def turns_given_up(operation: Operation) -> None:
+    """Give up every turn of a host that an operation has, also one that a worker before took and died with."""
+    HostAgent.objects.filter(turn_of=operation.pk).update(turn_of=None, turn_until=None)

@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
@@ -28,6 +30,7 @@ from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, devic
 from falconweb.testing.hosts import AgentProcess
 from hostwire.messages import new_key, queue_name, seal_report
 from hostwire.shapes import Answer, HostReport, Report
+from tests.fabric import outside
 from tests.fabric.disorder import at_step
 
 Start = Callable[..., AgentProcess]
@@ -400,6 +403,28 @@ def test_a_host_looks_for_no_device_while_another_is_let_go_and_not_detached_yet
     thread.join(60)
     assert [one.state for one in ended] == ["done"]
     assert told(ended[0], "Seen by the host")[1].startswith("node-a sees it at ")
+    assert HostAgent.objects.get(host__name="node-a").turn_of is None
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_turn_of_a_worker_that_died_is_given_up_by_whoever_takes_its_operation_up(
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    falconweb_administrator: User,
+    enrolled: Callable[[str], AgentProcess],
+    allowed: bool,
+) -> None:
+    enrolled("node-a")
+    gpu = device_in(falcon_chassis, drawer=1, slot=1)
+    operation = asked(falconweb_administrator, gpu, None)
+    # It had detached the device, and told nobody.
+    outside.put(falcon_chassis, simulated_falcon, gpu, to=None)
+    until = timezone.now() + timedelta(seconds=100)
+    HostAgent.objects.update(turn_of=operation.pk, turn_until=until)
+    Operation.objects.filter(pk=operation.pk).update(attempts=1)
+    if not allowed:
+        User.objects.filter(pk=falconweb_administrator.pk).update(is_active=False, role="viewer")
+    assert carry_out(operation).state == ("done" if allowed else "failed")
     assert HostAgent.objects.get(host__name="node-a").turn_of is None
 
 
