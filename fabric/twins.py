@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Q
 
+from fabric.bmc.values import is_uuid_set
 from fabric.models import Chassis
 
 
@@ -17,4 +18,4 @@ def twins_of(row: Chassis) -> list[Chassis]:
 
 def of_uuid(uuid: str) -> Q:
     """Return what finds the chassis of a UUID: none for '' and for the zeros of firmware that has no id."""
-    return Q(uuid__iexact=uuid) if len(set(uuid.replace("-", ""))) > 1 else Q(pk=None)
+    return Q(uuid__iexact=uuid) if is_uuid_set(uuid) else Q(pk=None)

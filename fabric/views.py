@@ -23,7 +23,7 @@ from fabric.history import attachment_rows, attachment_views
 from fabric.listing import host_rows, port_rows
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Port, Slot, Walk
 from fabric.numbers import whole_number
-from fabric.outlook import drawer_seen, drawer_state
+from fabric.outlook import drawer_seen
 from fabric.overview import overview_of
 from fabric.permissions import may_change_mode, may_configure, may_move_cable
 from fabric.planning import LANES, Setting, Wanted, after_steps, port_types
@@ -150,9 +150,10 @@ def _modes(person: User, row: Drawer) -> list[dict[str, Any]]:
     """
     if row.mode not in MODES or row.mode == "Unknown":
         return []
-    state = drawer_state(row)
+    seen = drawer_seen(row)
+    state = seen.state()
     begun = draft_row(person)
-    drafted = after_steps(drawer_seen(row), Wanted.from_json(begun.wanted) if begun is not None else Wanted())
+    drafted = after_steps(seen, Wanted.from_json(begun.wanted) if begun is not None else Wanted())
     return [
         {
             "value": mode.value,

@@ -132,3 +132,8 @@ def link_speed(gbps: float | None, lanes: Iterable[int | None]) -> float | None:
         return gbps
     corrected = gbps * BINARY_GIGA
     return next((value for value in true if math.isclose(corrected, value, rel_tol=2e-3)), gbps)
+
+
+def is_uuid_set(uuid: str) -> bool:
+    """Tell whether a UUID tells anything: that of a board on which it was never set shows one digit throughout."""
+    return len(set(uuid.replace("-", ""))) > 1

@@ -22,12 +22,14 @@ from django.utils import timezone
 from fabric.models import Approvable, Attachment, Chassis, Device, Drawer, Drift, HostPort, Operation, Port
 from fabric.services.approved import (
     KINDS,
+    SUBJECT_VALUES,
     about_of,
     approve,
     expected_of,
     found_of,
     identity_words,
     result_of,
+    subject_key,
     subject_of,
     what_of,
     words_of,
@@ -307,24 +309,17 @@ class _Busy:
     def is_about(self, part: Approvable) -> bool:
         """Tell whether what was read of a part may be half of a change."""
         if self._parts is None:
-            self._parts = set(self._ask())
+            self._parts = self._ask()
         if isinstance(part, Device) and part.slot_id is not None and self._drawer_of.get(part.slot_id) in self._shaken:
             return True
         return (type(part), part.pk) in self._parts
 
-    def _ask(self) -> Iterator[tuple[type[Approvable], int | None]]:
+    def _ask(self) -> set[tuple[type[Approvable], int | None]]:
         going_on = ~Q(state__in=Operation.FINAL) | Q(finished_at__gte=self._begun_at)
-        rows = Operation.objects.filter(going_on, chassis=self._chassis)
-        for kind, device, drawer, source, port in rows.values_list("kind", "device", "drawer", "source", "port"):
-            yield Device, device
-            if kind == Operation.Kind.MODE:
-                yield Drawer, drawer
-            elif kind == Operation.Kind.CABLE:
-                yield HostPort, source
-            elif kind == Operation.Kind.PORT:
-                yield Port, port
-            if device is None and drawer is not None:
-                self._shaken.add(drawer)  # a mode, a cable or a port may cut off what is attached in it
+        rows = list(Operation.objects.filter(going_on, chassis=self._chassis).values(*SUBJECT_VALUES))
+        # A mode, a cable or a port may cut off what is attached in its drawer.
+        self._shaken = {row["drawer"] for row in rows if row["device"] is None and row["drawer"] is not None}
+        return {subject_key(row) for row in rows}
 
 
 def _end_by_operation(drift: Drift, operation: Operation, result: str) -> None:

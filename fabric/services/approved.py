@@ -5,6 +5,7 @@ A host port's or host's id, '' for none; a mode; 'type/lanes' of a port. None is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,13 @@ KINDS: dict[type[Approvable], Drift.Kind] = {
     HostPort: Kind.CABLE,
     Port: Kind.PORT,
 }
+# What an operation of a kind is to change, and the column that names it.
+OF_OTHERS: tuple[type[Approvable], str] = (Device, "device")
+SUBJECTS: dict[str, tuple[type[Approvable], str]] = {
+    Operation.Kind.MODE: (Drawer, "drawer"), Operation.Kind.CABLE: (HostPort, "source"),
+    Operation.Kind.PORT: (Port, "port"),
+}  # fmt: skip
+SUBJECT_VALUES = ("kind", "device", "drawer", "source", "port")
 
 
 def identity_words(device: Device) -> str:
@@ -81,14 +89,14 @@ def expected_of(part: Approvable) -> str:
 
 def subject_of(operation: Operation) -> Approvable | None:
     """Return what an operation is to change."""
-    match operation.kind:
-        case Operation.Kind.MODE:
-            return operation.drawer
-        case Operation.Kind.CABLE:
-            return operation.source
-        case Operation.Kind.PORT:
-            return operation.port
-    return operation.device
+    subject: Approvable | None = getattr(operation, SUBJECTS.get(operation.kind, OF_OTHERS)[1])
+    return subject
+
+
+def subject_key(row: Mapping[str, Any]) -> tuple[type[Approvable], int | None]:
+    """Return what an operation is to change as the model and the id, of its row as `SUBJECT_VALUES`."""
+    model, column = SUBJECTS.get(row["kind"], OF_OTHERS)
+    return model, row[column]
 
 
 def result_of(operation: Operation) -> str:

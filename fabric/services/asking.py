@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Final, TypeVar
 
-from fabric.models import Operation
+from accounts.models import User
+from fabric.models import Operation, Plan
 from fabric.signals import operation_changed
-from falconweb.errors import Invalid
+from falconweb.errors import Invalid, KeyReused
 
+Asked = TypeVar("Asked", Operation, Plan)
 LONGEST_KEY = 200
 # What the agent of a host does is skipped, and says so, where none runs.
 STEPS: Final = {
@@ -33,6 +35,23 @@ def refuse_key(idempotency_key: str) -> None:
 def request_digest(*wanted: object) -> str:
     """Return what tells one request from another under the same key."""
     return hashlib.sha256(repr(wanted).encode()).hexdigest()
+
+
+def replayed_of(model: type[Asked], person: User | None, idempotency_key: str, digest: str) -> Asked | None:
+    """Return what a person asked for by the same key before, None where that is new.
+
+    Raises KeyReused where the key came with another request, and Invalid as `refuse_key` does.
+    """
+    if person is None or not idempotency_key:
+        return None
+    refuse_key(idempotency_key)
+    known = model.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
+    # What belongs to a tenant that the person has left is not brought back.
+    if known is not None and (
+        known.request_digest != digest or not model.objects.visible_to(person).filter(pk=known.pk).exists()
+    ):
+        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
+    return known
 
 
 def steps_of(kind: str) -> list[dict[str, object]]:

@@ -21,7 +21,7 @@ from fabric.links import described, is_below
 from fabric.models import Device, HostPort, Operation, Port
 from fabric.permissions import may_change_mode, may_configure, may_move_cable
 from fabric.planning import Setting
-from fabric.services.host_turns import host_turn, turns_given_up
+from fabric.services.host_turns import host_turn
 from fabric.services.presence import RELEASE, addresses_known, appear, left_already, release, restore
 from fabric.services.proof import proof_begin, proof_end
 from fabric.services.readback import attachment_read, cable_read, cabled_host, mode_read, port_read
@@ -155,7 +155,6 @@ async def _take_out(turn: Turn, bmc: BmcClient, device: Device) -> tuple[str, ..
     operation, source = turn.operation, turn.operation.source
     async with AsyncExitStack() as until_detached:
         async with turn.step("Check"):
-            await in_thread(turns_given_up, operation)
             await in_thread(still_allowed, operation)
             _refuse_another(operation, device)
             holder = await _refuse_elsewhere(turn, bmc, device)

@@ -135,6 +135,8 @@ class _Run:
     async def _work(self) -> None:
         operation = self.operation
         try:
+            if operation.attempts > 1:
+                await in_thread(turns_given_up, operation)
             if operation.attempts > MOST_ATTEMPTS:
                 await self._finish(f"Given up after {MOST_ATTEMPTS} attempts, each cut off.")
                 return
@@ -194,7 +196,6 @@ class _Run:
             if ended != 1:
                 transaction.set_rollback(True)
                 return False
-            turns_given_up(operation)
             operation_approved(operation)
             _record_end(operation)
         return True

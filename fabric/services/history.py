@@ -76,8 +76,7 @@ def _is_another(device: Device, held: Attachment) -> bool:
 
 def _carried_out(devices: Iterable[Device]) -> dict[int, Operation]:
     """Return the operation that a worker carries out on each device."""
-    states = (Operation.State.RUNNING, Operation.State.VERIFYING)
-    rows = Operation.objects.filter(device__in=devices, state__in=states).in_turn()
+    rows = Operation.objects.filter(device__in=devices, state__in=Operation.AT_WORK).in_turn()
     return {row.device_id: row for row in rows if row.device_id is not None}
 
 

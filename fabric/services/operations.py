@@ -17,12 +17,12 @@ from fabric.models import Device, Drawer, HostPort, Operation
 from fabric.outlook import drawer_state
 from fabric.permissions import may_cancel, may_change_mode, refuse_onlooker, why_returning
 from fabric.rules import ABOUT_MODES, why_not_attach, why_not_mode
-from fabric.services.asking import hand_over, refuse_key, request_digest, steps_of
+from fabric.services.asking import hand_over, replayed_of, request_digest, steps_of
 from fabric.services.locks import lock_chassis, lock_held, locked_rows
 from fabric.services.safety import record_forced, refuse_in_use, refuse_unconfirmed
 from fabric.services.wording import held, monitored_only, place_of, summary_of, without_endpoint
 from fabric.signals import operation_changed
-from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound, RuleViolation
+from falconweb.errors import Conflict, Forbidden, Invalid, NotFound, RuleViolation
 
 
 class Expectation(Enum):
@@ -58,7 +58,7 @@ def operation_request(
             refuse_unconfirmed(confirmation, wanted=device.name)
         seen_at = "unknown" if isinstance(expected, Expectation) else expected.pk if expected else None
         digest = request_digest("device", device.pk, target.pk if target else None, seen_at, force)
-        if replayed := _replayed(person, idempotency_key, digest):
+        if replayed := replayed_of(Operation, person, idempotency_key, digest):
             return replayed, False
         try:
             # Once without locks: nobody waits for what is refused.
@@ -76,11 +76,11 @@ def operation_request(
                 act.before, act.after = {"attached_to": place_of(operation.source)}, _asked(operation)
         except Conflict:
             # The same request may have come twice at once: then it stands in its own way.
-            if replayed := _replayed(person, idempotency_key, digest):
+            if replayed := replayed_of(Operation, person, idempotency_key, digest):
                 return replayed, False
             raise
         except IntegrityError as error:
-            if replayed := _replayed(person, idempotency_key, digest):
+            if replayed := replayed_of(Operation, person, idempotency_key, digest):
                 return replayed, False
             raise _taken(device, person) from error
         return operation, created
@@ -96,7 +96,7 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
         if mode not in {one.value for one in ABOUT_MODES}:
             raise Invalid(f"'{mode}' is no mode of a drawer.", errors={"mode": "Choose one of the three modes."})
         digest = request_digest("drawer", drawer.pk, mode)
-        if replayed := _replayed(person, idempotency_key, digest):
+        if replayed := replayed_of(Operation, person, idempotency_key, digest):
             return replayed
         try:
             with act.change():
@@ -105,7 +105,7 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
                 )
                 act.before, act.after = {"mode": drawer.mode}, {"mode": mode, "operation": str(operation.pk)}
         except IntegrityError as error:
-            if replayed := _replayed(person, idempotency_key, digest):
+            if replayed := replayed_of(Operation, person, idempotency_key, digest):
                 return replayed
             raise Conflict(f"{drawer.name} was changed at the same moment. Look again.") from error
         return operation
@@ -151,7 +151,7 @@ def _cancel(person: User, operation: Operation) -> Operation:
 def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
     lock_chassis([drawer.chassis_id])
     # Again, under the lock: the same request may have come twice at once.
-    if replayed := _replayed(person, idempotency_key, digest):
+    if replayed := replayed_of(Operation, person, idempotency_key, digest):
         return replayed
     if other := Operation.objects.open().filter(drawer=drawer).first():
         raise Conflict(held("The drawer", other, person), operation=str(other.pk))
@@ -193,7 +193,7 @@ def _create(
     # A grant locks these rows too: what was granted away since it was looked at is no longer the person's.
     lock_held(devices=[device_id], host_ports=[target.pk if target else None])
     # Again, under the lock: the same request may have come twice at once.
-    if replayed := _replayed(person, idempotency_key, digest):
+    if replayed := replayed_of(Operation, person, idempotency_key, digest):
         return replayed, False
     device = _judged(person, device_id, target, expected, force=force)
     drawer = device.slot.drawer if device.slot else None
@@ -283,19 +283,6 @@ def _refuse(device: Device, target: HostPort | None) -> None:
             raise RuleViolation(f"Host port {target.label} is not cabled to {drawer.name}, where {device.name} is.")
         if reason := why_not_attach(drawer_state(drawer), slot=device.slot.number, label=target.label):
             raise RuleViolation(reason)
-
-
-def _replayed(person: User, idempotency_key: str, digest: str) -> Operation | None:
-    if not idempotency_key:
-        return None
-    refuse_key(idempotency_key)
-    known = Operation.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
-    # An operation of a tenant that the person has left is not brought back.
-    if known is not None and (
-        known.request_digest != digest or not Operation.objects.visible_to(person).filter(pk=known.pk).exists()
-    ):
-        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
-    return known
 
 
 def _taken(device: Device, person: User) -> Conflict:

@@ -17,7 +17,7 @@ from accounts.models import User
 from fabric.models import Device, Operation, Plan
 from fabric.outlook import Place, drawers_seen
 from fabric.planning import DrawerSeen, Planned, Step, Wanted
-from fabric.services.asking import hand_over, refuse_key, request_digest, steps_of
+from fabric.services.asking import hand_over, replayed_of, request_digest, steps_of
 from fabric.services.locks import lock_chassis, lock_held, lock_plan
 from fabric.services.plan_rights import parts_of, refuse_forbidden, refuse_others, refuse_stranger
 from fabric.services.plan_words import (
@@ -35,7 +35,7 @@ from fabric.services.safety import record_forced, refuse_in_use, refuse_unconfir
 from fabric.services.wording import held, name_of
 from fabric.signals import plan_changed
 from fabric.stepping import plan_steps
-from falconweb.errors import Conflict, Invalid, KeyReused, NotFound, RuleViolation
+from falconweb.errors import Conflict, Invalid, NotFound, RuleViolation
 
 MOST_DRAFTS: Final = 200  # of one person
 LONGEST_TITLE: Final = 200
@@ -52,7 +52,7 @@ def plan_create(*, person: User | None, wanted: Wanted, title: str, origin: str,
     """
     with attempt(Action.PLAN_CREATE, actor=person, target=Target(kind="plan", name=title)) as act:
         digest = request_digest("plan", wanted.as_json(), title, origin)
-        if known := _replayed(person, idempotency_key, digest):
+        if known := replayed_of(Plan, person, idempotency_key, digest):
             return known
         if Plan.objects.filter(requested_by=person, by_site=False, state=Plan.State.DRAFT).count() >= MOST_DRAFTS:
             raise Conflict(f"You have {MOST_DRAFTS} drafts. Discard those that you do not need, then make another.")
@@ -78,7 +78,7 @@ def plan_create(*, person: User | None, wanted: Wanted, title: str, origin: str,
                 )
                 act.target, act.after = target_of(plan, plan.title), _told(plan)
         except IntegrityError:
-            if known := _replayed(person, idempotency_key, digest):
+            if known := replayed_of(Plan, person, idempotency_key, digest):
                 return known
             raise
         return plan
@@ -343,16 +343,3 @@ def _entitled(title: str, planned: Planned) -> str:
     """Return a title as it is kept: one line, without what cannot be shown or turns the rest around."""
     shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
     return shown[:LONGEST_TITLE] or title_of(planned)
-
-
-def _replayed(person: User | None, idempotency_key: str, digest: str) -> Plan | None:
-    if person is None or not idempotency_key:
-        return None
-    refuse_key(idempotency_key)
-    known = Plan.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
-    # A plan of a tenant that the person has left is not brought back.
-    if known is not None and (
-        known.request_digest != digest or not Plan.objects.visible_to(person).filter(pk=known.pk).exists()
-    ):
-        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
-    return known

@@ -22,6 +22,9 @@ from falconweb.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
+# Another operation: what it did in words, its device, and the ports whose links it may have changed.
+Other = tuple[str, int | None, set[int]]
+
 UNTOUCHED = "Nobody else was touched: every other zone and link of the chassis is as it was."
 UNREAD = "Whether others were touched could not be read from the chassis."
 
@@ -107,7 +110,8 @@ def _sentence(unexplained: int, explained: int) -> str:
 def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
     """Return what differs around the operation, each with the other operation that explains it, '' where none does."""
     before, after = (msgspec.convert(one, Snapshot) for one in (proof.before, proof.after))
-    others = _meanwhile(operation, proof.before_at or operation.requested_at)
+    meanwhile = _meanwhile(operation, proof.before_at or operation.requested_at)
+    others = [(one.summary, one.device_id, _ports_of(one)) for one in meanwhile]
     rows = Device.objects.filter(chassis=operation.chassis_id).select_related("tenant", "slot")
     devices = {row.endpoint_uri: row for row in rows}
     behind = {row.slot.port_id: row for row in rows if row.slot is not None and row.slot.port_id is not None}
@@ -128,11 +132,11 @@ def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
     return found
 
 
-def _because(others: Iterable[Operation], device: Device | None, port: int | None = None) -> str:
+def _because(others: Iterable[Other], device: Device | None, port: int | None = None) -> str:
     """Return which other operation explains a change of a device's place, or of its or a port's link; '' for none."""
-    for one in others:
-        if (device is not None and one.device_id == device.pk) or (port is not None and port in _ports_of(one)):
-            return one.summary
+    for summary, its_device, its_ports in others:
+        if (device is not None and its_device == device.pk) or (port is not None and port in its_ports):
+            return summary
     return ""
 
 

@@ -14,9 +14,10 @@ from django.utils import timezone
 
 from fabric.bmc import types as wire
 from fabric.bmc.holders import ABSENT, holders_of
+from fabric.bmc.values import is_uuid_set
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Part, Port, Slot, Switch, Walk
 from fabric.services.approvals import Swap, Walked, walk_judged
-from fabric.services.approved import identity_words
+from fabric.services.approved import SUBJECT_VALUES, identity_words, subject_key
 from fabric.services.hands import swapped
 from fabric.services.locks import lock_chassis, locked_rows
 from fabric.signals import access_changed, inventory_changed
@@ -65,8 +66,7 @@ def inventory_failed(*, chassis_id: int, sentence: str) -> None:
 
 def host_identity(chassis: int, system: wire.System) -> str:
     """Return what tells a host from all others, in whichever chassis (id) it is cabled."""
-    # A board whose UUID was never set shows one digit throughout.
-    if len(set(system.uuid.replace("-", ""))) > 1:
+    if is_uuid_set(system.uuid):
         return system.uuid[:200]
     if system.serial_number:
         return f"{system.manufacturer} {system.serial_number}".strip()[:200]
@@ -126,14 +126,9 @@ def fitting(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]
 def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int | None]]:
     """Return the parts (ids) that operations have changed since, or are at: those know better than an older walk."""
     newer: dict[type[Part], set[int | None]] = defaultdict(set)
-    changing = Operation.objects.at_work_since(at).filter(chassis=chassis)
-    for kind, device, drawer, source, port in changing.values_list("kind", "device", "drawer", "source", "port"):
-        newer[Device].add(device)
-        newer[Port].add(port)
-        if kind == Operation.Kind.MODE:
-            newer[Drawer].add(drawer)
-        elif kind == Operation.Kind.CABLE:
-            newer[HostPort].add(source)
+    for row in Operation.objects.at_work_since(at).filter(chassis=chassis).values(*SUBJECT_VALUES):
+        model, pk = subject_key(row)
+        newer[model].add(pk)
     return newer
 
 
