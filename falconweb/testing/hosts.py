@@ -13,7 +13,6 @@ import base64
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import threading
@@ -21,14 +20,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import redis
 from celery import Celery
 
 from falconweb.config import BASE_DIR
+from falconweb.testing.processes import OwnProcess
 from hostwire.messages import (
     ANSWER_TASK,
     REPORT_TASK,
@@ -45,7 +44,7 @@ START_SECONDS = 30.0
 T = TypeVar("T")
 
 
-class AgentProcess:
+class AgentProcess(OwnProcess):
     """`python -m agent` over the tree of a simulated host; a context manager that ends it.
 
     It says what it has to say to a list of its own, which `ask`, `answer` and `report` read; `delivering` plays the
@@ -112,28 +111,6 @@ class AgentProcess:
                 self.stop()
                 raise RuntimeError(f"the agent did not get ready: {said}")
             time.sleep(0.02)
-
-    def kill(self) -> None:
-        """End it by SIGKILL, as a crash does."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> None:
-        """End it, by force where it does not listen; harmless when repeated."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def send(self, request: Request, *, life: float = 60.0) -> Command:
         """Send it a command, as the site does, and return the command."""

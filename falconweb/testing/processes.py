@@ -20,7 +20,35 @@ from falconweb.testing.people import PASSWORD
 START_SECONDS = 30.0
 
 
-class SimulatorProcess:
+class OwnProcess:
+    """A process of a test's own; a context manager that ends it."""
+
+    process: subprocess.Popen[Any]
+
+    def kill(self) -> None:
+        """End it by SIGKILL, as a crash does."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it, by force where it does not listen; harmless when repeated."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class SimulatorProcess(OwnProcess):
     """A simulated chassis in a process of its own, on free ports; a context manager that ends it.
 
     `address` is the base URL (`addresses` all of them with `--chassis-count`), `control` the control
@@ -99,24 +127,6 @@ class SimulatorProcess:
                 self.certificate = Path(value)
             elif key == "ready":
                 return
-
-    def stop(self) -> None:
-        """End the process, by force where it does not listen; harmless when repeated."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def ask_control(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Send a request to the control address and return its JSON (None where there is none).
