@@ -27,7 +27,7 @@ import redis
 from celery import Celery
 
 from falconweb.config import BASE_DIR
-from falconweb.testing.processes import OwnProcess
+from falconweb.testing.ending import OwnProcess
 from hostwire.messages import (
     ANSWER_TASK,
     REPORT_TASK,

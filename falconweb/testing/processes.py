@@ -11,41 +11,13 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from falconweb.config import BASE_DIR
+from falconweb.testing.ending import OwnProcess
 from falconweb.testing.people import PASSWORD
 
 START_SECONDS = 30.0
-
-
-class OwnProcess:
-    """A process of a test's own; a context manager that ends it."""
-
-    process: subprocess.Popen[Any]
-
-    def kill(self) -> None:
-        """End it by SIGKILL, as a crash does."""
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """End it, by force where it does not listen; harmless when repeated."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                self.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 class SimulatorProcess(OwnProcess):
