@@ -26,6 +26,12 @@ INSTALLED_APPS = [
     "accounts",
     "fabric",
     "telemetry",
+    "telemetry.store",
+    "telemetry.history",
+    "telemetry.links",
+    "telemetry.alerts",
+    "telemetry.events",
+    "telemetry.exports",
     "channels",
     "django_htmx",
     "rest_framework",
@@ -106,6 +112,22 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 elif DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
     # s; a server that is away is told of soon.
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
+# Readings have a file of their own: their writer never waits for a person's, nor a person for it.
+READINGS_DATABASE = "default"
+if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
+    READINGS_DATABASE = "readings"
+    DATABASES["readings"] = {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(CONFIG.data / "readings.sqlite3"),
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            # Chunks are some 30 KB: pages of the default size would chain eight of them for each.
+            "init_command": "PRAGMA page_size=16384; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        },
+        "TEST": {"NAME": str(CONFIG.data / f"test-readings-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.sqlite3")},
+    }
+DATABASE_ROUTERS = ["telemetry.store.routing.ReadingsRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = CONFIG.redis_url or "redis://127.0.0.1:6379/0"

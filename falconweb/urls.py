@@ -9,4 +9,5 @@ urlpatterns = [
     path("api/v1/", include("falconweb.api.urls")),
     path("", include("accounts.urls")),
     path("", include("fabric.urls")),
+    path("", include("telemetry.urls")),
 ]

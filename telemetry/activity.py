@@ -16,7 +16,7 @@ from fabric.models import Chassis
 from fabric.services.activity import activity_note, watched_devices
 from telemetry.catalogue import Entry
 from telemetry.frames import Values
-from telemetry.store import RECENT_HEADER
+from telemetry.live import RECENT_HEADER
 
 SECONDS = 70.0  # a minute, and what the scheduler may be late
 FRAMES = 80

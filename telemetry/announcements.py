@@ -17,7 +17,7 @@ from django.dispatch import receiver
 from accounts.models import Tenant, User
 from fabric.signals import access_changed, inventory_changed, operation_changed, plan_changed
 from telemetry.hub import ACCESS_CHANNEL
-from telemetry.store import REFRESH_CHANNEL
+from telemetry.live import REFRESH_CHANNEL
 
 logger = logging.getLogger(__name__)
 _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
@@ -39,41 +41,66 @@ class Entry(TypedDict):
     unit: str
 
 
+@dataclass(frozen=True)
+class Sample:
+    """One reading, aligned with the catalogue; NaN where there is no value.
+
+    `counted` has counters as the BMC counts them, `values` has byte counters as rates (1/s), as browsers get them.
+    """
+
+    at: float  # Unix time by our clock, s
+    measured_at: float  # by the BMC's clock, s; 0 where it does not say
+    counted: Values
+    values: Values
+
+
 class Catalogue:
     """The series of one chassis in the order of its frames, and the rates made of their counters."""
 
     def __init__(self, series: Sequence[Series], owners: Mapping[str, Owner]) -> None:
-        self.entries: list[Entry] = []
-        taken: dict[str, int] = {}
-        for one in series:
-            entry = _entry(one, owners)
-            # A device may have two sensors of one kind: the second's key ends in /2.
-            taken[entry["key"]] = nth = taken.get(entry["key"], 0) + 1
-            if nth > 1:
-                entry["key"] += f"/{nth}"
-            self.entries.append(entry)
+        self.series = tuple(series)
+        self.entries = [_entry(one, owners) for one in series]
+        _name_apart(series, self.entries)
         _tell_apart(series, self.entries)
         self._counters = np.array([index for index, one in enumerate(series) if one.quantity in RATES], dtype=np.intp)
-        self._before: Reading | None = None
+        self._before: tuple[Reading, Values] | None = None
         self._rates: Values = np.full(len(self._counters), math.nan)
 
-    def values(self, reading: Reading) -> Values:
-        """Return one frame's values: counters as rates per second; NaN at first and after a counter's reset.
+    def sample(self, reading: Reading) -> Sample:
+        """Return a reading with its byte counters as rates per second; these are NaN at first and after a reset.
 
         Time is the BMC's own where it says when it measured: an answer that arrives late is no slower link, and one
         that repeats the last report repeats its rates.
         """
-        values = np.array(reading.values, dtype=np.float64)
-        before, self._before = self._before, reading
+        counted = np.array(reading.values, dtype=np.float64)
+        before, self._before = self._before, (reading, counted)
         if before is not None:
-            by_bmc = before.measured_at > 0 and reading.measured_at > 0
-            elapsed = reading.measured_at - before.measured_at if by_bmc else reading.at - before.at
+            earlier, had = before
+            by_bmc = earlier.measured_at > 0 and reading.measured_at > 0
+            elapsed = reading.measured_at - earlier.measured_at if by_bmc else reading.at - earlier.at
             if elapsed != 0:
-                moved = values[self._counters] - np.array(before.values, dtype=np.float64)[self._counters]
+                moved = counted[self._counters] - had[self._counters]
                 usable = (moved >= 0) & (elapsed > 0)
                 self._rates = np.where(usable, moved / abs(elapsed), math.nan)
+        values = counted.copy()
         values[self._counters] = self._rates
-        return values
+        return Sample(at=reading.at, measured_at=reading.measured_at, counted=counted, values=values)
+
+
+def _name_apart(series: Sequence[Series], entries: list[Entry]) -> None:
+    """Give series of one owner and kind keys of their own, made of where they come from.
+
+    Not of their order: what is kept under a key stays the same sensor's when another one comes or goes.
+    """
+    keys = Counter(entry["key"] for entry in entries)
+    taken: Counter[str] = Counter()
+    for one, entry in zip(series, entries, strict=True):
+        if keys[entry["key"]] > 1:
+            place = one.property.removeprefix("/redfish/v1/").removesuffix("#/Reading")
+            entry["key"] += "/" + ".".join(re.findall(r"[\w-]+", place))
+        taken[entry["key"]] += 1
+        if taken[entry["key"]] > 1:
+            entry["key"] += f"/{taken[entry['key']]}"
 
 
 def _tell_apart(series: Sequence[Series], entries: list[Entry]) -> None:

@@ -12,7 +12,7 @@ import redis
 from accounts.models import User
 from fabric.selectors import Sight, held_since, sight_of
 from falconweb.errors import Invalid, NotFound, Unavailable
-from telemetry import store
+from telemetry import live
 from telemetry.catalogue import Entry
 
 MOST_KEYS = 64
@@ -35,7 +35,7 @@ def is_seen(sight: Sight, entry: Entry) -> bool:
 
 
 def recent_readings(
-    person: User, chassis_id: int, keys: Sequence[str], *, seconds: float = store.RECENT_SECONDS
+    person: User, chassis_id: int, keys: Sequence[str], *, seconds: float = live.RECENT_SECONDS
 ) -> Recent:
     """Return what the person may see of the last `seconds` (at most 600) of the series `keys`.
 
@@ -48,10 +48,10 @@ def recent_readings(
     if len(keys) > MOST_KEYS:
         raise Invalid(f"Ask for at most {MOST_KEYS} series at a time.")
     with _redis_at_hand():
-        entries = {entry["key"]: entry for entry in store.catalogue(chassis_id) if is_seen(sight, entry)}
+        entries = {entry["key"]: entry for entry in live.catalogue(chassis_id) if is_seen(sight, entry)}
         if unknown := [key for key in keys if key not in entries]:
             raise NotFound(f"There is no series '{unknown[0][:100]}' of this chassis.")
-        at, values = store.recent(chassis_id, keys, since=time.time() - seconds)
+        at, values = live.recent(chassis_id, keys, since=time.time() - seconds)
     if not sight.everything:
         # What a device did for the tenant before is not this one's to see.
         since = held_since(chassis_id)
@@ -71,7 +71,7 @@ def readable_series(person: User, chassis_id: int) -> list[Entry]:
     if sight is None:
         raise NotFound("There is no such chassis.")
     with _redis_at_hand():
-        return [entry for entry in store.catalogue(chassis_id) if is_seen(sight, entry)]
+        return [entry for entry in live.catalogue(chassis_id) if is_seen(sight, entry)]
 
 
 @contextmanager

@@ -7,13 +7,14 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
-from telemetry import activity, polling
+from telemetry import activity
+from telemetry.polling import poller
 
 
 @shared_task(name="telemetry.keep_polling")
 def keep_polling() -> None:
     """Make sure that this worker polls."""
-    polling.keep_polling()
+    poller.keep_polling()
 
 
 @shared_task(name="telemetry.note_activity")
@@ -25,10 +26,10 @@ def note_activity() -> None:
 @worker_ready.connect
 def start_polling(**kwargs: Any) -> None:
     """Poll from the first moment, without waiting for the scheduler."""
-    polling.keep_polling()
+    poller.keep_polling()
 
 
 @worker_shutting_down.connect
 def stop_polling(**kwargs: Any) -> None:
     """Give leases and sessions back when the worker is asked to end."""
-    polling.stop_polling()
+    poller.stop_polling()

@@ -13,8 +13,8 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from falconweb.api.openapi import problem
 from falconweb.errors import Invalid
+from telemetry.live import RECENT_SECONDS
 from telemetry.selectors import readable_series, recent_readings
-from telemetry.store import RECENT_SECONDS
 
 AWAY = "The recent readings cannot be reached just now"
 

@@ -26,7 +26,7 @@ from falconweb.perf.place import CannotMeasureError, cpu_seconds
 from falconweb.perf.servers import Crowd, Feed, start_bare, start_web
 from falconweb.perf.stalled import measure_stalled
 from telemetry.frames import Frame
-from telemetry.store import publish
+from telemetry.live import publish
 
 SITE, STOCK, BARE = "site", "channel layer", "bare picows"
 ROUNDS = 3

@@ -25,7 +25,7 @@ from falconweb.perf.figures import Figure
 from falconweb.perf.place import PASSWORD, CannotMeasureError, simulator
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame
-from telemetry.store import keep_catalogue, publish
+from telemetry.live import keep_catalogue, publish
 
 CHASSIS = 8
 ROUNDS = 9
@@ -91,8 +91,8 @@ async def _as_the_site(bmc: BmcClient, plan: ReportPlan, number: int, bus: redis
     revision = await keep_catalogue(bus, number, catalogue.entries)
 
     async def poll() -> None:
-        reading = await plan.read(bmc)
-        await publish(bus, Frame(revision, number, int(reading.at), reading.at, catalogue.values(reading)))
+        sample = catalogue.sample(await plan.read(bmc))
+        await publish(bus, Frame(revision, number, int(sample.at), sample.at, sample.values))
 
     return poll
 

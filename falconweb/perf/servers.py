@@ -19,7 +19,7 @@ from falconweb.launch.processes import Child, end_with_parent
 from falconweb.perf.place import START_SECONDS, CannotMeasureError
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame, Values, encode_delta
-from telemetry.store import keep_catalogue
+from telemetry.live import keep_catalogue
 
 
 class Feed:

@@ -15,7 +15,7 @@ import redis.asyncio
 from falconweb.perf.figures import Figure
 from falconweb.perf.place import CannotMeasureError
 from falconweb.perf.servers import Crowd, Feed
-from telemetry.store import publish
+from telemetry.live import publish
 
 OTHERS = 100
 SERIES = 8000  # 64 KB a frame

@@ -183,7 +183,7 @@ def test_each_other_kind_fits_the_schema(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert checked(call(owner, "post", where, detach), 409)["operation_id"] == first.json()["id"]
     other = {**detach, "expected_host_port_id": lab.host_port.pk}
     assert checked(call(owner, "post", where, other, **{"Idempotency-Key": "k"}), 422)["code"] == "key_reused"
-    monkeypatch.setattr("telemetry.store.catalogue", _no_redis)
+    monkeypatch.setattr("telemetry.live.catalogue", _no_redis)
     checked(owner.get(reverse("api:series", args=lab.arguments["chassis"])), 503)
 
 

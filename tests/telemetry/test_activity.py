@@ -17,7 +17,7 @@ from fabric.models import Activity, Chassis, Device, Port, Slot
 from telemetry.activity import note_activity
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame
-from telemetry.store import keep_catalogue, publish
+from telemetry.live import keep_catalogue, publish
 
 pytestmark = pytest.mark.django_db
 

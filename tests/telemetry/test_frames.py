@@ -73,7 +73,8 @@ def test_counters_become_rates_and_a_reset_is_a_gap() -> None:
     catalogue = Catalogue(series, {"/p": Owner("port", 5)})
     assert catalogue.entries[0]["key"] == "port/5/rx_bytes_per_second"
     rates = [
-        catalogue.values(Reading(at=at, values=(count,)))[0] for at, count in [(0, 100), (2, 300), (3, 50), (4, 80)]
+        catalogue.sample(Reading(at=at, values=(count,))).values[0]
+        for at, count in [(0, 100), (2, 300), (3, 50), (4, 80)]
     ]
     np.testing.assert_array_equal(rates, [math.nan, 100.0, math.nan, 30.0])
 
@@ -82,8 +83,24 @@ def test_rates_go_by_the_clock_of_the_bmc() -> None:
     series = [Series(property="/p/Metrics#/RXBytes", owner_uri="/p", quantity=Quantity.RX_BYTES)]
     catalogue = Catalogue(series, {"/p": Owner("port", 5)})
     rates = [
-        catalogue.values(Reading(at=at, measured_at=measured, values=(count,)))[0]
+        catalogue.sample(Reading(at=at, measured_at=measured, values=(count,))).values[0]
         # late answers, one report twice, a report left out, a clock set back
         for at, measured, count in [(0, 10, 0), (1.4, 11, 100), (2, 11, 100), (3, 13, 300), (4, 3, 400), (5, 4, 500)]
     ]
     np.testing.assert_array_equal(rates, [math.nan, 100.0, 100.0, 100.0, math.nan, 100.0])
+
+
+def test_a_key_stays_with_its_sensor_when_another_one_goes() -> None:
+    def keys(*names: str) -> dict[str, str]:
+        series = [
+            Series(
+                property=f"/redfish/v1/Chassis/d/Sensors/{name}#/Reading", owner_uri="/d", quantity=Quantity.TEMPERATURE
+            )
+            for name in names
+        ]
+        entries = Catalogue(series, {"/d": Owner("drawer", 4)}).entries
+        return {name: entry["key"] for name, entry in zip(names, entries, strict=True)}
+
+    before, after = keys("inlet", "middle", "outlet"), keys("middle", "outlet")
+    assert before["outlet"] == after["outlet"] == "drawer/4/temperature_celsius/Chassis.d.Sensors.outlet"
+    assert len(set(before.values())) == 3

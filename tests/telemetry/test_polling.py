@@ -15,7 +15,7 @@ from django.conf import settings
 
 from fabric.models import Chassis, Device
 from telemetry.frames import Frame, decode_key
-from telemetry.polling import LEASE_SECONDS, Poller
+from telemetry.polling.poller import LEASE_SECONDS, Poller
 from tests.processes import SimulatorProcess
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -25,7 +25,7 @@ from falconweb.asgi import application
 from telemetry.catalogue import Entry
 from telemetry.frames import HEADER, KEY, Frame
 from telemetry.hub import Browser, hub
-from telemetry.store import keep_catalogue, publish
+from telemetry.live import keep_catalogue, publish
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE = 10.0

@@ -1,6 +1,5 @@
-"""The loop that keeps the mirror true: one polite client a chassis, in one thread of a Celery worker.
+"""One chassis followed: its mirror kept true, and its readings handed on each second.
 
-Chassis are shared among workers by leases in Redis: one poller a chassis, taken over within LEASE_SECONDS of a death.
 Readings come first: a beat is one request and one frame, and inventory, events and the database go on beside it.
 """
 
@@ -8,23 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import redis
 import redis.asyncio
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError
 from django.utils import timezone
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import Discovery
-from fabric.bmc.errors import BmcError, PlanOutdated
-from fabric.bmc.events import stream_events
+from fabric.bmc.errors import PlanOutdated
 from fabric.bmc.readings import ReadingPlan, plan_readings
 from fabric.bmc.types import Inventory
 from fabric.models import Chassis
@@ -35,138 +29,21 @@ from falconweb.errors import FalconWebError
 from falconweb.threads import in_thread
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame
-from telemetry.store import REFRESH_CHANNEL, keep_catalogue, publish
+from telemetry.live import keep_catalogue, publish
+from telemetry.polling.heard import Hearers
+from telemetry.polling.listening import listen
+from telemetry.taps import Told
 
 logger = logging.getLogger(__name__)
 
-LEASE_SECONDS = 5
-LOOK_SECONDS = 1.0  # how often chassis are claimed, and new ones found
 REFRESHES_A_WALK = 20  # a whole walk finds what a refresh does not look for
 SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
 REST_SECONDS = 2.0  # where they come without end, each refresh would only be outdated by the next
-STREAM_PAUSE = 15.0
 FAILED_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
-STOP_SECONDS = 3.0
 WALK_PAUSE = 3.0
 # Of the BMC's four places: a reading, one request of the inventory beside it, and the event stream, which is open but
 # idle. Operations take one each, one operation a drawer (fabric.services.execution).
 PLACES = 3
-
-_lock = threading.Lock()
-_thread: threading.Thread | None = None
-_poller: Poller | None = None
-_ended = threading.Event()
-
-
-def keep_polling() -> None:
-    """Make sure that this worker's loop runs; harmless when it does."""
-    global _thread, _poller  # noqa: PLW0603 - one loop a process is the point
-    with _lock:
-        if not _ended.is_set() and (_thread is None or not _thread.is_alive()):
-            _poller = poller = Poller()
-            _thread = threading.Thread(target=lambda: asyncio.run(poller.run()), name="polling", daemon=True)
-            _thread.start()
-
-
-def stop_polling() -> None:
-    """End this worker's loop: leases and sessions are given back, so that others take over at once."""
-    _ended.set()
-    with _lock:
-        if _thread is not None and _poller is not None:
-            _poller.stop()
-            _thread.join(STOP_SECONDS)
-
-
-class Poller:
-    """Follows every chassis whose lease it holds. `run` ends after `stop`, which any thread may call."""
-
-    def __init__(self) -> None:
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
-        # Claims have a thread of their own: a slow database write of one chassis must not let all leases lapse.
-        self._claims = ThreadPoolExecutor(1, "leases")
-        self._tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
-        self._following: dict[int, Following] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = asyncio.Event()
-
-    def stop(self) -> None:
-        """Ask the loop to end."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._stopped.set)
-
-    async def run(self) -> None:
-        """Claim and follow until stopped."""
-        self._loop = asyncio.get_running_loop()
-        bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
-        hearing = asyncio.create_task(self._hear())
-        try:
-            while not self._stopped.is_set():
-                await self._look(bus)
-                await _until(self._stopped, LOOK_SECONDS)
-        finally:
-            left = {hearing, *self._tasks.values()}
-            while left:
-                # Asked again: somewhere below, one may be taken for a time-out.
-                for task in left:
-                    task.cancel()
-                _, left = await asyncio.wait(left, timeout=1.0)
-            await self._loop.run_in_executor(self._claims, self._give_back)
-            self._claims.shutdown(wait=False)
-            await bus.aclose()
-
-    async def _hear(self) -> None:
-        """Refresh a chassis at once whose operation has ended."""
-        while True:
-            try:
-                async with redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_keepalive=True) as bus:
-                    pubsub = bus.pubsub()
-                    await pubsub.subscribe(REFRESH_CHANNEL)
-                    async for message in pubsub.listen():
-                        number = message["data"]
-                        following = self._following.get(int(number) if message["type"] == "message" else 0)
-                        if following is not None:
-                            following.disturbed.set()
-            except (redis.RedisError, OSError, ValueError) as error:
-                logger.warning("ends of operations are not heard: %s", error)
-            await asyncio.sleep(STREAM_PAUSE)
-
-    async def _look(self, bus: redis.asyncio.Redis) -> None:
-        try:
-            wanted = await asyncio.get_running_loop().run_in_executor(self._claims, self._claim)
-        except Exception:
-            logger.exception("chassis could not be claimed")
-            wanted = set()  # without a lease nobody is polled: another worker may hold it
-        for key in [key for key in self._tasks if key not in wanted or self._tasks[key].done()]:
-            self._tasks.pop(key).cancel()
-            self._following.pop(key[0], None)
-        for key in wanted - self._tasks.keys():
-            following = self._following[key[0]] = Following(key[0], bus)
-            self._tasks[key] = asyncio.create_task(following.run())
-
-    def _claim(self) -> set[tuple[int, str]]:
-        close_old_connections()
-        claimed = set()
-        rows = Chassis.objects.filter(enabled=True)
-        # A changed address or password ends the old client and starts a new one.
-        fields = ("pk", "url", "username", "password_encrypted", "ca_pem", "fingerprint")
-        for pk, *address in rows.values_list(*fields):
-            lease = f"polling:{pk}"
-            held = self._redis.set(lease, self.name, nx=True, ex=LEASE_SECONDS)
-            if not held and self._redis.get(lease) == self.name.encode():
-                held = self._redis.expire(lease, LEASE_SECONDS)
-            if held:
-                claimed.add((pk, "\0".join(address)))
-        return claimed
-
-    def _give_back(self) -> None:
-        try:
-            for pk, _ in self._tasks:
-                if self._redis.get(f"polling:{pk}") == self.name.encode():
-                    self._redis.delete(f"polling:{pk}")
-        except redis.RedisError as error:
-            logger.info("leases were not given back: %s", error)
-        close_old_connections()
 
 
 class Following:
@@ -177,10 +54,17 @@ class Following:
         self._bus = bus
         self._failures = 0
         self._unpublished = False
+        self._hearers = Hearers(pk)
         self.disturbed = asyncio.Event()  # set when the inventory may have changed
 
     async def run(self) -> None:
         """Follow until cancelled, or until the chassis is removed."""
+        try:
+            await self._run()
+        finally:
+            await self._hearers.close()
+
+    async def _run(self) -> None:
         while True:
             try:
                 chassis = await in_thread(Chassis.objects.get, pk=self._pk)
@@ -202,6 +86,7 @@ class Following:
             self._failures += 1
 
     async def _note(self, sentence: str) -> None:
+        self._hearers.lost(sentence)
         try:
             await in_thread(inventory_failed, chassis_id=self._pk, sentence=sentence)
         except Exception:
@@ -213,7 +98,7 @@ class Following:
         discovery = Discovery(bmc, at_a_time=1)
         begun = timezone.now()
         inventory = await discovery.walk()
-        listening = asyncio.create_task(self._listen(bmc, inventory))
+        listening = asyncio.create_task(listen(chassis.pk, bmc, inventory, self.disturbed))
         try:
             while True:
                 await in_thread(inventory_apply, chassis=chassis, inventory=inventory, begun_at=begun)
@@ -221,7 +106,7 @@ class Following:
                 plan = await plan_readings(bmc, inventory)
                 refreshing = asyncio.create_task(self._refresh(chassis, bmc, discovery, owners, _healths(inventory)))
                 try:
-                    await self._read(bmc, plan, owners, refreshing)
+                    await self._read(bmc, plan, inventory, owners, refreshing)
                 except PlanOutdated:
                     # A report that changes its shape each second must not become a walk each second.
                     await asyncio.sleep(WALK_PAUSE)
@@ -240,17 +125,20 @@ class Following:
         self,
         bmc: BmcClient,
         plan: ReadingPlan,
+        inventory: Inventory,
         owners: dict[str, Owner],
         refreshing: asyncio.Task[tuple[datetime, Inventory]],
     ) -> None:
         """Publish a frame on each rounded second until the refresh beside it ends."""
         catalogue = Catalogue(plan.series, owners)
         revision = await keep_catalogue(self._bus, self._pk, catalogue.entries)
+        self._hearers.begin(Told(self._pk, revision, catalogue, inventory, owners))
         period = max(plan.period, settings.CONFIG.reading_period)
         while not refreshing.done():
             if plan.series:
-                reading = await plan.read(bmc)
-                await self._publish(Frame(revision, self._pk, int(reading.at), reading.at, catalogue.values(reading)))
+                sample = catalogue.sample(await plan.read(bmc))
+                await self._publish(Frame(revision, self._pk, int(sample.at), sample.at, sample.values))
+                self._hearers.take(sample)
             if self._failures:
                 logger.info("chassis %s answers again", self._pk)
                 self._failures = 0
@@ -281,7 +169,7 @@ class Following:
         """
         rested_at = 0.0
         for _ in range(REFRESHES_A_WALK):
-            await _until(self.disturbed, settings.CONFIG.inventory_period)
+            await until(self.disturbed, settings.CONFIG.inventory_period)
             if self.disturbed.is_set():
                 await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > rested_at else REST_SECONDS)
                 self.disturbed.clear()
@@ -304,26 +192,13 @@ class Following:
         begun = timezone.now()
         return begun, await discovery.walk()
 
-    async def _listen(self, bmc: BmcClient, inventory: Inventory) -> None:
-        """Let the BMC's events bring the next refresh forward; where there is no stream, the period must do."""
-        if not inventory.service.event_stream_uri:
-            return
-        while True:
-            try:
-                async for _ in stream_events(bmc, inventory.service.event_stream_uri):
-                    self.disturbed.set()
-            except BmcError as error:
-                logger.debug("events of chassis %s: %s", self._pk, error.sentence)
-            except Exception:
-                logger.exception("events of chassis %s", self._pk)
-            await asyncio.sleep(STREAM_PAUSE)
-
 
 def _healths(inventory: Inventory) -> dict[str, str]:
     return {one.uri: one.health for one in (*inventory.chassis, *inventory.drawers)}
 
 
-async def _until(event: asyncio.Event, seconds: float) -> None:
+async def until(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, so long at most."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

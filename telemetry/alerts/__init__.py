@@ -1,0 +1,1 @@
+"""What rings when: rules, alerts, silences, and whom they reach."""

@@ -1,0 +1,10 @@
+"""The room's Django application."""
+
+from django.apps import AppConfig
+
+
+class AlertsConfig(AppConfig):
+    """What rings when: rules, alerts, silences, and whom they reach."""
+
+    name = "telemetry.alerts"
+    label = "alerts"

@@ -1,0 +1,1 @@
+"""What happened: one log of BMCs, operations, alerts and sign-ins."""

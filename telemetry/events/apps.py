@@ -1,0 +1,10 @@
+"""The room's Django application."""
+
+from django.apps import AppConfig
+
+
+class EventsConfig(AppConfig):
+    """What happened: one log of BMCs, operations, alerts and sign-ins."""
+
+    name = "telemetry.events"
+    label = "events"

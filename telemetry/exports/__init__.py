@@ -1,0 +1,1 @@
+"""Events that leave the site: definitions, runs, formats, targets."""
