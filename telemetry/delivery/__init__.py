@@ -1,0 +1,1 @@
+"""How messages leave the site: webhooks, syslog, and their formats."""
