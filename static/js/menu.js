@@ -1,3 +1,20 @@
+// On narrow screens the whole navigation is behind one button; without scripts it is always there.
+const button = document.getElementById("menu");
+const navigation = document.getElementById("navigation");
+if (button && navigation) {
+  const show = (open) => {
+    navigation.classList.toggle("closed", !open);
+    button.setAttribute("aria-expanded", String(open));
+  };
+  button.hidden = false;
+  show(false);
+  button.addEventListener("click", () => show(navigation.classList.contains("closed")));
+  navigation.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || event.target.closest("details[open]") || !button.offsetParent) return;
+    show(false);
+    button.focus();
+  });
+}
 // The menus of the head close like any other: by Escape, by a click elsewhere, and when the focus leaves them.
 for (const menu of document.querySelectorAll("details.menu")) {
   menu.addEventListener("keydown", (event) => {

@@ -216,3 +216,20 @@ def test_dialogs_and_menus_are_accessible(page: Page) -> None:
     page.get_by_role("button", name="Change mode").click()
     expect(page.locator("#mode")).to_be_visible()
     judge(page, "the mode's dialog")
+
+
+def test_on_a_narrow_screen_the_navigation_is_behind_one_button(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto("/plans/")
+    navigation = page.get_by_role("navigation", name="Main")
+    button = page.get_by_role("button", name="Menu")
+    expect(navigation).to_be_hidden()
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(navigation.get_by_role("link", name="Overview")).to_be_visible()
+    judge(page)
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    expect(navigation).to_be_hidden()
+    expect(button).to_be_focused()
