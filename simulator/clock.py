@@ -14,6 +14,7 @@ class Clock:
     def __init__(self, speed: float = 1.0) -> None:
         self._started = time.time()
         self._base = 0.0
+        self._shift = 0.0
         self._since = time.monotonic()
         self._speed = speed
 
@@ -21,6 +22,10 @@ class Clock:
     def speed(self) -> float:
         """Simulated seconds in a second."""
         return self._speed
+
+    def shift(self, seconds: float) -> None:
+        """Set the date that is shown forward or back, as somebody does who sets a clock; the time that passes stays."""
+        self._shift += seconds
 
     def set_speed(self, speed: float) -> None:
         """Change the speed from now on; raises ValueError outside of 0 (exclusive) to 1000."""
@@ -36,5 +41,5 @@ class Clock:
 
     def timestamp(self, at: float | None = None) -> str:
         """Return the Redfish date and time of a simulated second (default: now)."""
-        moment = datetime.fromtimestamp(self._started + (self.now() if at is None else at), UTC)
+        moment = datetime.fromtimestamp(self._started + self._shift + (self.now() if at is None else at), UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

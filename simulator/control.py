@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from simulator.clock import Clock
+from simulator.eventcontrol import EventControl
 from simulator.faults import Fault, FaultError, FaultRequest
 from simulator.hostcontrol import HostControl
 from simulator.service import Falcon
@@ -40,6 +41,7 @@ class Control:
         application.router.add_delete("/faults", self.clear_faults)
         application.router.add_delete("/faults/{fault}", self.remove_fault)
         application.router.add_post("/chassis/{chassis}/cabling", self.recable)
+        EventControl(self._of).add_to(application)
         HostControl(self._of).add_to(application)
         application.router.add_get("/time", self.time)
         application.router.add_post("/time", self.set_time)
@@ -110,11 +112,13 @@ class Control:
         return _json({"speed": self._clock.speed, "seconds": self._clock.now(), "now": self._clock.timestamp()})
 
     async def set_time(self, request: web.Request) -> web.Response:
-        """Change the speed of time."""
+        """Change the speed of time, or set the clock."""
         body = msgspec.json.decode(await request.read(), type=dict[str, float])
-        if set(body) != {"speed"}:
-            raise ValueError('the body must be {"speed": simulated seconds in a second}')
-        self._clock.set_speed(body["speed"])
+        if not body or not set(body) <= {"speed", "shift"}:
+            raise ValueError('the body must be {"speed": simulated seconds in a second} or {"shift": seconds}')
+        if "speed" in body:
+            self._clock.set_speed(body["speed"])
+        self._clock.shift(body.get("shift", 0.0))
         return await self.time(request)
 
 

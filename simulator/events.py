@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import ssl
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from simulator.errors import Body
 logger = logging.getLogger(__name__)
 LOG_URI = "/redfish/v1/Managers/bmc/LogServices/Events"
 MAX_ENTRIES = 5000
+MAX_REMEMBERED = 50_000
 MAX_STREAMS = 10
 MAX_SUBSCRIPTIONS = 20
 DELIVERY_ATTEMPTS = 3
@@ -93,8 +95,11 @@ class Entry:
             body["OriginAddress"] = self.by.origin_address
         return body
 
-    def payload(self, context: str) -> bytes:
-        """Return the whole Event resource as JSON."""
+    def payload(self, context: str, *, named: bool = True) -> bytes:
+        """Return the whole Event resource as JSON; what is not `named` has no id of its own, as some services do it."""
+        if not named:
+            record = {name: value for name, value in self.event_record().items() if name not in {"EventId", "LogEntry"}}
+            return msgspec.json.encode({"@odata.type": "#Event.v1_13_0.Event", "Name": "Event", "Events": [record]})
         body: Body = {
             "@odata.type": "#Event.v1_13_0.Event",
             "Id": str(self.number),
@@ -128,6 +133,9 @@ class Events:
     def __init__(self, timestamp: Callable[[], str]) -> None:
         self._timestamp = timestamp
         self.entries: dict[int, Entry] = {}
+        # All that happened, whatever became of the log: what others kept of it can be held against this.
+        self.told: deque[Entry] = deque(maxlen=MAX_REMEMBERED)
+        self.limit = MAX_ENTRIES
         self.subscriptions: dict[str, Subscription] = {}
         self._number = 0
         self._subscribed = 0
@@ -144,9 +152,9 @@ class Events:
         """Write a log entry and hand it to every subscriber that wants it; `by` is whose request gave rise to it."""
         self._number += 1
         entry = Entry(self._number, self._timestamp(), message_id, message, args, severity, origin, by)
+        self.told.append(entry)
         self.entries[entry.number] = entry
-        if len(self.entries) > MAX_ENTRIES:
-            del self.entries[next(iter(self.entries))]
+        self._overwrite()
         for subscription in self.subscriptions.values():
             if subscription.wants(entry):
                 try:
@@ -169,6 +177,22 @@ class Events:
     def clear(self) -> None:
         """Empty the log; numbers go on."""
         self.entries.clear()
+
+    def resize(self, limit: int) -> None:
+        """Let the log hold so many entries at most; raises ValueError for none at all."""
+        if limit < 1:
+            raise ValueError("a log holds at least one entry")
+        self.limit = limit
+        self._overwrite()
+
+    def _overwrite(self) -> None:
+        while len(self.entries) > self.limit:
+            del self.entries[next(iter(self.entries))]
+
+    def begin_anew(self) -> None:
+        """Lose the log, and count from 1 again, as a BMC does that kept both in memory alone."""
+        self.entries.clear()
+        self._number = 0
 
     @property
     def streams(self) -> int:

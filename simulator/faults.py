@@ -33,8 +33,12 @@ FaultKind = Literal[
     "host_remove_hangs",
     "host_read_hangs",
     "host_misses_device",
+    "event_stream_missing",
+    "event_stream_cut",
+    "events_without_id",
 ]
 OF_HOSTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
+OF_EVENTS = ("event_stream_missing", "event_stream_cut", "events_without_id")
 OF_REQUESTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
 
 
@@ -63,6 +67,8 @@ class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     rate: float = 50.0
     period: float = 1.0
     answer: Literal["partial", "error"] = "partial"
+    # Of bmc_reboot: the ports count from zero afterwards, as with services that keep their counts in the BMC.
+    forgets_counters: bool = False
 
 
 @dataclass
@@ -110,11 +116,13 @@ class Faults:
 
     def _begin(self, fault: Fault) -> None:
         kind, request = fault.request.kind, fault.request
-        if kind in OF_REQUESTS:
+        if kind in OF_REQUESTS or kind in OF_EVENTS:
             return
         if kind == "bmc_reboot":
             seconds = 5.0 if request.seconds is None else request.seconds
             fault.ends = time.monotonic() + seconds
+            if request.forgets_counters:
+                self._forget_counters()
             self.reboot(seconds)
         elif kind == "link_downgrade":
             self._downgrade(fault)
@@ -136,6 +144,12 @@ class Faults:
                 raise FaultError(f"there is no device in {slot.endpoint}")
             self._composer.lose(slot)
             fault.undo = lambda: self._composer.restore(slot)
+
+    def _forget_counters(self) -> None:
+        for slot in self._state.all_slots():
+            slot.link.forget_counters()
+        for port in self._state.host_ports():
+            port.link.forget_counters()
 
     def _host_fault(self, fault: Fault) -> None:
         hosts, target = self.hosts, fault.request.target
@@ -267,6 +281,10 @@ class Faults:
                 self.remove(fault.id)
             else:
                 fault.step(elapsed)
+
+    def is_active(self, kind: FaultKind) -> bool:
+        """Tell whether a fault of a kind is in force."""
+        return any(fault.request.kind == kind for fault in self.active.values())
 
     def take(self, kind: FaultKind, method: str = "", path: str = "") -> FaultRequest | None:
         """Return a fault of requests that a request meets, and count it; None where there is none."""

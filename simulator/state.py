@@ -57,6 +57,11 @@ class Link:
     transmitted_bytes: float = 0.0
     errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ERROR_COUNTERS, 0))
 
+    def forget_counters(self) -> None:
+        """Count from zero again."""
+        self.errors = dict.fromkeys(ERROR_COUNTERS, 0)
+        self.received_bytes = self.transmitted_bytes = 0.0
+
     @property
     def gbps(self) -> float:
         """The negotiated speed of the whole link one way in Gbit/s; 0 while it is not up."""

@@ -21,6 +21,8 @@ async def stream_events(falcon: Falcon, request: web.BaseRequest) -> web.StreamR
     accept = request.headers.get("Accept", "*/*")
     if not any(kind in accept for kind in ("text/event-stream", "text/*", "*/*")):
         raise RedfishError(406, "HeaderInvalid", "The event stream is sent as text/event-stream alone.")
+    if falcon.faults.is_active("event_stream_missing"):
+        raise RedfishError(404, "ResourceMissingAtURI", "There is no event stream.")
     if falcon.events.streams >= MAX_STREAMS:
         raise RedfishError(503, "EventSubscriptionLimitExceeded", "There are too many event streams.")
     if any(name.startswith("$") for name in request.rel_url.query):
@@ -40,8 +42,14 @@ async def stream_events(falcon: Falcon, request: web.BaseRequest) -> web.StreamR
                 continue
             if entry is None:
                 break
-            data = entry.payload(subscription.context)
-            await response.write(b"id: %d\ndata: %b\n\n" % (entry.number, data))
+            named = not falcon.faults.is_active("events_without_id")
+            data = entry.payload(subscription.context, named=named)
+            line = b"id: %d\n" % entry.number if named else b""
+            message = b"%bdata: %b\n\n" % (line, data)
+            if falcon.faults.take("event_stream_cut") is not None:
+                await response.write(message[: len(message) // 2])
+                break
+            await response.write(message)
         response.force_close()
     except (ConnectionError, OSError):
         pass

@@ -69,7 +69,7 @@ def register(falcon: Falcon) -> None:
             "EventFormatTypes": ["Event"],
             "RegistryPrefixes": ["Fabric", "ResourceEvent", "SensorEvent", "TaskEvent", "Environmental", "H3Falcon"],
             "ResourceTypes": ["Chassis", "Port", "Zone", "Sensor", "Task", "Manager"],
-            "ServerSentEventUri": STREAM,
+            **({} if falcon.faults.is_active("event_stream_missing") else {"ServerSentEventUri": STREAM}),
             "SSEFilterPropertiesSupported": {
                 "EventFormatType": False,
                 "MessageId": False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError, not_found
-from simulator.events import LOG_URI, MAX_ENTRIES, Entry
+from simulator.events import LOG_URI, Entry
 from simulator.faults import FaultRequest
 from simulator.resources.certificates import CERTIFICATES
 from simulator.tree import Call, Node, Reply, Write, collection, counted, link
@@ -103,7 +103,7 @@ def _register_log(falcon: Falcon) -> None:
             "ServiceEnabled": True,
             "LogEntryType": "Event",
             "OverWritePolicy": "WrapsWhenFull",
-            "MaxNumberOfRecords": MAX_ENTRIES,
+            "MaxNumberOfRecords": events.limit,
             "DateTime": falcon.clock.timestamp().partition(".")[0] + "Z",
             "DateTimeLocalOffset": "+00:00",
             "Entries": link(entries),

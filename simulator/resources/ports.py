@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
 from simulator.resources.chassis import drawer_uri
-from simulator.state import ERROR_COUNTERS, Drawer, HostPort, Slot
+from simulator.state import Drawer, HostPort, Slot
 from simulator.tree import Call, Handler, Node, Reply, Write, collection, counted, link
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def _register_port(falcon: Falcon, place: Place) -> None:
         return Reply(204)
 
     async def reset_metrics(call: Call) -> Reply:
-        place.link.errors = dict.fromkeys(ERROR_COUNTERS, 0)
-        place.link.received_bytes = place.link.transmitted_bytes = 0.0
+        place.link.forget_counters()
         return Reply(204)
 
     tree.add(Node(f"{uri}/Actions/Port.Reset", None, {"POST": Write(retrain, components)}))

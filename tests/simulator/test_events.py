@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import parse_qsl, urlsplit
 
+import pytest
 import requests
 
 from simulator.clock import Clock
@@ -178,3 +180,50 @@ def test_a_page_of_the_log_points_to_the_next(fresh: SimulatorProcess) -> None:
     first = client.get(f"{LOG}/Entries?$top=2&$select=MessageId")
     assert [set(entry) >= {"Id", "MessageId"} for entry in first["Members"]] == [True, True]
     assert client.get(first["Members@odata.nextLink"])["Members"][0]["Id"] == "3"
+
+
+def test_events_are_made_and_lost_at_the_control_address(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.add_events(5, message="Made {n}.", severity="Warning")
+    fresh.change_log(limit=2)
+    entries = client.get(f"{LOG}/Entries")["Members"]
+    assert [entry["Message"] for entry in entries] == ["Made 4.", "Made 5."]
+    assert client.get(LOG)["MaxNumberOfRecords"] == 2
+    fresh.change_log(begin_anew=True)
+    fresh.add_events(1, message="Made anew.")
+    (entry,) = client.get(f"{LOG}/Entries")["Members"]
+    assert (entry["Id"], entry["Message"]) == ("1", "Made anew.")
+    # The truth knows them all.
+    assert [event["Message"] for event in fresh.events()][-6:] == [*(f"Made {n}." for n in range(1, 6)), "Made anew."]
+    for body in ({"count": 0}, {"number": 1}):
+        with pytest.raises(HTTPError):
+            fresh.ask_control("POST", "/events", body)
+    with pytest.raises(HTTPError):
+        fresh.change_log(limit=0)
+
+
+def test_a_clock_is_set_without_losing_time(fresh: SimulatorProcess) -> None:
+    before = fresh.ask_control("GET", "/time")
+    fresh.set_clock(-7200)
+    after = fresh.ask_control("GET", "/time")
+    assert after["seconds"] >= before["seconds"]
+    assert after["now"] < before["now"]
+
+
+def test_a_stream_is_missing_cut_or_without_ids_as_a_fault_says(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fresh.fault("events_without_id")
+    fresh.fault("event_stream_cut", count=1)
+    with stream(client) as reply:
+        lines = reply.iter_lines()
+        assert next(lines) == b": the stream is open"
+        fresh.add_events(1)
+        assert not any(line.startswith(b"id:") for line in lines)  # which ends: it is cut
+    fault = fresh.fault("event_stream_missing")
+    assert "ServerSentEventUri" not in client.get(f"{V1}/EventService")
+    assert client.request("GET", STREAM).status_code == 404
+    fresh.end_fault(fault)
+    with stream(client) as reply:
+        fresh.add_events(1)
+        data = next(line for line in reply.iter_lines() if line.startswith(b"data:"))
+    assert set(json.loads(data.removeprefix(b"data: "))["Events"][0]) & {"EventId", "LogEntry"} == set()

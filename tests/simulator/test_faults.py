@@ -163,7 +163,11 @@ def test_a_reboot_drops_sessions_subscriptions_and_connections_and_keeps_zones_a
     subscription = {"Destination": "https://127.0.0.1:9/", "Protocol": "Redfish"}
     assert client.request("POST", f"{V1}/EventService/Subscriptions", json=subscription).status_code == 201
     entries = fresh.state()["log_entries"]
-    fresh.fault("bmc_reboot", seconds=1)
+    port = f"{V1}/Fabrics/PCIe/Switches/drawer1_switch/Ports/slot1/Metrics"
+    burst = fresh.fault("error_burst", "drawer1slot1", counter="BadTLPCount", rate=1000)
+    eventually(lambda: client.get(port)["PCIeErrors"]["BadTLPCount"], lambda count: count > 100)
+    fresh.end_fault(burst)
+    fresh.fault("bmc_reboot", seconds=1, forgets_counters=True)
 
     def refused() -> bool:
         try:
@@ -184,6 +188,7 @@ def test_a_reboot_drops_sessions_subscriptions_and_connections_and_keeps_zones_a
     assert state["log_entries"] > entries
     assert client.zone("hostport1_H3") == ["hostport1_H3", "drawer1slot7"]
     assert "ManagerRestarted" in messages(client)
+    assert client.get(port)["PCIeErrors"]["BadTLPCount"] < 100
 
 
 def test_a_fault_ends_by_itself_after_its_seconds(fresh: SimulatorProcess) -> None:
