@@ -8,14 +8,18 @@ from __future__ import annotations
 import secrets
 import socket
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from celery.signals import task_postrun, task_prerun
 
-from accounts.models import Token
+if TYPE_CHECKING:
+    from accounts.models import Token
 
 
 @dataclass
@@ -29,16 +33,22 @@ class Origin:
     path: str = ""
     credential: str = ""
     token: Token | None = None
+    person_id: int | None = None  # for the log; the entry finds the person anew
     sentence: str = ""
     # What is kept of the request: an entry, or, over the limit of refusals, a count.
     appended: bool = False
     counted: bool = False
 
 
+ORIGIN = "falconweb.origin"  # in a request's META
 _origin: ContextVar[Origin | None] = ContextVar("audit_origin", default=None)
 # The worker and the task that runs, also for the threads that the task starts: Celery's own word is of one thread.
 _running: ContextVar[tuple[str, str] | None] = ContextVar("audit_running", default=None)
 bind, unbind, bound = _origin.set, _origin.reset, _origin.get
+running = _running.get
+# What the log says beside each line: the chassis and the operation at hand.
+_about: ContextVar[Mapping[str, int | str]] = ContextVar("log_about", default=MappingProxyType({}))
+about = _about.get
 
 
 @task_prerun.connect
@@ -62,6 +72,28 @@ def request_id() -> str:
     return origin.request_id if origin else ""
 
 
+def note_about(**named: int | str) -> None:
+    """Have each further log line of this task or thread tell what it is about: `chassis_id`, `operation_id`."""
+    _about.set({**_about.get(), **named})
+
+
+@contextmanager
+def telling_about(**named: int | str) -> Iterator[None]:
+    """Have each log line inside tell what it is about: for threads that do something else afterwards."""
+    token = _about.set({**_about.get(), **named})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+def note_person(person_id: int) -> None:
+    """Keep who asks, for the log."""
+    origin = _origin.get()
+    if origin is not None:
+        origin.person_id = person_id
+
+
 def note_sentence(sentence: str) -> None:
     """Keep what a face answered, for the entry of a request whose service said nothing."""
     origin = _origin.get()
@@ -81,6 +113,7 @@ def note_token(token: Token) -> None:
     origin = _origin.get()
     if origin is not None:
         origin.token, origin.credential = token, f"token {token.pk}, {token.name}"
+        origin.person_id = token.person_id
 
 
 def here() -> Origin:

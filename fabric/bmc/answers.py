@@ -14,12 +14,16 @@ LONGEST_SENTENCE = 500
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP answer with a JSON object as its body ({} where it had none)."""
+    """One HTTP answer with a JSON object as its body ({} where it had none).
+
+    `digest` is that of the body's bytes, the same in this process for the same bytes.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: dict[str, Any]
     etag: str = ""
+    digest: int = 0
 
 
 def json_object(raw: bytes, *, where: str) -> dict[str, Any]:

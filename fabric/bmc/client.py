@@ -52,6 +52,7 @@ class BmcClient:
         self.url = str(self._transport.origin)
         self.host = self._transport.host
         self.requests_in_flight = 0
+        self.streams = 0  # event streams that are open
         self.received = 0  # bytes of answers so far, unpacked
         self._gate = asyncio.Semaphore(self.at_a_time)
         self._signing_in = asyncio.Lock()
@@ -201,7 +202,11 @@ class BmcClient:
                 self._transport.stream(uri, headers={**headers, **self._authorization}, silence=silence) as response,
             ):
                 if response.status == 200:
-                    yield response
+                    self.streams += 1
+                    try:
+                        yield response
+                    finally:
+                        self.streams -= 1
                     return
                 raw = RawAnswer(response.status, response.headers, await response.content.read(65536))
             if raw.status != 401 or attempt == 2 or not self.signs_in:
@@ -280,7 +285,8 @@ class BmcClient:
         where = f"{self.host}{uri.split('?', 1)[0]}" if uri.startswith("/") else self.host
         if 200 <= raw.status < 300:
             body = json_object(raw.body, where=where)
-            return Answer(status=raw.status, headers=raw.headers, body=body, etag=etag_of(raw.headers, body))
+            etag = etag_of(raw.headers, body)
+            return Answer(status=raw.status, headers=raw.headers, body=body, etag=etag, digest=hash(raw.body))
         try:
             body = json_object(raw.body, where=where)
         except Malformed:

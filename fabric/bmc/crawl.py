@@ -8,6 +8,9 @@ from collections import deque
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
+import zstandard
+
 from fabric.bmc.answers import Answer
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
@@ -50,6 +53,8 @@ class Crawl:
     def __init__(self, bmc: BmcClient, *, everything: bool, at_a_time: int = 0) -> None:
         self.found: dict[str, Found] = {}
         self.problems: dict[str, Problem] = {}
+        # What was asked for since `walk` was called last, and the digests of the answers: 0 for those of no use.
+        self.asked: dict[str, int] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
         self._bmc = bmc
         self._everything = everything
@@ -63,6 +68,7 @@ class Crawl:
         self._most = 0
         self._fatal: BmcError | None = None
         self._progress = asyncio.Condition()
+        self._folded = b""
 
     def take_root(self, root: Answer) -> None:
         """Start from the service root, which has been read before anybody signed in."""
@@ -71,12 +77,27 @@ class Crawl:
         self.expands = expand_query(root.body)
         self._keep(uri, root.body, root.etag, listed_by="")
 
+    def fold(self) -> None:
+        """Keep what was found packed until `unfold`: 30 KB instead of 1.4 MB, and nothing for a garbage collector."""
+        found = [(each.uri, each.kind, each.etag, each.body) for each in self.found.values()]
+        self._folded = zstandard.compress(msgspec.json.encode((found, list(self._known))), 1)
+        self.found, self._known = {}, set()
+
+    def unfold(self) -> None:
+        """Take out what `fold` packed; harmless where nothing is."""
+        if self._folded:
+            found, known = msgspec.json.decode(zstandard.decompress(self._folded))
+            self.found = {uri: Found(uri, kind, body, etag) for uri, kind, etag, body in found}
+            self._known = set(known)
+            self._folded = b""
+
     async def walk(self) -> None:
         """Follow every link not yet followed.
 
         Raises SignInRefused, Unreachable or TimedOut once the BMC is gone, Malformed for a service without end.
         """
         self._most = self._bmc.received + LARGEST_WALK
+        self.asked = {}
         workers = [asyncio.create_task(self._work()) for _ in range(self._at_a_time)]
         try:
             await asyncio.gather(*workers)
@@ -170,13 +191,19 @@ class Crawl:
             self._keep(uri, answer.body, answer.etag, listed_by)
         self._lost_in_a_row = 0
 
+    async def _ask(self, uri: str) -> Answer:
+        self.asked[uri] = 0
+        answer = await self._bmc.get(uri)
+        self.asked[uri] = answer.digest
+        return answer
+
     async def _get(self, uri: str) -> Answer:
         if not self.expands or "?" in uri or not is_expandable(uri):
-            return await self._bmc.get(uri)
+            return await self._ask(uri)
         try:
-            answer = await self._bmc.get(f"{uri}?{self.expands}")
+            answer = await self._ask(f"{uri}?{self.expands}")
         except (ServerFault, RequestRefused, Malformed):
-            answer = await self._bmc.get(uri)
+            answer = await self._ask(uri)
             self.expands = ""
             return answer
         members = answer.body.get("Members")
@@ -184,7 +211,7 @@ class Crawl:
             if not any(is_whole(member) for member in members):
                 self.expands = ""
             elif not distinct(uri, members):
-                return await self._bmc.get(uri)
+                return await self._ask(uri)
         return answer
 
     def _keep(self, uri: str, body: Body, etag: str, listed_by: str) -> None:

@@ -55,16 +55,18 @@ class Discovery:
         self._probe = Probe()
         # False while a walk is under way: one that broke off leaves less than the service has.
         self._whole = False
+        # What the last refresh asked for and found; with other answers, or none of use, everything is read again.
+        self._glance: dict[str, int] = {}
+        self._found: Inventory | None = None
 
     async def walk(self) -> Inventory:
         """Read the whole service anew and return its inventory; raises as `discover` does."""
-        self._whole = False
+        self._whole, self._glance = False, {}
         self._crawl = Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time)
         self._crawl.take_root(await self._bmc.service_root())
         await self._crawl.walk()
         self._probe = await probe_dialect(self._bmc, self._crawl.found, self._crawl.problems)
-        self._whole = True
-        return self._inventory()
+        return self._done()
 
     async def refresh(self) -> Inventory:
         """Return the inventory with chassis, devices, ports, zones, endpoints, blocks and systems read again.
@@ -72,12 +74,16 @@ class Discovery:
         What has appeared is read with all below it, what its collection no longer lists is gone, and what cannot be
         read for now stays as it was, with a problem beside it. With $expand this is
         one request a collection. Walks the whole service where it has not been walked, or where the last walk broke
-        off.
+        off. Where the answers are those of the refresh before, byte for byte, the very same inventory is returned.
         """
+        if self._found is not None and self._glance and await self._is_unchanged():
+            return self._found
+        self._crawl.unfold()
         moving = [each for each in self._crawl.found.values() if each.kind in MOVING]
-        if not moving or not self._whole:
-            return await self.walk()
-        self._whole = False
+        return await self._read_again(moving) if moving and self._whole else await self.walk()
+
+    async def _read_again(self, moving: list[Found]) -> Inventory:
+        self._whole, self._glance = False, {}
         listed_now: set[str] = set()
         collections: set[str] = set()
         for uri in {each.uri.rpartition("/")[0] for each in moving}:
@@ -108,8 +114,23 @@ class Discovery:
                 self._crawl.forget_below(each.uri)
         if not self._probe.known:
             self._probe = await probe_dialect(self._bmc, self._crawl.found, self._crawl.problems)
+        if self._probe.known and all(self._crawl.asked.values()):
+            self._glance = self._crawl.asked
+        return self._done()
+
+    async def _is_unchanged(self) -> bool:
+        """Ask as the last refresh did; tell whether every answer is the same."""
+        for uri, digest in self._glance.items():
+            raw = await self._bmc.fetch("GET", uri)
+            if raw.status != 200 or hash(raw.body) != digest:
+                return False
+        return True
+
+    def _done(self) -> Inventory:
+        inventory = self._found = build_inventory(self._crawl, self._probe)
         self._whole = True
-        return self._inventory()
+        self._crawl.fold()
+        return inventory
 
     def _fails_for_now(self, uri: str) -> bool:
         problem = self._crawl.problems.get(uri)
@@ -118,9 +139,6 @@ class Discovery:
     def _body(self, uri: str) -> Body:
         collection = self._crawl.found.get(uri)
         return collection.body if collection else {}
-
-    def _inventory(self) -> Inventory:
-        return build_inventory(self._crawl, self._probe)
 
 
 def build_inventory(crawl: Crawl, probe: Probe) -> Inventory:

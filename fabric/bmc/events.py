@@ -1,23 +1,21 @@
-"""Events of a BMC: live from its event stream, and the missed ones from its log."""
+"""Events of a BMC as they happen, from its event stream; what was missed meanwhile is in its log: see `eventlog`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from fabric.bmc.answers import one_line
 from fabric.bmc.client import BmcClient
-from fabric.bmc.crawl import is_whole
-from fabric.bmc.errors import BmcError, Malformed, Unreachable
+from fabric.bmc.errors import Malformed, Unreachable
 from fabric.bmc.types import Event
-from fabric.bmc.values import Body, inner, link, natural, objects, plain_uri, text, texts
+from fabric.bmc.values import Body, inner, link, objects, plain_uri, text, texts
 
 # A stream without even a comment for so long is taken for dead, s.
 SILENCE = 90.0
 LARGEST_EVENT = 4 * 2**20
-MOST_PAGES = 1000
 LONGEST_NAME = 100
 
 
@@ -63,16 +61,31 @@ class EventStreamParser:
             yield line.decode("utf-8", "replace").removeprefix("\ufeff")
 
 
+async def stream_offered(bmc: BmcClient) -> str:
+    """Return where a BMC offers its event stream now, '' where it does not. Raises BmcError."""
+    if not bmc.root:
+        await bmc.service_root()
+    service = link(bmc.root, "EventService")
+    return text((await bmc.get(service)).body, "ServerSentEventUri") if service else ""
+
+
 async def stream_events(
-    bmc: BmcClient, stream_uri: str, *, last_event_id: str = "", silence: float = SILENCE
+    bmc: BmcClient,
+    stream_uri: str,
+    *,
+    last_event_id: str = "",
+    silence: float = SILENCE,
+    opened: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Event]:
     """Yield events as they happen; ends by raising BmcError when the stream is lost, by the BMC too.
 
-    `last_event_id` asks a BMC that can to begin after that event; those that cannot leave a gap for `read_log` to fill.
-    Records that are no event are left out. `silence` is in seconds.
+    `last_event_id` asks a BMC that can to begin after that event; those that cannot leave a gap for the log to fill.
+    `opened` is called once the BMC has taken the request: what happens from then on is in the stream. Records that are
+    no event are left out. `silence` is in seconds.
     """
     parser = EventStreamParser()
     async with bmc.stream(stream_uri, last_event_id=last_event_id, silence=silence) as response:
+        opened()
         async for chunk in response.content.iter_any():
             for stream_id, data in parser.feed(chunk):
                 for event in decode_events(data, stream_id):
@@ -105,6 +118,8 @@ def decode_events(data: str, stream_id: str) -> Iterator[Event]:
             arguments=texts(record, "MessageArgs"),
             originator=originator_of(record),
             address=address_of(record),
+            entry_uri=plain_uri(link(record, "LogEntry")),
+            stream_id=stream_id,
         )
 
 
@@ -124,63 +139,3 @@ def _origin(value: Any) -> str:
     if isinstance(value, str):
         return plain_uri(value)
     return link({"at": value}, "at")
-
-
-async def read_log(bmc: BmcClient, entries_uri: str, *, after: str = "") -> list[Event]:
-    """Return the entries of a log, oldest first, those later than the entry or event with the ID `after`.
-
-    Where no such entry is left, numbered logs give those with greater numbers, others give all. Pages are followed.
-    Raises BmcError.
-    """
-    entries: list[tuple[tuple[str, Any], Event]] = []
-    seen: set[str] = set()
-    uri = entries_uri
-    while uri and uri not in seen and len(seen) < MOST_PAGES:
-        seen.add(uri)
-        page = (await bmc.get(uri)).body
-        for member in objects(page, "Members"):
-            entry = member if is_whole(member) else await _entry(bmc, link(member))
-            if entry is not None:
-                entries.append(((text(entry, "Created"), natural(text(entry, "Id"))), log_event(entry)))
-        uri = text(page, "Members@odata.nextLink")
-    entries.sort(key=lambda pair: pair[0])
-    return later_than([event for _, event in entries], after)
-
-
-async def _entry(bmc: BmcClient, uri: str) -> Body | None:
-    """Return one entry, None where it has meanwhile been overwritten."""
-    try:
-        return (await bmc.get(uri)).body if uri else None
-    except BmcError as error:
-        if error.answered in {404, 410}:
-            return None
-        raise
-
-
-def log_event(entry: Body) -> Event:
-    """Return a log entry as the event it records."""
-    return Event(
-        event_id=text(entry, "EventId") or text(entry, "Id"),
-        message_id=text(entry, "MessageId"),
-        message=one_line(text(entry, "Message")),
-        severity=text(entry, "Severity"),
-        timestamp=text(entry, "EventTimestamp") or text(entry, "Created"),
-        origin_uri=link(entry, "Links", "OriginOfCondition"),
-        arguments=texts(entry, "MessageArgs"),
-        originator=originator_of(entry),
-        address=address_of(entry),
-    )
-
-
-def later_than(events: list[Event], after: str) -> list[Event]:
-    """Return the events behind the one with the ID `after`; see `read_log`."""
-    if not after:
-        return events
-    for index in range(len(events) - 1, -1, -1):
-        if events[index].event_id == after:
-            return events[index + 1 :]
-    if after.isdecimal() and all(event.event_id.isdecimal() for event in events):
-        newer = [event for event in events if int(event.event_id) > int(after)]
-        # Numbers that began anew after the log was lost: everything is news.
-        return newer or events
-    return events

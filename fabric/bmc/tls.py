@@ -6,11 +6,15 @@ import asyncio
 import hashlib
 import re
 import ssl
+from weakref import WeakValueDictionary
 
 import aiohttp
 
 from fabric.bmc.errors import WrongAddress
 from fabric.bmc.types import Trust
+
+# A context holds all CAs of the system, 1.5 MB: clients that trust the same share one for as long as any of them lives.
+_contexts: WeakValueDictionary[str, ssl.SSLContext] = WeakValueDictionary()
 
 
 def parse_fingerprint(text: str) -> bytes:
@@ -37,12 +41,14 @@ def client_tls(trust: Trust) -> ssl.SSLContext | aiohttp.Fingerprint:
     """
     if trust.fingerprint:
         return aiohttp.Fingerprint(parse_fingerprint(trust.fingerprint))
-    if not trust.ca_pem:
-        return ssl.create_default_context()
-    try:
-        return ssl.create_default_context(cadata=trust.ca_pem)
-    except (ssl.SSLError, ValueError) as error:
-        raise WrongAddress("The CA file holds no certificate in PEM form.") from error
+    context = _contexts.get(trust.ca_pem)
+    if context is None:
+        try:
+            context = ssl.create_default_context(cadata=trust.ca_pem or None)
+        except (ssl.SSLError, ValueError) as error:
+            raise WrongAddress("The CA file holds no certificate in PEM form.") from error
+        _contexts[trust.ca_pem] = context
+    return context
 
 
 async def read_fingerprint(host: str, port: int, *, timeout: float = 5.0) -> str:

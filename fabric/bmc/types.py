@@ -398,6 +398,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     originator: str = ""  # the account whose request it was; '' where the BMC does not say, or did it by itself
     address: str = ""  # where that request came from
+    entry_uri: str = ""  # of the log entry, '' where a record of a stream names none
+    stream_id: str = ""  # what a stream is to be asked for after this one; '' in a log
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):

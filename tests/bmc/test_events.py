@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_zone
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, TimedOut, Unreachable
-from fabric.bmc.events import EventStreamParser, decode_events, later_than, log_event, read_log, stream_events
+from fabric.bmc.eventlog import Mark, log_facts, read_log
+from fabric.bmc.events import EventStreamParser, decode_events, stream_events
 from fabric.bmc.types import Dialect, Event
-from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply
+from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, service_root
 from tests.processes import SimulatorProcess
 
 STREAM = f"{ROOT}/EventService/SSE"
@@ -106,15 +108,17 @@ async def test_events_of_a_falcon_arrive_live_and_stand_in_its_log(bmc: BmcClien
     changes = [event for event in live if event.message_id.endswith("ZoneModified")]
     assert changes
     assert changes[0].origin_uri == ZONE
-    logged = {event.event_id: event for event in await read_log(bmc, ENTRIES)}
+    logged = {event.event_id: event for event in (await read_log(bmc, ENTRIES)).events}
     for event in live:
         assert logged[event.event_id].message == event.message
         assert logged[event.event_id].origin_uri == event.origin_uri
+        assert logged[event.event_id].entry_uri == event.entry_uri
 
 
 async def test_a_reboot_ends_the_stream_and_the_log_fills_the_gap(bmc: BmcClient, chassis: SimulatorProcess) -> None:
     await change_twice(bmc)
-    last = (await read_log(bmc, ENTRIES))[-1]
+    last = (await read_log(bmc, ENTRIES)).newest
+    assert last is not None
     live: list[Event] = []
     listener = asyncio.create_task(collect(bmc, 1000, live))
     await wait_for_stream(chassis, 1)
@@ -123,7 +127,8 @@ async def test_a_reboot_ends_the_stream_and_the_log_fills_the_gap(bmc: BmcClient
         await asyncio.wait_for(listener, 10)
     for _ in range(100):
         try:
-            missed = await read_log(bmc, ENTRIES, after=last.event_id)
+            reading = await read_log(bmc, ENTRIES, after=last)
+            missed = reading.events
             if any("Restarted" in event.message_id for event in missed):
                 break
         except BmcError:
@@ -131,7 +136,8 @@ async def test_a_reboot_ends_the_stream_and_the_log_fills_the_gap(bmc: BmcClient
         await asyncio.sleep(0.05)
     else:
         pytest.fail("the restart does not stand in the log")
-    assert last.event_id not in {event.event_id for event in missed}
+    assert reading.continuous
+    assert last.entry_uri not in {event.entry_uri for event in missed}
     assert len({event.event_id for event in missed}) == len(missed)
 
 
@@ -167,35 +173,84 @@ def entry(number: int, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def page_of(*members: Any, following: str = "") -> dict[str, Any]:
+    more = {"Members@odata.nextLink": following} if following else {}
+    return {"Members": list(members), "Members@odata.count": len(members), **more}
+
+
+async def read(routes: dict[str, Any], after: Mark | None = None, **root: Any) -> tuple[list[str], bool, Mark | None]:
+    """Return the numbers of what is read, whether the mark was found, and the next mark."""
+    with NonsenseServer({f"{ROOT}/": service_root(**root), **routes}) as server:
+        async with server.client() as bmc:
+            await bmc.service_root()
+            found = await read_log(bmc, ENTRIES, after=after)
+            return [event.event_id for event in found.events], found.continuous, found.newest
+
+
+def mark(number: int, count: int = 0) -> Mark:
+    return Mark(entry_uri=f"{ENTRIES}/{number}", told=entry(number)["Created"], count=count)
+
+
 async def test_a_log_is_read_over_all_its_pages_in_order() -> None:
     routes: dict[str, Any] = {
-        ENTRIES: {"Members": [entry(3), entry(2)], "Members@odata.nextLink": f"{ENTRIES}?$skip=2"},
-        f"{ENTRIES}?$skip=2": {
-            "Members": [entry(1), {"@odata.id": f"{ENTRIES}/0"}, {"@odata.id": f"{ENTRIES}/gone"}],
-            "Members@odata.nextLink": ENTRIES,
-        },
+        ENTRIES: page_of(entry(3), entry(2), following=f"{ENTRIES}?$skip=2"),
+        f"{ENTRIES}?$skip=2": page_of(
+            entry(1), {"@odata.id": f"{ENTRIES}/0"}, {"@odata.id": f"{ENTRIES}/gone"}, following=ENTRIES
+        ),
         f"{ENTRIES}/0": entry(0),
+    }
+    assert await read(routes) == (["0", "1", "2", "3"], True, mark(3, 5))
+    assert (await read(routes, mark(1)))[:2] == (["2", "3"], True)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+async def test_a_log_is_read_from_its_mark_on_whichever_way_it_stands(newest_first: bool) -> None:
+    entries = [entry(number) for number in range(1, 8)]
+    routes = {ENTRIES: page_of(*(reversed(entries) if newest_first else entries))}
+    assert (await read(routes, mark(5)))[:2] == (["6", "7"], True)
+    assert (await read(routes, mark(7)))[:2] == ([], True)
+    # Entry 5 of another time: numbers began anew, so everything is news.
+    other = Mark(entry_uri=f"{ENTRIES}/5", told="2025-01-01T00:00:05Z")
+    assert (await read(routes, other))[:2] == (["1", "2", "3", "4", "5", "6", "7"], False)
+
+
+async def test_a_log_whose_clock_was_set_back_stays_in_the_order_of_its_numbers() -> None:
+    back = {**entry(3), "Created": "2020-01-01T00:00:00Z"}
+    routes = {ENTRIES: page_of(entry(1), entry(2), back)}
+    assert await read(routes, mark(2)) == (["3"], True, Mark(entry_uri=f"{ENTRIES}/3", told=back["Created"], count=3))
+
+
+async def test_only_the_end_of_a_long_log_is_asked_for_where_the_bmc_can_skip() -> None:
+    entries = [entry(number) for number in range(1, 60)]
+    asked: list[str] = []
+
+    def members(request: Asked) -> dict[str, Any]:
+        asked.append(request.path)
+        skip = int(request.path.partition("$skip=")[2] or 0)
+        return page_of(*entries[skip:])
+
+    features = {"ProtocolFeaturesSupported": {"TopSkipQuery": True}}
+    assert await read({ENTRIES: members}, mark(55, 55), **features) == (["56", "57", "58", "59"], True, mark(59, 59))
+    assert asked == [f"{ENTRIES}?$skip=35"]
+    # The mark is not where it was: the log was emptied since.
+    asked.clear()
+    assert (await read({ENTRIES: members}, mark(55, 500), **features))[:2] == (["56", "57", "58", "59"], True)
+    assert asked == [f"{ENTRIES}?$skip=480", ENTRIES]
+    # One that says it can, and cannot, is read from its beginning.
+    routes = {ENTRIES: page_of(*entries), f"{ENTRIES}?$skip=35": Reply(501)}
+    assert (await read(routes, mark(58, 55), **features))[:2] == (["59"], True)
+
+
+async def test_what_a_log_service_says_of_itself() -> None:
+    routes = {
+        "/log": {"Entries": {"@odata.id": ENTRIES}, "DateTime": "2001-01-01T00:00:00Z", "LogEntryType": "Event"},
+        "/Journal": {"Entries": {"@odata.id": ENTRIES}, "DateTime": "no time"},
+        "/oem": {"LogEntryType": "OEM"},
     }
     with NonsenseServer(routes) as server:
         async with server.client() as bmc:
-            assert [event.event_id for event in await read_log(bmc, ENTRIES)] == ["0", "1", "2", "3"]
-            assert [event.event_id for event in await read_log(bmc, ENTRIES, after="1")] == ["2", "3"]
-
-
-@pytest.mark.parametrize(
-    ("present", "after", "expected"),
-    [
-        (["5", "6", "7"], "5", ["6", "7"]),
-        (["5", "6", "7"], "3", ["5", "6", "7"]),
-        (["5", "6", "7"], "7", []),
-        (["1", "2"], "90", ["1", "2"]),
-        (["a", "b"], "c", ["a", "b"]),
-        (["a", "b"], "a", ["b"]),
-        ([], "5", []),
-    ],
-)
-def test_what_came_later_is_told_by_position_else_by_number(
-    present: list[str], after: str, expected: list[str]
-) -> None:
-    events = [log_event({"Id": name}) for name in present]
-    assert [event.event_id for event in later_than(events, after)] == expected
+            log, journal, oem = [await log_facts(bmc, uri) for uri in routes]
+    assert log.ahead is not None
+    assert log.ahead < timedelta(days=-8000)
+    assert (log.entries_uri, log.has_events) == (ENTRIES, True)
+    assert (journal.ahead, journal.has_events, oem.has_events) == (None, False, False)

@@ -388,3 +388,20 @@ async def test_a_refresh_follows_pages_too() -> None:
             inventory = await discovery.refresh()
             assert [each.uri for each in inventory.chassis] == [ONE, three]
             assert inventory.problems == ()
+
+
+async def test_a_refresh_that_gets_the_same_answers_gives_the_same_inventory() -> None:
+    with NonsenseServer(tree()) as server:
+        async with server.client() as bmc:
+            discovery = Discovery(bmc)
+            await discovery.walk()
+            first = await discovery.refresh()
+            assert await discovery.refresh() is first
+            server.routes[ONE] = chassis(ONE, SerialNumber="other")
+            assert (await discovery.refresh()).chassis[0].serial_number == "other"
+            # A resource that fails for now is asked for each time.
+            server.routes[TWO] = Reply(500)
+            failing = await discovery.refresh()
+            assert problem_of(failing, TWO).kind is ProblemKind.SERVER_ERROR
+            server.routes[TWO] = chassis(TWO)
+            assert (await discovery.refresh()).problems == ()
