@@ -1,0 +1,323 @@
+"""The binary form of a chunk: columns of numbers over the same rows, small, exact, and readable in part.
+
+All is little-endian. A chunk begins with a header, then come the sizes of its blocks, then the blocks:
+
+    2s magic 'FW' · u8 version (1) · u8 fields · u32 CRC-32 of all that follows
+    u32 rows · u32 columns · u16 columns a block · u8 kinds of times · u8 reserved (0)
+    u32 size of each block: that of the times first, then ceil(columns / columns a block) of values
+
+A chunk has one or several fields, each with a value for every row and column: readings themselves, or the least, the
+greatest, the sum and the count of a bucket. A block of values has some columns that stand side by side, each with all
+its fields; that of the times has whole numbers (ms), a column a kind. To read few columns, only their blocks are
+decoded. Below, a column is one field of one column.
+
+A block is one zstd frame. Its m columns are whole numbers by then, and of each either the
+numbers or their differences from row to row are kept, less the least of them, in as few bytes as the greatest takes:
+
+    u8 kind[m]    0..15: the number is value * 10**kind; 16 + s: it is the bits of the f64, shifted right by s
+    u8 packing[m] bits 0..3: bytes a number, 0..8; bit 4: differences; bit 5: some rows have no value (NaN)
+    i64 first[m]  the first number where differences are kept, else 0; byte-shuffled: all lowest bytes first
+    i64 least[m]  what was taken off; byte-shuffled
+    of each column with bit 5: ceil(rows / 8) bytes, bit i%8 of byte i//8 is set where row i has no value
+    for each width w of 1..8 bytes, of the columns with that width: all lowest bytes, then all the next higher, ..
+
+Sums and differences are modulo 2**64, so that nothing overflows. NaN loses its payload; all else comes back bit by bit.
+
+    data = encode(times, [readings])    # times: i8[kinds, rows] in ms, readings: f8[columns, rows]
+    chunk = Chunk(data)                 # raises DamagedError
+    (some,) = chunk.fields([3, 17])     # f8[2, rows]
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Small = NDArray[np.uint8]
+
+MAGIC, VERSION = b"FW", 1
+HEADER = struct.Struct("<2sBBI")
+SHAPE = struct.Struct("<IIHBB")
+BLOCK = 256  # columns; of rollups fewer, since each has four fields
+MOST_VALUES = 2**27  # of a block; what claims to have more is damaged
+LEVEL = 3
+SCALES = 7  # decimal places that are looked for: 0 to 6
+BITS = 16  # kinds from here on are bits of floats
+WIDTH, DIFFERENCES, HOLES = 0x0F, 0x10, 0x20
+EXACT = 2.0**53  # beyond, not every whole number is a float
+LARGEST = 2.0**63
+LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
+
+_own = threading.local()  # a compressor serves one thread at a time
+
+
+class DamagedError(ValueError):
+    """What was read is no chunk of this format, or has changed since it was written."""
+
+
+def encode(times: Whole, fields: Sequence[Values], *, block: int = BLOCK) -> bytes:
+    """Return a chunk of `times` (i8[kinds, rows], ms) and `fields` (each f8[columns, rows]) as bytes; rows >= 1."""
+    columns, rows = fields[0].shape
+    stacked = np.ascontiguousarray(fields[0]) if len(fields) == 1 else np.stack(fields, axis=1).reshape(-1, rows)
+    blocks = [*_Numbers.of_times(times).blocks(len(times)), *_Numbers.of(stacked).blocks(block * len(fields))]
+    sizes = np.array([len(one) for one in blocks], dtype="<u4").tobytes()
+    body = b"".join((SHAPE.pack(rows, columns, block, len(times), 0), sizes, *blocks))
+    return HEADER.pack(MAGIC, VERSION, len(fields), zlib.crc32(body)) + body
+
+
+class Chunk:
+    """An encoded chunk, looked at: `rows`, `columns`, `times` (i8[kinds, rows]); values are decoded when asked for."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        """Raises DamagedError."""
+        try:
+            magic, version, self._fields, check = HEADER.unpack_from(data)
+            body = memoryview(data)[HEADER.size :]
+            if (magic, version) != (MAGIC, VERSION) or zlib.crc32(body) != check:
+                raise DamagedError("it is not what was written")
+            self.rows, self.columns, self._width, kinds, _ = SHAPE.unpack_from(body)
+            count = 1 + -(-self.columns // self._width)
+            ends = SHAPE.size + 4 * count + np.cumsum(np.frombuffer(body, "<u4", count, SHAPE.size), dtype=np.int64)
+            begins = [SHAPE.size + 4 * count, *ends[:-1].tolist()]
+            self._blocks = [body[begin:end] for begin, end in zip(begins, ends.tolist(), strict=True)]
+            self.times = self._block(0, kinds, np.arange(kinds)).numbers()
+        except (struct.error, ValueError, ZeroDivisionError) as error:
+            raise DamagedError(f"A chunk cannot be read: {error}.") from error
+
+    def fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[Values]:
+        """Return each field of some columns, f8[len(columns), rows]; raises DamagedError."""
+        return [values for values, _ in self.scaled_fields(columns)]
+
+    def scaled_fields(self, columns: Sequence[int] | NDArray[np.intp]) -> list[tuple[Values, NDArray[np.int8]]]:
+        """Return each field of some columns, and each column's decimal places: -1 where it has none."""
+        wanted = np.asarray(columns, dtype=np.intp)
+        found = np.empty((len(wanted), self._fields, self.rows))
+        places = np.empty((len(wanted), self._fields), dtype=np.int8)
+        of_block = wanted // self._width
+        for number in sorted(set(of_block.tolist())):
+            first = number * self._width
+            here = np.flatnonzero(of_block == number)
+            rows = ((wanted[here] - first)[:, None] * self._fields + np.arange(self._fields)).ravel()
+            numbers = self._block(number + 1, min(self._width, self.columns - first) * self._fields, rows)
+            found[here] = numbers.values().reshape(len(here), self._fields, self.rows)
+            kinds = numbers.kinds.astype(np.int16).reshape(len(here), self._fields)
+            places[here] = np.where(kinds < BITS, kinds, -1)
+        return [(found[:, field], places[:, field]) for field in range(self._fields)]
+
+    def _block(self, number: int, columns: int, wanted: NDArray[np.intp]) -> _Numbers:
+        if columns * self.rows > MOST_VALUES:
+            raise DamagedError("A block claims to be larger than one may be.")
+        try:
+            raw = np.frombuffer(_decompressor().decompress(self._blocks[number]), np.uint8)
+            return _Numbers.of_block(raw, columns, self.rows, wanted)
+        except (ValueError, IndexError, zstandard.ZstdError) as error:
+            raise DamagedError(f"A block cannot be read: {error}.") from error
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Columns as whole numbers: `fixed` of those that never change, `whole` of those that do, which `moving` names."""
+
+    rows: int
+    kinds: Small
+    fixed: Whole
+    moving: NDArray[np.intp]
+    whole: Whole
+    holes: NDArray[np.bool_] | None  # [columns, rows]
+
+    @classmethod
+    def of(cls, values: Values) -> _Numbers:
+        """Return floats as whole numbers: decimals where all of a column are, else their bits."""
+        holes = np.isnan(values)
+        holed = holes.any(axis=1)
+        some_missing = bool(holed.any())
+        if some_missing:
+            values = values.copy()
+            values[holed] = _filled(values[holed], holes[holed])
+        # Most columns of a chassis stand still: they take next to no time. By bits, since 0.0 is not -0.0.
+        moves = _moves(values.view(np.int64))
+        kinds, first = _as_whole(np.ascontiguousarray(values[:, :1]))
+        kinds[moves], whole = _as_whole(values[moves])
+        fixed = np.where(moves, 0, first[:, 0])
+        return cls(values.shape[1], kinds, fixed, np.flatnonzero(moves), whole, holes if some_missing else None)
+
+    @classmethod
+    def of_times(cls, times: Whole) -> _Numbers:
+        """Return whole numbers as they are."""
+        moves = _moves(times)
+        kinds = np.zeros(len(times), np.uint8)
+        return cls(times.shape[1], kinds, np.where(moves, 0, times[:, 0]), np.flatnonzero(moves), times[moves], None)
+
+    def blocks(self, columns: int) -> Iterator[bytes]:
+        """Yield the bytes of blocks of so many columns."""
+        first, least, packing = np.zeros_like(self.fixed), self.fixed.copy(), np.zeros(len(self.kinds), np.uint8)
+        widths, taken = np.empty(0, np.uint8), np.empty((0, 0, 8), np.uint8)
+        if len(self.moving):
+            steps = np.diff(self.whole, axis=1)
+            floors = self.whole.min(axis=1), steps.min(axis=1)
+            over, over_steps = (
+                (one - floor[:, None]).view(np.uint64) for one, floor in zip((self.whole, steps), floors, strict=True)
+            )
+            most = over.max(axis=1), over_steps.max(axis=1)
+            # Whichever spreads less takes fewer bits.
+            differ = most[1] < most[0]
+            over[differ, 1:], over[differ, 0] = over_steps[differ], 0
+            widths = np.searchsorted(LIMITS, np.where(differ, most[1], most[0])).astype(np.uint8)
+            packing[self.moving] = widths | np.where(differ, DIFFERENCES, 0).astype(np.uint8)
+            first[self.moving] = np.where(differ, self.whole[:, 0], 0)
+            least[self.moving] = np.where(differ, floors[1], floors[0])
+            taken = over.view(np.uint8).reshape(*over.shape, 8)
+        if self.holes is not None:
+            packing |= np.where(self.holes.any(axis=1), HOLES, 0).astype(np.uint8)
+        for begin in range(0, len(self.kinds), columns):
+            here = slice(begin, begin + columns)
+            parts = [self.kinds[here], packing[here], _shuffled(first[here]), _shuffled(least[here])]
+            if self.holes is not None:
+                parts.append(np.packbits(self.holes[here][packing[here] & HOLES > 0], axis=1, bitorder="little"))
+            moving = slice(*np.searchsorted(self.moving, (begin, begin + columns)))
+            for width in sorted(set(widths[moving].tolist()) - {0}):
+                of_width = taken[moving][widths[moving] == width][:, :, :width]
+                parts.append(np.ascontiguousarray(of_width.transpose(2, 0, 1)))
+            yield _compressor().compress(b"".join(part.tobytes() for part in parts))
+
+    @classmethod
+    def of_block(cls, raw: Small, columns: int, rows: int, wanted: NDArray[np.intp]) -> _Numbers:
+        """Return some columns of an uncompressed block; raises ValueError and IndexError for what cannot be one."""
+        kinds, packing = raw[:columns], raw[columns : 2 * columns]
+        widths, holed = packing & WIDTH, packing & HOLES > 0
+        heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, wanted]
+        first, least = (_unshuffled(head) for head in heads)
+        holes = None
+        at, size = 18 * columns, -(-rows // 8)
+        if holed.any():
+            holes = np.zeros((len(wanted), rows), bool)
+            which, place = _among(holed, wanted)
+            bits = raw[at : at + size * int(holed.sum())].reshape(-1, size)[place]
+            holes[which] = np.unpackbits(bits, axis=1, count=rows, bitorder="little")
+            at += size * int(holed.sum())
+        differ = packing[wanted] & DIFFERENCES > 0
+        moving = np.flatnonzero((widths[wanted] > 0) | differ)
+        taken = np.zeros((len(moving), rows, 8), np.uint8)
+        for width in sorted(set(widths.tolist()) - {0}):
+            of_width = widths == width
+            size = int(of_width.sum()) * rows * width
+            which, place = _among(of_width, wanted[moving])
+            planes = raw[at : at + size].reshape(width, -1, rows)
+            taken[which, :, :width] = planes[:, place].transpose(1, 2, 0)
+            at += size
+        if at != len(raw):
+            raise ValueError("its size does not fit")
+        whole = taken.view(np.int64)[:, :, 0]
+        whole += least[moving][:, None]
+        differ = differ[moving]
+        whole[differ, 0] = first[moving][differ]
+        whole[differ] = np.cumsum(whole[differ], axis=1)
+        return cls(rows, kinds[wanted], least, moving, whole, holes)
+
+    def numbers(self) -> Whole:
+        """Return the columns as whole numbers."""
+        numbers = np.repeat(self.fixed[:, None], self.rows, axis=1)
+        numbers[self.moving] = self.whole
+        return numbers
+
+    def values(self) -> Values:
+        """Return the columns as floats."""
+        values = np.empty((len(self.kinds), self.rows))
+        values[:] = _as_floats(self.kinds, self.fixed[:, None])
+        values[self.moving] = _as_floats(self.kinds[self.moving], self.whole)
+        if self.holes is not None:
+            values[self.holes] = np.nan
+        return values
+
+
+def _among(these: NDArray[np.bool_], wanted: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return which of the wanted columns are among these, and which of these they are."""
+    which = np.flatnonzero(these[wanted])
+    return which, (np.cumsum(these) - 1)[wanted[which]]
+
+
+def _moves(numbers: Whole) -> NDArray[np.bool_]:
+    moves: NDArray[np.bool_] = (numbers[:, 1:] != numbers[:, :1]).any(axis=1)
+    return moves
+
+
+def _as_whole(values: Values) -> tuple[Small, Whole]:
+    """Return of each column its kind and its whole numbers."""
+    kinds = np.full(len(values), BITS, np.uint8)
+    whole = np.empty(values.shape, np.int64)
+    left, rest = np.arange(len(values)), values
+    with np.errstate(over="ignore", invalid="ignore"):
+        for scale in range(SCALES):
+            if not len(left):
+                return kinds, whole
+            # To add zero makes 0.0 of -0.0, which then does not fit.
+            rounded = np.rint(rest * 10.0**scale if scale else rest) + 0.0
+            back = rounded / 10.0**scale if scale else rounded
+            fits = (back.view(np.int64) == rest.view(np.int64)).all(axis=1)
+            fits &= np.abs(rounded).max(axis=1) < (EXACT if scale else LARGEST)
+            kinds[left[fits]] = scale
+            whole[left[fits]] = rounded[fits].astype(np.int64)
+            left, rest = left[~fits], rest[~fits]
+    bits = rest.view(np.int64)
+    shifts = _trailing_zeros(np.bitwise_or.reduce(bits, axis=1))
+    kinds[left] = BITS + shifts
+    whole[left] = bits >> shifts[:, None]
+    return kinds, whole
+
+
+def _as_floats(kinds: Small, whole: Whole) -> Values:
+    """Return what `_as_whole` made whole numbers of."""
+    values = np.empty(whole.shape)
+    for kind in set(kinds.tolist()):
+        which = kinds == kind
+        if kind >= BITS:
+            values[which] = (whole[which] << (kind - BITS)).view(np.float64)
+        else:
+            values[which] = whole[which] / 10.0**kind
+    return values
+
+
+def _filled(values: Values, holes: NDArray[np.bool_]) -> Values:
+    """Return values with each hole filled with the one before it, or the first one after it: such cost nothing."""
+    rows = np.arange(values.shape[1])
+    before = np.maximum.accumulate(np.where(holes, -1, rows), axis=1)
+    source = np.where(before < 0, np.argmin(holes, axis=1)[:, None], before)
+    filled = np.take_along_axis(values, source, axis=1)
+    filled[holes.all(axis=1)] = 0.0
+    return filled
+
+
+def _trailing_zeros(bits: Whole) -> Small:
+    lowest = (bits & -bits).view(np.uint64).astype(np.float64)
+    return np.where(bits == 0, 0, np.log2(np.maximum(lowest, 1.0))).astype(np.uint8)
+
+
+def _shuffled(numbers: Whole) -> Small:
+    return np.ascontiguousarray(np.ascontiguousarray(numbers, dtype="<i8").view(np.uint8).reshape(-1, 8).T)
+
+
+def _unshuffled(raw: Small) -> Whole:
+    return np.ascontiguousarray(raw.T).view(np.int64)[:, 0]
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    if not hasattr(_own, "compressor"):
+        _own.compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False)
+    compressor: zstandard.ZstdCompressor = _own.compressor
+    return compressor
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    if not hasattr(_own, "decompressor"):
+        _own.decompressor = zstandard.ZstdDecompressor()
+    decompressor: zstandard.ZstdDecompressor = _own.decompressor
+    return decompressor

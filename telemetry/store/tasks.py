@@ -1,0 +1,59 @@
+"""Celery's faces of the store: rollups and clean-up, by one worker at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from celery import shared_task
+from django.conf import settings
+from django.db import DatabaseError
+from redis.exceptions import LockError
+from redis.lock import Lock
+
+from telemetry.store import keeping, rolling
+
+logger = logging.getLogger(__name__)
+
+LOCK_SECONDS = 60.0  # who is silent for so long has died: another may begin
+
+
+@shared_task(name="telemetry.store.roll_up")
+def roll_up() -> None:
+    """Make the rollups that are due."""
+    with _alone("rolling") as lock:
+        if lock is not None:
+            rolling.roll_all(breath=lambda: _go_on(lock))
+
+
+@shared_task(name="telemetry.store.clean")
+def clean() -> None:
+    """Remove what is older than it is kept."""
+    with _alone("cleaning") as lock:
+        if lock is not None:
+            keeping.clean(seconds=LOCK_SECONDS)
+
+
+def _go_on(lock: Lock) -> None:
+    lock.reacquire()
+
+
+@contextmanager
+def _alone(what: str) -> Iterator[Lock | None]:
+    """Hold a lock while something is done; None where somebody else does it. The next one makes up for a failure."""
+    client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS)
+    lock = client.lock(f"store:{what}", timeout=LOCK_SECONDS, blocking=False)
+    try:
+        is_mine = lock.acquire()
+        yield lock if is_mine else None
+        if is_mine:
+            lock.release()
+    except LockError:
+        # It lapsed over a long transaction: two at once do no harm, they only do the work twice.
+        logger.info("%s went on for longer than its lock", what)
+    except DatabaseError as error:
+        logger.warning("%s of stored readings was broken off: %s", what, error)
+    finally:
+        client.close()

@@ -1,0 +1,294 @@
+"""The thread of a process that writes what its recorders hand over: many chassis in one transaction.
+
+Where the database does not take it, it is kept in memory, packed, up to a limit; then the oldest goes, which is counted
+and told as a gap. Nobody waits for it meanwhile, and it goes on by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from django.conf import settings
+from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
+
+from telemetry.pipeline import tally
+from telemetry.store import gaps
+from telemetry.store.catalogues import catalogue_keep, forget
+from telemetry.store.models import Chunk, Due, Tier
+from telemetry.store.parcels import Heading, Packed, Parcel, moment, packed
+from telemetry.store.tiers import ROLLUPS, SHAPES, window_of
+
+logger = logging.getLogger(__name__)
+
+GATHER_SECONDS = 1.0  # parcels of so long are one transaction
+MOST_AT_ONCE = 256
+INBOX_BYTES = 256 * 2**20
+BACKLOG_BYTES = 64 * 2**20
+MOST_SPANS = 50  # of a chassis; then the last one grows
+PAUSES = (1.0, 2.0, 5.0, 10.0)
+STOP_SECONDS = 4.0
+# What no database takes; all other errors are of a database that will be well again.
+OF_THE_READINGS = (DataError, IntegrityError, TypeError, ValueError, ArithmeticError)
+
+
+class Dropped:
+    """From when to when readings were dropped, by chassis: what follows each other is one span."""
+
+    def __init__(self) -> None:
+        self._spans: dict[int, list[tuple[float, float]]] = {}
+
+    def add(self, parcel: Parcel) -> None:
+        """Note the rows of a parcel."""
+        since, until = moment(parcel.rows[0].at), moment(parcel.rows[-1].at)
+        spans = self._spans.setdefault(parcel.chassis, [])
+        if spans and (spans[-1][1] == parcel.before or len(spans) >= MOST_SPANS):
+            since, until = min(spans[-1][0], since), max(spans.pop()[1], until)
+        spans.append((since, until))
+
+    def __iter__(self) -> Iterator[tuple[int, float, float]]:
+        """Yield chassis, since and until."""
+        return iter([(chassis, *span) for chassis, spans in self._spans.items() for span in spans])
+
+    def give_back(self, earlier: Dropped) -> None:
+        """Take up what another one has, from before."""
+        for chassis, spans in earlier._spans.items():
+            self._spans[chassis] = [*spans, *self._spans.get(chassis, [])]
+
+
+class Writer:
+    """Writes parcels in a thread that starts with the first and ends with `stop`; limits are in bytes."""
+
+    def __init__(
+        self, *, gather: float = GATHER_SECONDS, inbox: int = INBOX_BYTES, backlog: int = BACKLOG_BYTES
+    ) -> None:
+        self._gather, self._most_inbox, self._most_backlog = gather, inbox, backlog
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stop_by: float | None = None  # monotonic s
+        self._inbox: deque[Parcel] = deque()
+        self._inbox_size = 0
+        self._dropped = Dropped()
+        # From here on only the thread's own.
+        self._backlog: deque[Packed] = deque()
+        self._backlog_size = 0
+        self._to_join: set[int] = set()
+        self._failures = 0
+        self._try_at = 0.0
+        self._trouble = ""
+
+    @property
+    def waiting(self) -> int:
+        """How many parcels have come and are not written."""
+        return len(self._inbox) + len(self._backlog)
+
+    def put(self, parcel: Parcel) -> None:
+        """Take a parcel; quick, and from any thread."""
+        with self._changed:
+            self._inbox.append(parcel)
+            self._inbox_size += parcel.size
+            while self._inbox_size > self._most_inbox and len(self._inbox) > 1:
+                oldest = self._inbox.popleft()
+                self._inbox_size -= oldest.size
+                self._drop(oldest)
+            if self._thread is None:
+                self._stop_by = None
+                self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    @property
+    def queue(self) -> int:
+        """How many chunks wait to be stored."""
+        return len(self._inbox) + len(self._backlog)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the database does not take what is written."""
+        return self._failures > 0
+
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Write what is there, for so long at most, and end the thread."""
+        with self._changed:
+            thread, self._stop_by = self._thread, time.monotonic() + seconds
+            self._changed.notify()
+        if thread is not None:
+            thread.join(seconds + 1.0)
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over():
+                for parcel in self._arrived():
+                    self._pack(parcel)
+                if self._backlog and time.monotonic() >= self._try_at:
+                    self._write()
+        except Exception:
+            logger.exception("the thread that stores readings ended; it begins anew with the next ones")
+        finally:
+            connections.close_all()
+            with self._changed:
+                self._thread = None
+
+    def _is_over(self) -> bool:
+        with self._changed:
+            if self._stop_by is None:
+                return False
+            return time.monotonic() >= self._stop_by or not (self._inbox or self._backlog)
+
+    def _arrived(self) -> list[Parcel]:
+        """Return what has come, after a moment in which more may come; at once where it is time to try again."""
+        with self._changed:
+            wait = max(0.0, self._try_at - time.monotonic()) if self._backlog else None
+            self._changed.wait_for(lambda: self._inbox or self._stop_by is not None, wait)
+            if self._inbox:
+                self._changed.wait_for(lambda: self._stop_by is not None, self._gather)
+            if self._stop_by is not None and not self._inbox and self._backlog:
+                # Nothing is left but to try; not without a breath, though.
+                self._changed.wait(max(0.0, min(self._try_at, self._stop_by) - time.monotonic()))
+            arrived = list(self._inbox)
+            self._inbox.clear()
+            self._inbox_size = 0
+        return arrived
+
+    def _pack(self, parcel: Parcel) -> None:
+        try:
+            one = packed(parcel)
+        except Exception:
+            logger.exception("readings of chassis %s could not be packed", parcel.chassis)
+            self._drop(parcel)
+            return
+        self._backlog.append(one)
+        self._backlog_size += one.size
+        if parcel.is_first:
+            self._to_join.add(parcel.chassis)
+        while self._backlog_size > self._most_backlog and len(self._backlog) > 1:
+            self._drop(self._take().parcel)
+
+    def _take(self) -> Packed:
+        one = self._backlog.popleft()
+        self._backlog_size -= one.size
+        return one
+
+    def _drop(self, parcel: Parcel) -> None:
+        readings = sum(len(row.counted) for row in parcel.rows)
+        tally.add("readings_dropped_store_full", readings, chassis=parcel.chassis)
+        if parcel.rows:
+            with self._changed:
+                self._dropped.add(parcel)
+        parcel.done()
+
+    def _write(self) -> None:
+        """Write the oldest of the backlog, and strike it off once it is committed."""
+        batch = list(islice(self._backlog, MOST_AT_ONCE))
+        try:
+            try:
+                self._commit(batch)
+            except OF_THE_READINGS:
+                # One of them may be what no database takes: it must not hold up the others.
+                forget()
+                self._commit_singly(batch)
+        except DatabaseError as error:
+            self._failed(error)
+            return
+        for _ in batch:
+            self._take().parcel.done()
+        if self._failures:
+            logger.warning("readings are stored again")
+        self._failures, self._trouble = 0, ""
+
+    def _commit_singly(self, batch: Sequence[Packed]) -> None:
+        for one in batch:
+            try:
+                self._commit([one])
+            except OF_THE_READINGS:
+                logger.exception("readings of chassis %s cannot be stored", one.parcel.chassis)
+                self._drop(one.parcel)
+
+    def _failed(self, error: Exception) -> None:
+        connections[settings.READINGS_DATABASE].close()
+        forget()
+        tally.add("store_write_failures")
+        if not self._failures:
+            logger.warning("readings are kept in memory, since they cannot be stored: %s", error)
+        self._trouble = " ".join(str(error).split())
+        self._try_at = time.monotonic() + PAUSES[min(self._failures, len(PAUSES) - 1)]
+        self._failures += 1
+
+    def _commit(self, batch: Sequence[Packed]) -> None:
+        with self._changed:
+            dropped, self._dropped = self._dropped, Dropped()
+        try:
+            oldest = time.time() - settings.KEEP_SECONDS[Tier.RAW]
+            kept = [one for one in batch if one.rows and one.since >= oldest]
+            rows = [_chunk(one, one.parcel.heading) for one in kept if one.parcel.heading is not None]
+            joined = {one.parcel.chassis for one in kept} & self._to_join
+            with transaction.atomic(using=settings.READINGS_DATABASE):
+                for one in batch:
+                    if one.rows and one.parcel.chassis in joined:
+                        joined.discard(one.parcel.chassis)
+                        gaps.join(one)
+                    gaps.note(one.parcel)
+                for chassis, since, until in dropped:
+                    gaps.tell(
+                        chassis, since, until, f"The store could not write: {self._trouble or 'it was too slow'}."
+                    )
+                Chunk.objects.bulk_create(rows)
+                Due.objects.bulk_create(due for one in kept for due in _dues(one))
+        except BaseException:
+            with self._changed:
+                self._dropped.give_back(dropped)
+            raise
+        for one in kept:
+            self._to_join.discard(one.parcel.chassis)
+            _count(one)
+        for one in batch:
+            if one not in kept:
+                tally.add("readings_too_late", one.readings, chassis=one.parcel.chassis)
+
+
+def _chunk(one: Packed, heading: Heading) -> Chunk:
+    chassis = one.parcel.chassis
+    return Chunk(
+        chassis=chassis, tier=Tier.RAW, since=one.since, until=one.until, before=one.parcel.before,
+        catalogue_id=catalogue_keep(chassis, heading.entries, heading.digest),
+        rows=one.rows, size=len(one.data), data=one.data,
+    )  # fmt: skip
+
+
+def _dues(one: Packed) -> Iterator[Due]:
+    """Yield what is to be rolled up anew: a span in each window."""
+    tier = ROLLUPS[0]
+    begin, end = round(one.since * 1000), round(one.until * 1000) + 1
+    while begin < end:
+        window_ends = min(end, window_of(tier, begin) + SHAPES[tier].window)
+        yield Due(chassis=one.parcel.chassis, tier=tier, since=begin / 1000, until=window_ends / 1000)
+        begin = window_ends
+
+
+def _count(one: Packed) -> None:
+    chassis = one.parcel.chassis
+    tally.add("readings_stored", one.readings - one.no_numbers - one.negative_counts, chassis=chassis)
+    tally.add("readings_not_a_number", one.no_numbers, chassis=chassis)
+    tally.add("readings_negative_counter", one.negative_counts, chassis=chassis)
+
+
+_lock = threading.Lock()
+_writer: Writer | None = None
+
+
+def the_writer() -> Writer:
+    """Return the writer of this process."""
+    global _writer  # noqa: PLW0603 - one a process is the point
+    with _lock:
+        if _writer is None:
+            _writer = writer = Writer()
+            tally.gauge("store_queue", lambda: writer.waiting)
+            # Who ends the process waits for what was handed over; its thread runs until then.
+            atexit.register(_writer.stop)
+            tally.gauge("store_queue", lambda: the_writer().queue)
+        return _writer

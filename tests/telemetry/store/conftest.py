@@ -1,0 +1,72 @@
+"""The store on both databases: a SQLite file of its own, and PostgreSQL where it is installed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import dj_database_url
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from pytest_django.plugin import DjangoDbBlocker
+
+from telemetry.store.catalogues import forget
+from telemetry.store.writer import Writer
+from tests.postgres import PROGRAMS, PostgresServer
+from tests.telemetry.store.feeding import Feed
+
+_numbers = itertools.count(1000)
+
+
+@pytest.fixture(scope="module")
+def postgres(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[PostgresServer]:
+    """Let readings of this module's tests lie in a PostgreSQL server of its own."""
+    if PROGRAMS is None:
+        pytest.skip("PostgreSQL is not installed")
+    settings, before = connections.settings["readings"], connections["readings"]
+    with PostgresServer() as server, django_db_blocker.unblock():
+        other = {"default": dj_database_url.parse(server.url)}
+        connections.settings["readings"] = connections.configure_settings(other)["default"]
+        connections["readings"] = connections.create_connection("readings")
+        try:
+            call_command("migrate", "store", database="readings", verbosity=0)
+            yield server
+        finally:
+            connections["readings"].close()
+            connections.settings["readings"], connections["readings"] = settings, before
+            forget()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, django_db_setup: None) -> str:
+    """The engine of this run of the module's tests."""
+    if request.param == "postgresql":
+        request.getfixturevalue("postgres")
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def nothing_known() -> Iterator[None]:
+    """Remember no catalogue of the test before: its rows are gone."""
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def writer() -> Iterator[Writer]:
+    """A writer of the test's own, which waits for nobody."""
+    writer = Writer(gather=0.0)
+    yield writer
+    writer.stop()
+
+
+@pytest.fixture
+def feed(writer: Writer) -> Callable[..., Feed]:
+    """A function that makes a chassis whose readings a test makes up; `feed(since=...)`."""
+
+    def make(**more: float) -> Feed:
+        return Feed(next(_numbers), writer, **more)
+
+    return make

@@ -1,0 +1,115 @@
+"""The form of a chunk: what comes out is what went in, and what was damaged is found."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as some
+
+from telemetry.store.format import BLOCK, Chunk, DamagedError, Values, encode
+
+shapes = st.tuples(st.integers(1, 9), st.integers(1, 70))
+floats = st.one_of(
+    st.floats(width=64),
+    st.decimals(-10_000, 10_000, places=2).map(float),
+    st.integers(0, 2**64).map(float),
+    st.sampled_from([0.0, -0.0, math.inf, -math.inf, 5e-324, 2.0**53, 2.0**53 + 2, 2.0**63, -(2.0**63), 1e308]),
+)
+
+
+def same_bits(one: Values, other: Values) -> bool:
+    """Tell whether values are the same bit by bit, all NaN being one."""
+    return bool((np.isnan(one) == np.isnan(other)).all()) and bool(
+        (np.nan_to_num(one).view(np.int64) == np.nan_to_num(other).view(np.int64)).all()
+    )
+
+
+def times_of(rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return np.stack([1_700_000_000_000 + 1000 * np.arange(rows), np.zeros(rows, np.int64)])
+
+
+@given(some.arrays(np.float64, shapes, elements=floats))
+def test_any_floats_come_back_bit_by_bit(values: Values) -> None:
+    chunk = Chunk(encode(times_of(values.shape[1]), [values]))
+    (found,) = chunk.fields(range(len(values)))
+    assert same_bits(found, values)
+    assert (chunk.times == times_of(values.shape[1])).all()
+
+
+@given(
+    some.arrays(np.int64, st.tuples(st.just(2), st.integers(1, 40)), elements=st.integers(-(2**63), 2**63 - 1)),
+)
+def test_any_times_come_back(times: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
+    assert (Chunk(encode(times, [np.zeros((1, times.shape[1]))])).times == times).all()
+
+
+@given(st.data())
+def test_some_columns_of_several_fields_are_those_of_all(data: st.DataObject) -> None:
+    fields = [data.draw(some.arrays(np.float64, (11, 5), elements=floats)) for _ in range(3)]
+    wanted = data.draw(st.lists(st.integers(0, 10), max_size=12))
+    chunk = Chunk(encode(times_of(5), fields, block=4))
+    for found, field in zip(chunk.fields(wanted), fields, strict=True):
+        assert same_bits(found, field[wanted])
+
+
+def test_counters_beyond_what_a_float_counts_singly_come_back() -> None:
+    counter = 2.0**53 + 2 * np.arange(60.0)
+    huge = 2.0**60 + 4096 * np.arange(60.0)
+    wrapping = np.where(np.arange(60) < 30, 2.0**63 - 1024, -(2.0**63))
+    (found,) = Chunk(encode(times_of(60), [np.stack([counter, huge, wrapping])])).fields([0, 1, 2])
+    assert same_bits(found, np.stack([counter, huge, wrapping]))
+
+
+def test_decimals_are_told_with_their_places() -> None:
+    values = np.array([[19.5, 20.25, 20.0], [5500.0, 5501.0, 5400.0], [1 / 3, 2 / 3, 1.0], [math.nan, 0.125, 0.125]])
+    ((_, places),) = Chunk(encode(times_of(3), [values])).scaled_fields(range(4))
+    assert places.tolist() == [2, 0, -1, 3]
+
+
+def test_a_minute_of_four_hundred_still_readings_takes_next_to_nothing() -> None:
+    values = np.repeat(np.arange(400.0)[:, None], 60, axis=1)
+    assert len(encode(times_of(60), [values])) < 1500
+
+
+def test_few_columns_are_read_without_the_blocks_of_others() -> None:
+    values = np.random.default_rng(1).random((3 * BLOCK, 20))
+    raw = bytearray(encode(times_of(20), [values]))
+    chunk = Chunk(memoryview(raw))
+    raw[-10:] = bytes(10)  # of the last block, after the check of the whole
+    (found,) = chunk.fields([1, BLOCK + 1])
+    assert same_bits(found, values[[1, BLOCK + 1]])
+    with pytest.raises(DamagedError):
+        chunk.fields([3 * BLOCK - 1])
+
+
+@given(st.data())
+def test_a_changed_byte_or_a_missing_end_is_found(data: st.DataObject) -> None:
+    raw = encode(times_of(7), [np.arange(21.0).reshape(3, 7)])
+    place = data.draw(st.integers(0, len(raw) - 1))
+    changed = bytearray(raw)
+    changed[place] ^= data.draw(st.integers(1, 255))
+    for bad in (bytes(changed), raw[:place]):
+        with pytest.raises(DamagedError):
+            Chunk(bad).fields([0, 1, 2])
+
+
+@given(st.binary(max_size=200))
+def test_what_was_never_a_chunk_is_told(raw: bytes) -> None:
+    with pytest.raises(DamagedError):
+        Chunk(raw)
+
+
+@given(st.binary(max_size=80), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**16 - 1))
+def test_a_chunk_that_claims_anything_is_refused_and_takes_no_room(
+    rest: bytes, rows: int, columns: int, block: int
+) -> None:
+    import zlib
+
+    body = struct.pack("<IIHBB", rows, columns, block, 2, 0) + rest
+    with pytest.raises(DamagedError):
+        Chunk(struct.pack("<2sBBI", b"FW", 1, 1, zlib.crc32(body)) + body).fields([0])
