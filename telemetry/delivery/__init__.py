@@ -1,1 +1,1 @@
-"""How messages leave the site: webhooks, syslog, and their formats."""
+"""How something leaves the site: over HTTP and syslog, and the text forms in which it does."""
