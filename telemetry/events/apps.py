@@ -8,3 +8,7 @@ class EventsConfig(AppConfig):
 
     name = "telemetry.events"
     label = "events"
+
+    def ready(self) -> None:
+        """Listen to the rooms below."""
+        import telemetry.events.sources  # noqa: F401 - imported for its receivers

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
+
+from telemetry.events import views
 
 app_name = "events"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("", views.events, name="events"),
+    path("events.csv", views.events_csv, name="events_csv"),
+    path("catalogue/", views.catalogue, name="catalogue"),
+    path("newest/", views.newest, name="newest"),
+    path("news/", views.news, name="news"),
+    path("views/", views.saved, name="saved"),
+    path("views/<int:pk>/", views.saved_change, name="saved_change"),
+    path("views/<int:pk>/removal/", views.saved_remove, name="saved_remove"),
+    path("<int:pk>/", views.event, name="event"),
+]

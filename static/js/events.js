@@ -1,0 +1,29 @@
+// Says how many events have come since the page was made. Rows stay where they are until somebody asks for the new ones.
+const EVERY = 5000; // ms
+const MOST = 999;
+const bar = document.querySelector("[data-news]");
+const title = document.title;
+
+async function look() {
+  if (document.hidden) return;
+  try {
+    const answer = await fetch(bar.dataset.news, { headers: { Accept: "application/json" } });
+    if (!answer.ok || answer.redirected) return;
+    const { count } = await answer.json();
+    if (count === 0) return;
+    const many = count > MOST ? `More than ${MOST}` : String(count);
+    const text = `${many} new event${count === 1 ? "" : "s"}: show ${count === 1 ? "it" : "them"}`;
+    const link = bar.querySelector("a");
+    if (link.textContent === text) return;
+    link.textContent = text;
+    bar.hidden = false;
+    document.title = `(${many}) ${title}`;
+  } catch {
+    // The server is away: the next look tells.
+  }
+}
+
+if (bar) {
+  setInterval(look, EVERY);
+  document.addEventListener("visibilitychange", look);
+}

@@ -1,0 +1,198 @@
+"""Which events somebody wants: one filter, read from the parameters of an address, for page, API and exports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, time, timedelta
+from typing import Any, Final
+
+from django.db.models import Q
+from django.http import QueryDict
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
+
+from falconweb.errors import Invalid
+from telemetry.events.messages import message_of
+from telemetry.events.models import EventQuerySet, Severity, Source
+
+IDS: Final = ("chassis", "drawer", "device", "port", "host", "tenant")
+FILTERS: Final = ("q", "since", "until", "last", *IDS, "source", "severity", "message", "person")
+MOST_WORDS = 20
+MOST_VALUES = 50
+LONGEST = 200
+LARGEST_ID = 2**63 - 1
+SEARCHED = ("text", "subject_name", "chassis_name", "message_id", "person_name")
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What to keep: every member that is given has to fit, and of several values of one member any of them.
+
+    `last` (such as '24h') counts from the moment at which the filter is applied, so that a saved one stays fresh.
+    """
+
+    words: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    last: timedelta | None = None
+    chassis: tuple[int, ...] = ()
+    drawer: tuple[int, ...] = ()
+    device: tuple[int, ...] = ()
+    port: tuple[int, ...] = ()
+    host: tuple[int, ...] = ()
+    tenant: tuple[int, ...] = ()
+    source: tuple[str, ...] = ()
+    severity: tuple[str, ...] = ()
+    message: tuple[str, ...] = ()
+    person: str = ""
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is asked for."""
+        return any(getattr(self, field.name) for field in fields(self))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | QueryDict) -> Filter:
+        """Read a filter from parameters: a QueryDict, or a mapping of names to a text or a list of them.
+
+        Several values stand in several parameters of one name, or apart by commas. Raises Invalid with the parameters
+        that are wrong.
+        """
+        errors: dict[str, str] = {}
+        texts = {name: _values(given, name) for name in FILTERS}
+        for name, values in texts.items():
+            if len(values) > MOST_VALUES or any(len(value) > LONGEST for value in values):
+                errors[name] = "Give less."
+        since, until = (_instant(_first(texts[name]), name, errors) for name in ("since", "until"))
+        ids = {name: _numbers(texts[name], name, errors) for name in IDS}
+        found = cls(
+            words=tuple(" ".join(texts["q"]).split()[:MOST_WORDS]),
+            since=since,
+            until=until,
+            last=_duration(_first(texts["last"]), errors),
+            source=_choices(texts["source"], "source", Source.values, errors),
+            severity=_choices(texts["severity"], "severity", Severity.values, errors),
+            message=tuple(message_of(value) for value in texts["message"]),
+            person=_first(texts["person"]),
+            **ids,
+        )
+        if errors:
+            raise Invalid("The filter cannot be used.", errors=errors)
+        return found
+
+    def apply(self, rows: EventQuerySet, *, now: datetime | None = None) -> EventQuerySet:
+        """Return the events of a queryset that fit; its order stays."""
+        for word in self.words:
+            found = Q()
+            for name in SEARCHED:
+                found |= Q((f"{name}__icontains", word))
+            rows = rows.filter(found)
+        begin = self.begin(now or timezone.now())
+        if begin is not None:
+            rows = rows.filter(at__gte=begin)
+        if self.until is not None:
+            rows = rows.filter(at__lt=self.until)
+        for name in IDS:
+            if values := getattr(self, name):
+                rows = rows.filter(**_one_of(f"{name}_id", values))
+        for name in ("source", "severity", "message"):
+            if values := getattr(self, name):
+                rows = rows.filter(**_one_of(name, values))
+        if self.person:
+            rows = rows.filter(person_name__iexact=self.person)
+        return rows
+
+    def begin(self, now: datetime) -> datetime | None:
+        """Return from when on events are wanted; None for all."""
+        begins = [one for one in (self.since, now - self.last if self.last else None) if one is not None]
+        return max(begins) if begins else None
+
+    def parameters(self) -> list[tuple[str, str]]:
+        """Return the filter as parameters of an address, in a fixed order: `Filter.of` reads the same filter."""
+        found: list[tuple[str, str]] = []
+        if self.words:
+            found.append(("q", " ".join(self.words)))
+        found += [(name, at.isoformat()) for name in ("since", "until") if (at := getattr(self, name))]
+        if self.last:
+            found.append(("last", _told(self.last)))
+        for name in (*IDS, "source", "severity", "message"):
+            found += [(name, str(value)) for value in getattr(self, name)]
+        if self.person:
+            found.append(("person", self.person))
+        return found
+
+
+def _one_of(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    # One value as such: an index that ends in the time then gives the order, too.
+    return {name: values[0]} if len(values) == 1 else {f"{name}__in": values}
+
+
+def _values(given: Mapping[str, Any] | QueryDict, name: str) -> list[str]:
+    raw: Any = given.getlist(name) if isinstance(given, QueryDict) else given.get(name, [])
+    texts = raw if isinstance(raw, list | tuple) else [raw]
+    whole = name in {"q", "person", "since", "until", "last"}
+    parts = [part for text in texts for part in ([str(text)] if whole else str(text).split(","))]
+    return list(dict.fromkeys(clean for part in parts if (clean := part.replace("\0", " ").strip())))
+
+
+def _first(values: Sequence[str]) -> str:
+    return values[0] if values else ""
+
+
+def _numbers(values: Sequence[str], name: str, errors: dict[str, str]) -> tuple[int, ...]:
+    if not all(
+        value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= LARGEST_ID for value in values
+    ):
+        errors[name] = "Give the number of one, as its address has it."
+        return ()
+    return tuple(int(value) for value in values)
+
+
+def _choices(values: Sequence[str], name: str, known: Sequence[str], errors: dict[str, str]) -> tuple[str, ...]:
+    if not set(values) <= set(known):
+        errors[name] = f"One of {', '.join(known)}."
+        return ()
+    return tuple(values)
+
+
+def _duration(text: str, errors: dict[str, str]) -> timedelta | None:
+    """Return '90m', '24h' or '7d' as a time."""
+    if not text:
+        return None
+    found = re.fullmatch(r"([1-9][0-9]{0,3})([mhd])", text)
+    if found is None:
+        errors["last"] = "Give a time such as 90m, 24h or 7d."
+        return None
+    return timedelta(**{UNITS[found[2]]: int(found[1])})
+
+
+def _told(span: timedelta) -> str:
+    minutes = int(span.total_seconds() // 60)
+    # A day is 24h: so the page calls it.
+    for unit, size, least in (("d", 1440, 2), ("h", 60, 1)):
+        if minutes % size == 0 and minutes // size >= least:
+            return f"{minutes // size}{unit}"
+    return f"{minutes}m"
+
+
+def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
+    """Return an instant that was typed as a day, a day and a time, or seconds since 1970; UTC unless told."""
+    if not text:
+        return None
+    found = None
+    try:
+        if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,6})?", text):
+            found = datetime.fromtimestamp(float(text), UTC)
+        else:
+            found = parse_datetime(text)
+            if found is None and (day := parse_date(text)) is not None:
+                found = datetime.combine(day, time())
+            if found is not None:
+                found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        found = None
+    if found is None:
+        errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
+    return found

@@ -1,0 +1,58 @@
+"""`manage.py events`: the event log on the command line, for administrators of the machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from falconweb.errors import Invalid
+from telemetry.events.cursor import events_after, horizon
+from telemetry.events.filters import FILTERS, Filter
+from telemetry.events.models import Event
+from telemetry.events.selectors import COLUMNS
+
+USAGE = 2
+LOOK_SECONDS = 1.0
+
+
+class Command(BaseCommand):
+    """Prints events, in the order in which they came to be known."""
+
+    help = "Print events that fit, oldest first; the number in front of each is the cursor to go on after."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("--json", action="store_true", help="a line of JSON for each")
+        parser.add_argument("--after", type=int, default=0, help="begin behind the event of this number")
+        parser.add_argument("--follow", action="store_true", help="go on with those that come")
+        for name in FILTERS:
+            parser.add_argument(f"--{name}", default="", help="keep what fits, as on the page")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run, and exit with the code."""
+        try:
+            wanted = Filter.of({name: options[name] for name in FILTERS})
+        except Invalid as error:
+            self.stderr.write(" ".join([error.sentence, *error.details["errors"].values()]))
+            sys.exit(USAGE)
+        after = options["after"]
+        while True:
+            end = horizon()
+            for block in events_after(wanted.apply(Event.objects.all()), after, until=end):
+                self.stdout.write("\n".join(_line(event, as_json=options["json"]) for event in block))
+            self.stdout.flush()
+            after = max(after, end)
+            if not options["follow"]:
+                return
+            time.sleep(LOOK_SECONDS)
+
+
+def _line(event: Event, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({name: column(event) for name, column in COLUMNS.items()}, ensure_ascii=False)
+    about = " ".join(dict.fromkeys(word for word in (event.chassis_name, event.subject_name) if word))
+    return f"{event.pk} {event.at:%Y-%m-%d %H:%M:%S} {event.severity:8} {about}: {event.text}".replace("\n", " ")

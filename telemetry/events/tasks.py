@@ -1,0 +1,20 @@
+"""Celery's faces of events."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from telemetry.events.keeping import events_forget
+from telemetry.events.sources import events_catch_up
+
+
+@shared_task(name="events.catch_up")
+def catch_up() -> None:
+    """Keep what changed lately and whose signal was lost."""
+    events_catch_up()
+
+
+@shared_task(name="events.forget")
+def forget() -> None:
+    """Delete events of long ago."""
+    events_forget()

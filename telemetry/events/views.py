@@ -1,0 +1,201 @@
+"""Pages of events: thin faces over selectors and the services that keep views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.access import person_of
+from accounts.audit.exports import Download
+from accounts.models import Tenant, User
+from accounts.sheets import lines
+from fabric.models import Chassis, Device, Drawer, Host, Port
+from falconweb.errors import Conflict, Invalid
+from telemetry.events import saving, selectors
+from telemetry.events.cursor import horizon
+from telemetry.events.filters import Filter
+from telemetry.events.messages import CATALOGUE, message_known
+from telemetry.events.models import Event, EventQuerySet, Severity, Source
+
+NEWEST = 6
+MOST_NEWS = 999
+RANGES = (("1h", "the last hour"), ("24h", "the last day"), ("7d", "the last week"), ("30d", "the last 30 days"))
+# Things that come by a link from their page: shown, and kept in the address, without a list to choose from.
+THINGS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Port, "host": Host}
+
+
+@require_GET
+def events(request: HttpRequest) -> HttpResponse:
+    """List events, newest first; filter and place are in the address. Without any, one's default view is shown."""
+    person = person_of(request)
+    views = list(selectors.views_of(person))
+    if not request.GET and (default := next((one for one in views if one.is_default), None)) is not None:
+        return redirect(f"{reverse('events:events')}?{default.query}&view={default.pk}")
+    errors: dict[str, str] = {}
+    wanted, page = Filter(), selectors.EventPage([], "", "")
+    rows = Event.objects.visible_to(person)
+    # Before the rows are read: what comes meanwhile is told of as new.
+    newest = horizon()
+    try:
+        wanted = Filter.of(request.GET)
+        rows = wanted.apply(rows)
+        before, after = request.GET.get("before", ""), request.GET.get("after", "")
+        page = selectors.events_page(rows, before=before, after=after)
+    except Invalid as error:
+        errors = error.details["errors"]
+    query = urlencode(wanted.parameters())
+    context = {
+        "page": page,
+        "errors": errors,
+        "wanted": wanted,
+        "words": " ".join(wanted.words),
+        "given": _given(request.GET),
+        "query": query,
+        "count": None if errors or wanted.words else selectors.events_count(rows),
+        "things": _things(person, wanted),
+        "ranges": RANGES,
+        "range": dict(wanted.parameters()).get("last", ""),
+        "severities": Severity.choices,
+        "sources": Source.choices,
+        "messages_known": selectors.messages_known(Event.objects.visible_to(person)),
+        "chassis": Chassis.objects.visible_to(person),
+        "tenants": Tenant.objects.all() if person.is_administrator else [],
+        "views": views,
+        "view": next((one for one in views if one.query == query), None),
+        "newest": newest,
+        "is_newest": not request.GET.get("before") and not request.GET.get("after") and wanted.until is None,
+    }
+    return render(request, "events/events.html", context, status=400 if errors else 200)
+
+
+@require_GET
+def event(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one event: what it means, what else happened around it, and where its moment is in charts."""
+    person = person_of(request)
+    row = selectors.event_get(person, pk)
+    context = {
+        "event": row,
+        "known": message_known(row.message_id),
+        "neighbours": selectors.neighbours_of(person, row),
+        "around": int(selectors.AROUND.total_seconds() // 60),
+        "charts": selectors.charts_of(row),
+        "told": selectors.sources_of(row),
+        "arguments": " | ".join(map(str, row.arguments)),
+    }
+    return render(request, "events/event.html", context)
+
+
+@require_GET
+def events_csv(request: HttpRequest) -> HttpResponse:
+    """Download all events that fit the filter, newest first."""
+    rows = Filter.of(request.GET).apply(Event.objects.visible_to(person_of(request)))
+    answer = Download(_sheet(rows), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = 'attachment; filename="events.csv"'
+    return answer  # type: ignore[return-value]  # streams
+
+
+@require_GET
+def catalogue(request: HttpRequest) -> HttpResponse:
+    """Show what messages mean; `q` finds some."""
+    person_of(request)
+    words = request.GET.get("q", "").replace("\0", " ")[:200].casefold().split()
+    found = [
+        one
+        for one in CATALOGUE.values()
+        if all(word in f"{one.name} {one.explanation} {one.advice}".casefold() for word in words)
+    ]
+    return render(request, "events/catalogue.html", {"found": found, "words": " ".join(words), "all": len(CATALOGUE)})
+
+
+@require_GET
+def newest(request: HttpRequest) -> HttpResponse:
+    """Show the newest events of a thing, or of all, as a part of another page."""
+    wanted = Filter.of(request.GET)
+    rows = wanted.apply(Event.objects.visible_to(person_of(request)))
+    page = selectors.events_page(rows, limit=NEWEST)
+    return render(request, "events/newest.html", {"page": page, "query": urlencode(wanted.parameters())})
+
+
+@require_GET
+def news(request: HttpRequest) -> HttpResponse:
+    """Tell how many events that fit came after the number `known`."""
+    text = request.GET.get("known", "0")
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise Invalid("Tell after which event.", errors={"known": "Give the number of an event."})
+    rows = Filter.of(request.GET).apply(Event.objects.visible_to(person_of(request))).filter(pk__gt=int(text))
+    return JsonResponse({"count": rows.order_by()[: MOST_NEWS + 1].count()})
+
+
+@require_POST
+def saved(request: HttpRequest) -> HttpResponse:
+    """Keep a search (`query`) under a `name`, as the `default` or not."""
+    query = request.POST.get("query", "")
+    try:
+        made = saving.view_add(
+            person=person_of(request),
+            name=request.POST.get("name", ""),
+            query=query,
+            is_default="default" in request.POST,
+        )
+    except (Invalid, Conflict) as error:
+        messages.error(request, error.sentence)
+        return redirect(f"{reverse('events:events')}?{query}" if _is_query(query) else "events:events")
+    messages.success(request, f"The view ‘{made.name}’ is kept.")
+    return redirect(f"{reverse('events:events')}?{made.query}&view={made.pk}")
+
+
+@require_POST
+def saved_change(request: HttpRequest, pk: int) -> HttpResponse:
+    """Give a view another `name`, or make it the default (`default` 1) or not (0)."""
+    default = request.POST.get("default")
+    try:
+        row = saving.view_change(
+            person=person_of(request),
+            pk=pk,
+            name=request.POST.get("name"),
+            is_default=None if default is None else default == "1",
+        )
+    except (Invalid, Conflict) as error:
+        messages.error(request, error.sentence)
+        return redirect("events:events")
+    return redirect(f"{reverse('events:events')}?{row.query}&view={row.pk}")
+
+
+@require_POST
+def saved_remove(request: HttpRequest, pk: int) -> HttpResponse:
+    """Forget a view."""
+    saving.view_remove(person=person_of(request), pk=pk)
+    messages.success(request, "The view is removed. No event is touched.")
+    return redirect(f"{reverse('events:events')}?view=0")
+
+
+def _sheet(rows: EventQuerySet) -> Iterator[str]:
+    return lines(selectors.COLUMNS, selectors.event_rows(rows))
+
+
+def _given(given: QueryDict) -> dict[str, str]:
+    """Return what was typed, as the form shows it again."""
+    return {name: given.get(name, "") for name in ("since", "until", "message", "person")}
+
+
+def _is_query(text: str) -> bool:
+    """Tell whether a text can stand in an address of this page."""
+    return bool(text) and len(text) <= saving.LONGEST_QUERY and text.isascii() and text.isprintable()
+
+
+def _things(person: User, wanted: Filter) -> list[tuple[str, int, str, str]]:
+    """Return the things that are asked for: kind, number, name, and the address without it."""
+    found = []
+    for kind, model in THINGS.items():
+        names = dict(model.objects.visible_to(person).filter(pk__in=getattr(wanted, kind)).values_list("pk", "name"))
+        for pk in getattr(wanted, kind):
+            without = [pair for pair in wanted.parameters() if pair != (kind, str(pk))]
+            found.append((kind, pk, str(names.get(pk, f"{kind} {pk}")), urlencode(without)))
+    return found
