@@ -1,0 +1,224 @@
+"""What is exported, how, whereto and when; and the record of each time that it was."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Self, TypeVar
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.models import User
+from fabric import credentials
+
+
+class Format(models.TextChoices):
+    """What an event becomes."""
+
+    CSV = "csv", "CSV"
+    JSONL = "jsonl", "JSON Lines"
+    SYSLOG = "syslog", "Syslog (RFC 5424)"
+    CEF = "cef", "CEF"
+
+
+class Kind(models.TextChoices):
+    """Where events go."""
+
+    DOWNLOAD = "download", "Download"
+    DIRECTORY = "directory", "Directory"
+    WEBHOOK = "webhook", "Webhook"
+    SYSLOG = "syslog", "Syslog server"
+
+
+class Schedule(models.TextChoices):
+    """When events go."""
+
+    NONE = "none", "When somebody asks"
+    CRON = "cron", "By a schedule"
+    STREAM = "stream", "All the time"
+
+
+class Span(models.TextChoices):
+    """Which of the events that fit a run takes."""
+
+    ALL = "all", "All that fit, each time"
+    NEW = "new", "What is new since the last time"
+
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+class ForAdministrators(models.QuerySet[Row]):
+    """Rows that nobody else sees."""
+
+    def visible_to(self, person: User) -> Self:
+        """Return everything to administrators, nothing to others."""
+        return self.all() if person.is_active and person.is_administrator else self.none()
+
+
+class Definitions(ForAdministrators["ExportDefinition"]):
+    """Definitions to read."""
+
+
+class ExportDefinition(models.Model):
+    """An export that administrators have defined. It is the site's: it goes on when who made it leaves."""
+
+    name = models.CharField(max_length=100, unique=True)
+    filter = models.JSONField(default=dict)  # as telemetry.events.filters reads it: names to lists of texts
+    columns = models.JSONField(default=list)
+    format = models.CharField(max_length=10, choices=Format)
+    target = models.CharField(max_length=10, choices=Kind)
+    options = models.JSONField(default=dict)  # as telemetry.exports.options reads it
+    secret_encrypted = models.TextField(blank=True, editable=False)
+    schedule = models.CharField(max_length=10, choices=Schedule, default=Schedule.NONE)
+    cron = models.CharField(max_length=100, blank=True)
+    span = models.CharField(max_length=10, choices=Span, default=Span.ALL)
+    enabled = models.BooleanField(default=True)
+    # Up to which event everything was delivered or lies in a whole file; moves for Span.NEW alone.
+    cursor = models.BigIntegerField(default=0)
+    next_at = models.DateTimeField(null=True, db_index=True)
+    note = models.CharField(max_length=500, blank=True)  # what the schedule could not do
+    version = models.PositiveIntegerField(default=1)  # grows with each change: a stream begins a new run
+    owner = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    owner_name = models.CharField(max_length=150)
+    created_at = models.DateTimeField(default=timezone.now)
+    changed_at = models.DateTimeField(default=timezone.now)
+
+    objects = Definitions.as_manager()
+
+    class Meta:
+        verbose_name = "export"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def set_secret(self, secret: str) -> None:
+        """Keep what webhooks are signed with, encrypted."""
+        self.secret_encrypted = credentials.encrypt(secret) if secret else ""
+
+    @property
+    def secret(self) -> str:
+        """What webhooks are signed with; raises Unavailable when the site's key does not fit."""
+        return credentials.decrypt(self.secret_encrypted) if self.secret_encrypted else ""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether its run never ends."""
+        return self.schedule == Schedule.STREAM
+
+
+class Runs(ForAdministrators["ExportRun"]):
+    """Runs to read."""
+
+    def open(self) -> Self:
+        """Return those that have not ended."""
+        return self.filter(state__in=ExportRun.OPEN)
+
+    def unheld(self, now: datetime) -> Self:
+        """Return those that no living worker is at."""
+        return self.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+
+    def due(self, now: datetime) -> Self:
+        """Return those that a worker may go on with at once."""
+        return self.open().unheld(now).filter(Q(retry_at=None) | Q(retry_at__lte=now))
+
+
+class ExportRun(models.Model):
+    """One time that a definition was carried out; kept when the definition goes."""
+
+    class State(models.TextChoices):
+        """How far it is."""
+
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    OPEN = (State.QUEUED, State.RUNNING)
+
+    definition = models.ForeignKey(ExportDefinition, null=True, on_delete=models.SET_NULL, related_name="runs")
+    name = models.CharField(max_length=100)  # of the definition, then
+    snapshot = models.JSONField()  # of the definition, without its secret
+    version = models.PositiveIntegerField()
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    trigger = models.CharField(
+        max_length=10, choices=[("person", "Somebody"), ("schedule", "Its schedule"), ("stream", "All the time")]
+    )
+    requested_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    requested_by_name = models.CharField(max_length=150, blank=True)
+    begun_after = models.BigIntegerField()  # number of the last event before it
+    cursor = models.BigIntegerField()  # up to which event everything is delivered, or in the file
+    pending = models.BigIntegerField(null=True)  # last event of the batch that is being sent
+    until = models.BigIntegerField(null=True)  # the last event that it takes; None: not begun, or never ends
+    counted = models.BigIntegerField(default=0)
+    total = models.BigIntegerField(null=True)
+    bytes = models.BigIntegerField(default=0)
+    file = models.CharField(max_length=300, blank=True)  # below the folder of exports
+    file_removed_at = models.DateTimeField(null=True)
+    checksum = models.CharField(max_length=64, blank=True)  # SHA-256 of the whole file
+    attempts = models.PositiveIntegerField(default=0)  # that failed since the last success
+    failing_since = models.DateTimeField(null=True)
+    retry_at = models.DateTimeField(null=True)
+    error = models.CharField(max_length=500, blank=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    worker = models.CharField(max_length=120, blank=True)
+    lease_until = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    started_at = models.DateTimeField(null=True)
+    resumed_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    objects = Runs.as_manager()
+
+    class Meta:
+        verbose_name = "export run"
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["definition"], condition=Q(state__in=["queued", "running"]), name="one_open_run_an_export"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["definition", "-id"], name="exports_run_of"),
+            models.Index(fields=["state"], name="exports_run_open", condition=Q(state__in=["queued", "running"])),
+        ]
+
+    def __str__(self) -> str:
+        return f"Run {self.pk} of {self.name}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.state in self.OPEN
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it never ends by itself."""
+        return bool(self.snapshot["schedule"] == Schedule.STREAM)
+
+    @property
+    def makes_file(self) -> bool:
+        """Whether what it gives is a file of this site."""
+        return self.snapshot["target"] in {Kind.DOWNLOAD, Kind.DIRECTORY}
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a whole file to download."""
+        return self.state == self.State.DONE and bool(self.file) and self.file_removed_at is None
+
+    @property
+    def percent(self) -> int | None:
+        """How much of it is done; None where nobody can know."""
+        if self.state == self.State.DONE:
+            return 100
+        if self.total is None or self.is_stream:
+            return None
+        return min(99, 100 * self.counted // self.total) if self.total else 0
+
+    @property
+    def took(self) -> timedelta | None:
+        """How long it took, or takes."""
+        return (self.ended_at or timezone.now()) - self.started_at if self.started_at else None

@@ -1,0 +1,139 @@
+"""Reading definitions and runs, for administrators alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.db.models import Prefetch, Q
+
+from accounts.models import User
+from falconweb.errors import Invalid, NotFound
+from telemetry.events.filters import Filter
+from telemetry.events.models import Event
+from telemetry.exports.columns import stamp
+from telemetry.exports.models import Definitions, ExportDefinition, ExportRun, Format, Kind, Runs
+from telemetry.exports.options import Wanted
+
+LARGEST_ID = 2**63 - 1
+PREVIEWED = 20
+EXPORT_SORTS = {"name": "name", "format": "format", "target": "target", "next": "next_at", "changed": "changed_at"}
+RUN_SORTS = {
+    "number": "pk", "name": "name", "state": "state", "events": "counted", "bytes": "bytes", "begun": "started_at",
+    "ended": "ended_at",
+}  # fmt: skip
+RUN_COLUMNS = (
+    "number", "export", "state", "asked_by", "asked_at", "started_at", "ended_at", "events", "of", "bytes", "sha256",
+    "file", "sentence",
+)  # fmt: skip
+EXPORT_COLUMNS = ("number", "name", "format", "target", "to", "schedule", "cron", "enabled", "owner", "next_at")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The first lines that an export would give, and how many events fit by now."""
+
+    lines: tuple[str, ...]
+    count: int
+
+    @property
+    def text(self) -> str:
+        """All of them."""
+        return "\n".join(self.lines)
+
+
+def definitions_found(
+    person: User, *, search: str = "", sort: str = "name", format_: str = "", target: str = ""
+) -> Definitions:
+    """Return definitions with their newest run as `newest`; a sort begins with '-' for the other way round.
+
+    Raises Invalid for a format, target or sort that is none.
+    """
+    _one_of(format_, Format.values, "format")
+    _one_of(target, Kind.values, "target")
+    rows = ExportDefinition.objects.visible_to(person)
+    for word in _words(search):
+        rows = rows.filter(Q(name__icontains=word) | Q(owner_name__icontains=word))
+    if format_:
+        rows = rows.filter(format=format_)
+    if target:
+        rows = rows.filter(target=target)
+    newest = ExportRun.objects.visible_to(person).order_by("definition", "-pk")
+    return rows.order_by(*_order(sort, EXPORT_SORTS)).prefetch_related(Prefetch("runs", newest, to_attr="newest_first"))
+
+
+def runs_found(
+    person: User, *, search: str = "", sort: str = "-number", state: str = "", definition: int | None = None
+) -> Runs:
+    """Return runs, the newest first unless sorted; raises Invalid for a state or sort that is none."""
+    _one_of(state, ExportRun.State.values, "state")
+    rows = ExportRun.objects.visible_to(person).select_related("definition")
+    for word in _words(search):
+        rows = rows.filter(Q(name__icontains=word) | Q(requested_by_name__icontains=word) | Q(error__icontains=word))
+    if state:
+        rows = rows.filter(state=state)
+    if definition is not None:
+        rows = rows.filter(definition=definition)
+    return rows.order_by(*_order(sort, RUN_SORTS))
+
+
+def definition_of(person: User, pk: int) -> ExportDefinition:
+    """Return a definition; raises NotFound."""
+    row = ExportDefinition.objects.visible_to(person).filter(pk=pk).first() if pk <= LARGEST_ID else None
+    if row is None:
+        raise NotFound("There is no such export.")
+    return row
+
+
+def run_of(person: User, pk: int) -> ExportRun:
+    """Return a run; raises NotFound."""
+    rows = ExportRun.objects.visible_to(person).select_related("definition")
+    row = rows.filter(pk=pk).first() if pk <= LARGEST_ID else None
+    if row is None:
+        raise NotFound("There is no such run.")
+    return row
+
+
+def preview_of(person: User, wanted: Wanted) -> Preview:
+    """Return what a definition would give, by its first events; raises Invalid."""
+    shape = wanted.shape()
+    rows = Filter.of(wanted.filter).apply(Event.objects.visible_to(person))
+    events = list(rows.only(*shape.fields()).order_by("pk")[:PREVIEWED])
+    lines = [shape.heading, *shape.lines(events)] if shape.heading else shape.lines(events)
+    texts = tuple(line.decode().removeprefix("\ufeff").rstrip("\r\n") for line in lines)
+    return Preview(texts, rows.order_by().count())
+
+
+def run_lines(rows: Runs) -> Iterator[tuple[object, ...]]:
+    """Yield runs as a table has them."""
+    for run in rows.iterator(chunk_size=500):
+        yield (
+            run.pk, run.name, run.state, run.requested_by_name or run.get_trigger_display(), stamp(run.created_at),
+            stamp(run.started_at), stamp(run.ended_at), run.counted, run.total, run.bytes, run.checksum, run.file,
+            run.error,
+        )  # fmt: skip
+
+
+def definition_lines(rows: Definitions) -> Iterator[tuple[object, ...]]:
+    """Yield definitions as a table has them."""
+    for row in rows:
+        yield (
+            row.pk, row.name, row.format, row.target, row.options.get("address") or row.options.get("folder") or "",
+            row.schedule, row.cron, row.enabled, row.owner_name, stamp(row.next_at),
+        )  # fmt: skip
+
+
+def _words(search: str) -> list[str]:
+    return search.replace("\0", " ").split()[:20]
+
+
+def _order(sort: str, known: dict[str, str]) -> tuple[str, str]:
+    name = sort.removeprefix("-")
+    _one_of(name, list(known), "sort")
+    minus = "-" if sort.startswith("-") else ""
+    return f"{minus}{known[name]}", f"{minus}pk"
+
+
+def _one_of(value: str, known: list[str], name: str) -> None:
+    if value and value not in known:
+        raise Invalid(f"'{value[:40]}' is no {name}.", errors={name: f"One of {', '.join(known)}."})

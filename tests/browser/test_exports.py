@@ -1,0 +1,75 @@
+"""Exports in a browser: defined by keyboard, previewed, run with a bar that moves by itself, downloaded; accessible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PATIENCE
+from tests.browser.test_pages import judge
+
+
+def define(page: Page, name: str) -> None:
+    """Define an export of everything as JSON Lines, by the keyboard alone."""
+    page.goto("/exports/")
+    page.get_by_role("link", name="Add an export").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/exports/add/")
+    page.get_by_label("Name").focus()
+    page.keyboard.type(name)
+    page.get_by_role("radio", name="CSV").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("radio", name="JSON Lines")).to_be_checked()
+    page.get_by_role("button", name="Add it").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/exports/*/")
+
+
+def test_an_export_is_defined_by_keyboard_run_and_downloaded(page: Page, tmp_path: Path) -> None:
+    scheme = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'")
+    define(page, f"Everything {scheme}")
+    judge(page, "an export that has not run")
+    page.get_by_role("button", name="Run now").click()
+    page.wait_for_url("**/exports/runs/*/")
+    # A worker takes it and the page shows that by itself.
+    expect(page.locator(".run-state.done")).to_be_visible(timeout=30_000)
+    judge(page, "a run that is done")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download").click()
+    download.value.save_as(tmp_path / "file")
+    assert download.value.suggested_filename.startswith(f"everything-{scheme}-")
+    assert (tmp_path / "file").read_text().startswith('{"id":')
+    for address in ("/exports/", "/exports/runs/"):
+        page.goto(address)
+        judge(page, address)
+
+
+def test_the_form_shows_what_a_target_asks_for_and_says_what_is_wrong(page: Page) -> None:
+    # Of its own: a form that is refused is an error to the console.
+    page = page.context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto("/exports/add/")
+    expect(page.get_by_label("Address", exact=True)).to_be_hidden()
+    expect(page.get_by_label("Files kept")).to_be_visible()
+    judge(page, "the form of a download")
+    page.get_by_role("radio", name="Webhook").check()
+    page.get_by_role("radio", name="By a schedule").check()
+    expect(page.get_by_label("Address", exact=True)).to_be_visible()
+    expect(page.get_by_label("Secret", exact=True)).to_be_visible()
+    expect(page.get_by_label("Schedule (cron, UTC)")).to_be_visible()
+    expect(page.get_by_label("Files kept")).to_be_hidden()
+    judge(page, "the form of a webhook")
+    page.get_by_label("Name").fill("A webhook")
+    page.get_by_label("Address", exact=True).fill("http://169.254.169.254/latest")
+    page.get_by_label("Schedule (cron, UTC)").fill("every day")
+    page.get_by_role("button", name="Add it").click()
+    expect(page.get_by_text("is a link-local address")).to_be_visible()
+    expect(page.get_by_text("Give the five fields of cron")).to_be_visible()
+    judge(page, "a form that is refused")
+    page.get_by_role("radio", name="Download").check()
+    page.get_by_role("radio", name="When somebody asks").check()
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("heading", name="What it would give")).to_be_visible()
+    judge(page, "a preview")
+    page.close()
