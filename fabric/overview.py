@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -33,6 +33,16 @@ class Trouble:
     sentence: str
     page: str
     pk: object
+
+
+Teller = Callable[[User], Iterable[Trouble]]
+_tellers: list[Teller] = []
+
+
+def tell_of(teller: Teller) -> None:
+    """Let a room above tell of what is wrong, too: `teller` returns what a person may know, worst first."""
+    if teller not in _tellers:
+        _tellers.append(teller)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +137,8 @@ def _troubles(
                 sentence=f"{place} reports its health as {device.health}.", page="fabric:device", pk=device.pk
             )
     yield from _troubles_of_host_ports(person)
+    for teller in _tellers:
+        yield from teller(person)
     for plan in Plan.objects.visible_to(person).filter(state=Plan.State.STOPPED).order_by("-applied_at")[:5]:
         yield Trouble(
             sentence=f"The plan ‘{plan.title}’ stopped and waits for a decision. {plan.sentence}",

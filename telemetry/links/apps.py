@@ -8,3 +8,11 @@ class LinksConfig(AppConfig):
 
     name = "telemetry.links"
     label = "links"
+
+    def ready(self) -> None:
+        """Listen to other rooms, and tell the overview what is wrong with links."""
+        import telemetry.links.receivers  # noqa: F401 - imported for its receivers
+        from fabric.overview import tell_of
+        from telemetry.links.selectors import link_troubles
+
+        tell_of(link_troubles)

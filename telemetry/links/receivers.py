@@ -1,0 +1,40 @@
+"""What other rooms tell that links depend on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import DatabaseError
+from django.dispatch import receiver
+
+from fabric.models import Port
+from fabric.signals import access_changed, inventory_changed, port_counters_reset
+from telemetry.links.recording import recorder
+from telemetry.links.services import holders_note, reset_noted
+
+logger = logging.getLogger(__name__)
+
+
+@receiver(port_counters_reset)
+def note_reset(port: Port, at: datetime, person_name: str, counted: Mapping[str, int], **_: Any) -> None:
+    """Keep that somebody reset counters here."""
+    reset_noted(port=port, at=at, person_name=person_name, counted=counted)
+
+
+@receiver(inventory_changed)
+def look_again(chassis_id: int, **_: Any) -> None:
+    """Judge the links of a chassis anew in the worker that follows it, which is the one that walks it."""
+    recorder().disturb(chassis_id)
+
+
+@receiver(access_changed)
+def note_holders(**_: Any) -> None:
+    """Note where the counts stand of what has just changed hands."""
+    try:
+        holders_note()
+    except DatabaseError:
+        # The worker that follows the chassis notes it at its next look.
+        logger.exception("holders of links were not noted")

@@ -1,0 +1,292 @@
+"""Keeping what the watches saw of links, and judging them.
+
+Rows of a chassis are written by the worker that follows it; where two do for a moment, the lock on a port's row lets
+them take turns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from fabric.bmc.types import LINK_STATUSES
+from fabric.models import Chassis, Port
+from fabric.services.locks import locked_rows
+from telemetry.links.changes import Known, State
+from telemetry.links.facts import ASKED_WITHIN, Windows, facts_of, holder_of, ports_at_work, windows_of
+from telemetry.links.flaps import DOWN, FLAPPING, UP
+from telemetry.links.judging import Judged, verdict_keep
+from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
+from telemetry.links.verdict import judge
+
+if TYPE_CHECKING:
+    from telemetry.links.recording import Pending
+
+logger = logging.getLogger(__name__)
+
+GAP = timedelta(seconds=60)  # see telemetry.links.watch
+MOST_SPANS_AN_HOUR = 60  # of one port; what comes on top is counted in one row
+STEADY = timedelta(minutes=5)  # a link that flapped without end and rests so long is told singly again
+RESET_SEEN_WITHIN = timedelta(seconds=120)
+KEEP_HISTORY = timedelta(days=730)  # as the coarsest readings are kept
+KEEP_MINUTES = timedelta(days=1)
+MOST_SPANS = 20_000  # of one port
+ROWS_AT_ONCE = 1000
+UNKEPT = datetime.max.replace(tzinfo=UTC)  # since when nobody holds anything
+
+
+def links_known(*, chassis_id: int) -> Known:
+    """Return what the rows say of a chassis' links: where the next reading goes on."""
+    watched = Watched.objects.filter(pk=chassis_id).first()
+    values: dict[tuple[int, str], float] = {}
+    for count in LinkCount.objects.filter(port__chassis=chassis_id):
+        values |= {(count.port_id, name): float(value) for name, value in count.raw.items()}
+        if count.status in LINK_STATUSES:
+            values[count.port_id, "status"] = LINK_STATUSES[count.status]
+        if count.width is not None:
+            values[count.port_id, "width"] = float(count.width)
+        if count.speed_gbps is not None:
+            values[count.port_id, "speed"] = count.speed_gbps
+    return Known(seen_at=watched.seen_at.timestamp() if watched else 0.0, values=values)
+
+
+def links_seen(seen: Mapping[int, float]) -> None:
+    """Note when chassis were read last (Unix s, by id)."""
+    there = set(Chassis.objects.filter(pk__in=seen).values_list("pk", flat=True))
+    rows = [Watched(chassis_id=pk, seen_at=_moment(at)) for pk, at in seen.items() if pk in there]
+    Watched.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["chassis"], update_fields=["seen_at"], batch_size=500
+    )
+
+
+def links_note(*, chassis_id: int, pending: Mapping[int, Pending]) -> None:
+    """Write what waits of a chassis' ports (by id), all of it or nothing; ports that are gone are left out."""
+    with transaction.atomic():
+        ports = set(Port.objects.filter(chassis=chassis_id, pk__in=pending).values_list("pk", flat=True))
+        LinkCount.objects.bulk_create(
+            [
+                LinkCount(port_id=pk, watched_since=_moment(pending[pk].at), state_since=_moment(pending[pk].at))
+                for pk in sorted(ports)
+            ],
+            ignore_conflicts=True,
+        )
+        rows = {row.port_id: row for row in locked_rows(LinkCount.objects.filter(port__in=ports))}
+        open_spans = {span.port_id: span for span in LinkSpan.objects.filter(port__in=rows, until=None)}
+        at_work: set[int] | None = None
+        for pk, count in rows.items():
+            waiting = pending[pk]
+            if waiting.states and at_work is None:
+                first = min(at for one in pending.values() for at, _, _ in one.states)
+                at_work = ports_at_work(chassis_id, since=_moment(first) - ASKED_WITHIN)
+            _count(count, waiting)
+            for at, seen_until, state in waiting.states:
+                open_spans[pk] = _enter(
+                    count, open_spans.get(pk), state, _moment(at), seen_until, asked=pk in (at_work or ())
+                )
+            for at, not_before, how, counted in waiting.resets:
+                _note_reset(count, _moment(at), _moment(not_before) if not_before else None, how, counted)
+            count.save()
+        _note_minutes({pk: pending[pk].minutes for pk in rows})
+
+
+def links_judge(*, chassis_id: int, now: datetime | None = None) -> bool:
+    """Judge all links of a chassis; returns whether time alone may change a verdict. A fixed number of queries.
+
+    Every change of the verdict by all that is known is an event. Where nothing changed, nothing is written.
+    """
+    now = now or timezone.now()
+    ports = {port.pk: port for port in judged_ports(Port.objects.filter(chassis=chassis_id))}
+    counts = {one.port_id: one for one in LinkCount.objects.filter(port__in=ports)}
+    windows = windows_of(counts, now=now)
+    busy = ports_at_work(chassis_id, since=now - ASKED_WITHIN)
+    verdicts = {(one.port_id, one.tenant_id): one for one in LinkVerdict.objects.filter(port__in=ports)}
+    restless = False
+    judged: list[Judged] = []
+    for pk, count in counts.items():
+        port, seen = ports[pk], windows.get(pk, Windows())
+        _calm_down(count, seen, now)
+        verdict = judge(facts_of(port, count, seen, now=now, busy=pk in busy), now=now.timestamp())
+        restless |= verdict.restless or pk in busy or _settling(count, now)
+        judged.append(Judged(port, count, verdict, verdicts.pop((pk, None), None)))
+        holding = holder_of(port)
+        if holding is None:
+            continue
+        tenant, since = holding
+        row = verdicts.get((pk, tenant))
+        if row is not None and row.held_since == since:
+            del verdicts[pk, tenant]
+        else:
+            row = None
+        base = row.base if row is not None else _base_of(count, since)
+        facts = facts_of(port, count, seen, now=now, busy=pk in busy, since=since, base=base)
+        judged.append(Judged(port, count, judge(facts, now=now.timestamp()), row, tenant, since, base))
+    # Those of who holds them no longer, or anew.
+    over = [one.pk for one in verdicts.values() if one.tenant_id is not None]
+    if over:
+        LinkVerdict.objects.filter(pk__in=over).delete()
+    for one in judged:
+        verdict_keep(one, now=now)
+    return restless
+
+
+def holders_note() -> None:
+    """Note where the counts of links stand that have just changed hands: a tenant sees what comes from now on."""
+    held = Q()
+    for holder in ("slot__device", "host_port"):
+        held |= Q((f"{holder}__tenant__isnull", False))
+    kept: dict[tuple[int, int | None], datetime | None] = {
+        (one.port_id, one.tenant_id): one.held_since for one in LinkVerdict.objects.exclude(tenant=None)
+    }
+    chassis = set()
+    for port in judged_ports(Port.objects.filter(held, link_count__isnull=False)):
+        holding = holder_of(port)
+        if holding is not None and kept.pop((port.pk, holding[0]), UNKEPT) != holding[1]:
+            chassis.add(port.chassis_id)
+    chassis |= set(Port.objects.filter(pk__in=[port for port, _ in kept]).values_list("chassis", flat=True))
+    for pk in sorted(chassis):
+        links_judge(chassis_id=pk)
+
+
+def reset_noted(*, port: Port, at: datetime, person_name: str, counted: Mapping[str, int]) -> CounterReset:
+    """Keep that somebody reset the counters of a port here; the readings that show it find it by then."""
+    row = CounterReset.objects.create(
+        port=port, at=at, how=CounterReset.How.ASKED, person_name=person_name[:150], counted=dict(counted)
+    )
+    LinkCount.objects.filter(port=port).update(reset_at=at)
+    return row
+
+
+def links_forget(*, now: datetime | None = None) -> int:
+    """Remove what is kept long enough, a part at a time so that writers get their turn; returns how many rows."""
+    now = now or timezone.now()
+    gone = _remove(LinkMinute.objects.filter(minute__lt=now - KEEP_MINUTES))
+    gone += _remove(LinkSpan.objects.filter(until__lt=now - KEEP_HISTORY))
+    gone += _remove(CounterReset.objects.filter(at__lt=now - KEEP_HISTORY))
+    for port in LinkSpan.objects.order_by().values_list("port", flat=True).distinct():
+        newest = LinkSpan.objects.filter(port=port).order_by("-since", "-pk")
+        last = newest.values_list("since", flat=True)[MOST_SPANS : MOST_SPANS + 1].first()
+        if last is not None:
+            gone += _remove(LinkSpan.objects.filter(port=port, until__isnull=False, since__lte=last))
+    return gone
+
+
+def judged_ports(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Return ports with all that a verdict looks at."""
+    return rows.select_related("chassis", "slot__device", "slot__drawer", "host_port__host", "host_port__drawer")
+
+
+def _count(count: LinkCount, waiting: Pending) -> None:
+    for name, gained in waiting.gained.items():
+        count.totals[name] = count.totals.get(name, 0) + gained
+    if waiting.raw is not None:
+        for name in waiting.raw:
+            if not name.endswith("Bytes"):
+                count.totals.setdefault(name, 0)
+        count.raw, count.counted_at = waiting.raw, _moment(waiting.at)
+
+
+def _enter(
+    count: LinkCount, span: LinkSpan | None, state: State, at: datetime, seen_until: float, *, asked: bool
+) -> LinkSpan:
+    """Let a link be in a new state; returns the span that is open by then."""
+    dropped = count.status == UP and state.status in DOWN
+    count.status, count.width, count.speed_gbps, count.state_since = state.status, state.width, state.speed_gbps, at
+    if span is not None:
+        seen = _moment(seen_until) if seen_until else at
+        unseen = at - seen > GAP
+        if not unseen and _is_flapping(count, span, at):
+            span.status, span.width, span.speed_gbps = FLAPPING, None, None
+            span.drops += dropped
+            span.save(update_fields=["status", "width", "speed_gbps", "drops"])
+            return span
+        # Where nobody looked meanwhile, the history has a gap.
+        span.until = max(seen if unseen else at, span.since)
+        span.save(update_fields=["until"])
+    return LinkSpan.objects.create(
+        port_id=count.port_id,
+        since=at,
+        status=state.status,
+        width=state.width,
+        speed_gbps=state.speed_gbps,
+        asked=asked,
+    )
+
+
+def _is_flapping(count: LinkCount, span: LinkSpan, at: datetime) -> bool:
+    if span.status == FLAPPING:
+        return True
+    lately = LinkSpan.objects.filter(port=count.port_id, since__gt=at - timedelta(hours=1))
+    return lately.count() >= MOST_SPANS_AN_HOUR
+
+
+def _calm_down(count: LinkCount, windows: Windows, now: datetime) -> None:
+    """Tell the states of a link singly again that flapped without end and rests now."""
+    span = windows.spans[-1] if windows.spans else None
+    if span is None or span.status != FLAPPING or span.until is not None or now - count.state_since < STEADY:
+        return
+    with transaction.atomic():
+        if not LinkSpan.objects.filter(pk=span.pk, until=None).update(until=count.state_since):
+            return
+        LinkSpan.objects.create(
+            port_id=count.port_id, since=count.state_since, status=count.status, width=count.width,
+            speed_gbps=count.speed_gbps,
+        )  # fmt: skip
+
+
+def _note_reset(
+    count: LinkCount, at: datetime, not_before: datetime | None, how: str, counted: Mapping[str, int]
+) -> None:
+    count.reset_at = at
+    begin = (not_before or at) - RESET_SEEN_WITHIN
+    asked = CounterReset.objects.filter(port=count.port_id, how=CounterReset.How.ASKED, seen=False, at__gte=begin)
+    if asked.update(seen=True):
+        return
+    CounterReset.objects.create(port_id=count.port_id, at=at, not_before=not_before, how=how, counted=dict(counted))
+
+
+def _note_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> None:
+    wanted = {
+        (pk, _moment(60.0 * minute)): counts for pk, minutes in gained.items() for minute, counts in minutes.items()
+    }
+    if not wanted:
+        return
+    minutes = {minute for _, minute in wanted}
+    known = LinkMinute.objects.filter(port__in={pk for pk, _ in wanted}, minute__in=minutes)
+    rows = {(one.port_id, one.minute): one for one in known}
+    old, new = [], []
+    for (pk, minute), counts in wanted.items():
+        row = rows.get((pk, minute))
+        if row is None:
+            new.append(LinkMinute(port_id=pk, minute=minute, counts=dict(counts)))
+            continue
+        row.counts = {name: row.counts.get(name, 0) + counts.get(name, 0) for name in {*row.counts, *counts}}
+        old.append(row)
+    LinkMinute.objects.bulk_create(new, batch_size=500)
+    LinkMinute.objects.bulk_update(old, ["counts"], batch_size=200)
+
+
+def _base_of(count: LinkCount, since: datetime | None) -> dict[str, int]:
+    """Return the totals at which a holder begins whom nobody noted yet: none where the watch is younger."""
+    return {} if since is None or since <= count.watched_since else dict(count.totals)
+
+
+def _settling(count: LinkCount, now: datetime) -> bool:
+    return count.status != UP and now - count.state_since < timedelta(minutes=2)
+
+
+def _remove(rows: QuerySet[Any]) -> int:
+    gone = 0
+    while pks := list(rows.order_by().values_list("pk", flat=True)[:ROWS_AT_ONCE]):
+        gone += len(pks)
+        rows.model._default_manager.filter(pk__in=pks).delete()  # noqa: SLF001 - Django's documented name
+    return gone
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

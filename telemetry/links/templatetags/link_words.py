@@ -1,0 +1,47 @@
+"""Words for links in templates, and their verdicts on the pages of other rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import template
+
+from accounts.models import User
+from telemetry.links.selectors import LinkView, levels_of
+from telemetry.links.verdict import figure, told
+
+register = template.Library()
+
+
+@register.filter
+def a_minute(value: float) -> str:
+    """Return events a second as events a minute: a figure of two or three places, 0 for none."""
+    return figure(60 * value) if value > 0 else "0"
+
+
+@register.filter
+def lasting(seconds: float) -> str:
+    """Return a time in words: '40 s', '12 min'."""
+    return told(seconds)
+
+
+@register.filter
+def of_port(views: dict[int, LinkView], pk: int) -> LinkView | None:
+    """Return the link of a port."""
+    return views.get(pk)
+
+
+@register.simple_tag(takes_context=True)
+def link_levels(context: dict[str, Any], ports: Iterable[Any]) -> dict[int, LinkView]:
+    """Return how the links of ports are, by the ports' ids, as far as who is signed in sees them."""
+    person = context["request"].user
+    wanted = [getattr(port, "pk", port) for port in ports]
+    return levels_of(person, wanted) if isinstance(person, User) else {}
+
+
+@register.inclusion_tag("links/badge.html", takes_context=True)
+def link_badge(context: dict[str, Any], port: Any) -> dict[str, Any]:
+    """Show how the link of one port is, and lead to its page; nothing where nobody sees it."""
+    found = link_levels(context, [port]) if port else {}
+    return {"view": next(iter(found.values()), None)}

@@ -1,0 +1,218 @@
+"""Pages of links: thin faces over selectors and the service that resets counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.access import person_of
+from accounts.sheets import lines
+from fabric.models import Device, HostPort, Port
+from fabric.numbers import whole_number
+from fabric.permissions import may_configure
+from fabric.services.port_counters import port_counters_set_to_zero
+from falconweb.errors import Conflict, NotFound, Unavailable
+from telemetry.links.selectors import (
+    KINDS,
+    LEVELS,
+    SORTS,
+    LinkView,
+    Wanted,
+    choices_of,
+    counters_of,
+    errors_kept,
+    held_from,
+    link_of,
+    link_rows,
+    link_views,
+    resets_of,
+    span_begin,
+    spans_of,
+)
+from telemetry.links.timeline import bars, drawn, state_words
+from telemetry.links.verdict import Level
+
+ROWS_A_PAGE = 50
+LINES_AT_ONCE = 500
+RESETS_SHOWN = 20
+MOST_DRAWN = 2000
+RANGES = {
+    "hour": ("1 hour", timedelta(hours=1)), "day": ("24 hours", timedelta(days=1)),
+    "week": ("7 days", timedelta(days=7)), "month": ("30 days", timedelta(days=30)),
+    "quarter": ("90 days", timedelta(days=90)),
+}  # fmt: skip
+SHORT = {"hour", "day"}
+COLUMNS = (
+    "link", "port", "chassis", "drawer", "kind", "far_end", "tenant", "verdict", "since", "reasons", "status", "width",
+    "max_width", "speed_gbps", "max_speed_gbps", "sent_again_per_second", "came_damaged_per_second",
+    "correctable_per_second", "flaps_last_hour", "retrained_last_hour", "errors",
+)  # fmt: skip
+STATE_COLUMNS = ("since", "until", "status", "width", "speed_gbps", "asked_for_here", "drops")
+
+
+def wanted_of(given: Any) -> Wanted:
+    """Return what the parameters of an address ask for; what makes no sense is left out."""
+
+    def number(name: str) -> int | None:
+        text = given.get(name, "")
+        return whole_number(text) if text else None
+
+    verdict, kind, sort = (given.get(name, "") for name in ("verdict", "kind", "sort"))
+    return Wanted(
+        chassis=number("chassis"),
+        drawer=number("drawer"),
+        tenant=number("tenant"),
+        verdict=verdict if verdict in LEVELS else "",
+        kind=kind if kind in KINDS else "",
+        search=given.get("q", "")[:200],
+        sort=sort if sort.removeprefix("-") in SORTS else "verdict",
+    )
+
+
+@require_GET
+def links(request: HttpRequest) -> HttpResponse:
+    """List links, worst first; filter, order and page are in the URL."""
+    person = person_of(request)
+    wanted = wanted_of(request.GET)
+    page = Paginator(link_rows(person, wanted), ROWS_A_PAGE).get_page(request.GET.get("page"))
+    given = request.GET.copy()
+    given.pop("page", None)
+    filters = any(given.get(name) for name in ("chassis", "drawer", "tenant", "verdict", "kind", "q"))
+    context = {
+        "page": page,
+        "views": link_views(page.object_list),
+        "wanted": wanted,
+        "query": given.urlencode(),
+        "filtered": filters,
+        "choices": choices_of(person),
+        "levels": [(level.value, words) for level, (_, words) in LEVELS.items()],
+        "kinds": list(KINDS.items()),
+        "columns": [_column(name, wanted.sort) for name in SORTS],
+    }
+    return render(request, "links/links.html", context)
+
+
+@require_GET
+def links_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """Stream the list as CSV, with the same filter and order."""
+    rows = link_rows(person_of(request), wanted_of(request.GET))
+
+    def each() -> Iterator[tuple[object, ...]]:
+        for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+            for view in link_views(pages.page(number).object_list):
+                yield _line(view)
+
+    answer = StreamingHttpResponse(lines(COLUMNS, each()), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = 'attachment; filename="links.csv"'
+    return answer
+
+
+@require_GET
+def link(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one link: why it is judged so, its counters, its states; `range` and `page` are in the URL."""
+    person = person_of(request)
+    port, view = link_of(person, pk)
+    now = timezone.now()
+    name = request.GET.get("range", "")
+    name = name if name in RANGES else "day"
+    since = now - RANGES[name][1]
+    held = held_from(person, port)
+    spans = spans_of(person, pk)
+    shown = [_told(span, held) for span in spans.exclude(until__lt=since)[:MOST_DRAWN]]
+    page = Paginator(spans, ROWS_A_PAGE).get_page(request.GET.get("page"))
+    counters = counters_of(person, port, now=now)
+    names = [one.counter.name for one in counters.counters]
+    # What is counted by the minute is kept for a day; the store knows longer.
+    long = name not in SHORT
+    kept = errors_kept(person, port, names, since=since, until=now) if long and names else {}
+    context = {
+        "port": port,
+        "view": view,
+        "healthy": view.level == Level.HEALTHY,
+        "device": Device.objects.visible_to(person).filter(slot__port=port, missing_since=None).first(),
+        "host_port": HostPort.objects.visible_to(person).filter(port=port).select_related("host").first(),
+        "counters": [(one, bars(kept.get(one.counter.name, ()) if long else one.day)) for one in counters.counters],
+        "drawn": RANGES[name if long else "day"][0],
+        "counted": counters,
+        "line": drawn(shown, since=since, until=now),
+        "range": name,
+        "ranges": [(key, words) for key, (words, _) in RANGES.items()],
+        "page": page,
+        "spans": [_told(span, held) for span in page.object_list],
+        "resets": resets_of(person, pk)[:RESETS_SHOWN],
+        "may_reset": bool(port.metrics_uri) and may_configure(person, port),
+        "objects": f"port/{pk}",
+    }
+    return render(request, "links/link.html", context)
+
+
+@require_GET
+def states_csv(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+    """Stream the states of a link as CSV, newest first."""
+    person = person_of(request)
+    port, _ = link_of(person, pk)
+    held, rows = held_from(person, port), spans_of(person, pk)
+
+    def each() -> Iterator[tuple[object, ...]]:
+        for span in rows.iterator(chunk_size=LINES_AT_ONCE):
+            until = span.until.isoformat() if span.until is not None else ""
+            yield (
+                span_begin(span, held).isoformat(), until, span.status, span.width, span.speed_gbps,
+                "yes" if span.asked else "no", span.drops,
+            )  # fmt: skip
+
+    answer = StreamingHttpResponse(lines(STATE_COLUMNS, each()), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="link-{pk}-states.csv"'
+    return answer
+
+
+@require_POST
+def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
+    """Let the BMC count the errors of a port from zero again."""
+    person = person_of(request)
+    port: Port | None = Port.objects.visible_to(person).filter(pk=pk).first()
+    if port is None:
+        raise NotFound("There is no such link.")
+    try:
+        port_counters_set_to_zero(person=person, port=port)
+    except (Conflict, Unavailable) as error:
+        messages.error(request, error.sentence)
+    else:
+        messages.success(request, "The counters begin anew, as the chassis tells. The totals here go on.")
+    return redirect("links:link", pk=pk)
+
+
+def _column(name: str, sort: str) -> dict[str, str]:
+    """Return a column's name and words, and where a click on it leads: to its order, then to the other way round."""
+    at = sort.removeprefix("-") == name
+    reverse = sort.startswith("-")
+    ascending = (name in {"name", "chassis"}) != reverse
+    return {
+        "name": name, "words": SORTS[name][0], "sort": f"-{name}" if at and not reverse else name,
+        "order": ("ascending" if ascending else "descending") if at else "",
+    }  # fmt: skip
+
+
+def _told(span: Any, held: Any) -> Any:
+    """Return a state as somebody may see it: from when it is theirs."""
+    span.since = span_begin(span, held)
+    span.words = ", ".join(state_words(span))
+    span.seconds = ((span.until or timezone.now()) - span.since).total_seconds()
+    return span
+
+
+def _line(view: LinkView) -> tuple[object, ...]:
+    return (
+        view.name, view.port_name, view.chassis_name, view.drawer_name, view.kind_label, view.far_end, view.tenant_name,
+        view.level, view.since.isoformat() if view.since else "", " ".join(one["sentence"] for one in view.reasons),
+        view.status, view.width, view.max_width, view.speed_gbps, view.max_speed_gbps, view.sent_rate,
+        view.received_rate, view.correctable_rate, view.flaps, view.recoveries, view.errors,
+    )  # fmt: skip

@@ -1,0 +1,169 @@
+"""The tap that watches the links of a chassis: what changed goes to the recorder, what did not costs a comparison."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fabric.bmc.types import LINK_STATUSES, Quantity
+from telemetry.catalogue import Sample
+from telemetry.links.changes import Change, Known, State
+from telemetry.links.following import BYTES, Raw, counts_of, follow
+from telemetry.links.models import CounterReset
+from telemetry.links.recording import Recorder, recorder
+from telemetry.pipeline import tally
+from telemetry.taps import Told
+
+How = CounterReset.How
+STATUS_NAMES = {number: name for name, number in LINK_STATUSES.items()}
+NAMES = {
+    Quantity.LINK_STATUS: "status", Quantity.LINK_WIDTH: "width", Quantity.LINK_SPEED: "speed",
+    Quantity.RX_BYTES: BYTES[0], Quantity.TX_BYTES: BYTES[1],
+}  # fmt: skip
+OF_STATE = ("status", "width", "speed")
+GAP_SECONDS = 60.0  # so long without a reading, nobody knows what a link did
+REBOOT_SECONDS = 300.0  # counters that begin anew so soon after the BMC was away did so because it restarted
+
+Floats = NDArray[np.float64]
+
+
+class LinkWatch:
+    """Watches the links of one chassis (see telemetry.taps.Tap)."""
+
+    def __init__(self, chassis_id: int) -> None:
+        self._chassis = chassis_id
+        self._recorder: Recorder = recorder()
+        self._loading: Future[Known] = self._recorder.join(chassis_id)
+        self._known: Known | None = None
+        self._seen_at = 0.0  # of the newest reading
+        self._lost_at = 0.0
+        self._indexes: NDArray[np.intp] = np.array([], dtype=np.intp)
+        self._names: list[tuple[int, str]] = []
+        self._places: dict[int, dict[str, int]] = {}  # port -> name -> place in the arrays
+        self._ports: NDArray[np.int64] = np.array([], dtype=np.int64)
+        self._is_bytes: NDArray[np.bool_] = np.array([], dtype=np.bool_)
+        self._is_state: NDArray[np.bool_] = np.array([], dtype=np.bool_)
+        self._last: Floats = np.array([])
+        self._values: dict[tuple[int, str], float] = {}  # what the places held under another catalogue
+        self._doubts: dict[int, frozenset[str]] = {}
+
+    def begin(self, told: Told) -> None:
+        """Take note of which values are a port's; what was known of it stays known."""
+        self._keep()
+        catalogue = told.catalogue
+        found: list[tuple[int, int, str]] = []
+        for index, (entry, series) in enumerate(zip(catalogue.entries, catalogue.series, strict=True)):
+            name = series.detail if series.quantity is Quantity.ERRORS else NAMES.get(series.quantity, "")
+            if entry["object"] == "port" and name:
+                found.append((index, entry["id"], name))
+        places: dict[int, dict[str, int]] = defaultdict(dict)
+        for place, (_, port, name) in enumerate(found):
+            places[port].setdefault(name, place)
+        self._places = dict(places)
+        self._indexes = np.array([index for index, _, _ in found], dtype=np.intp)
+        self._ports = np.array([port for _, port, _ in found], dtype=np.int64)
+        self._names = [(port, name) for _, port, name in found]
+        self._is_bytes = np.array([name in BYTES for _, _, name in found], dtype=np.bool_)
+        self._is_state = np.array([name in OF_STATE for _, _, name in found], dtype=np.bool_)
+        self._last = np.array([self._values.get(name, np.nan) for name in self._names])
+        self._doubts = {port: doubt for port, doubt in self._doubts.items() if port in self._places}
+
+    def take(self, sample: Sample) -> None:
+        """Take one reading."""
+        if not self._is_loaded():
+            return
+        values: Floats = sample.counted[self._indexes]
+        usable = np.isfinite(values) & (values >= 0)
+        negative = int(np.count_nonzero(values < 0))
+        if negative:
+            tally.add("link_counters_negative", negative, chassis=self._chassis)
+        resumed = sample.at - self._seen_at > GAP_SECONDS
+        with np.errstate(invalid="ignore"):
+            # Bytes are counted all the time; only that they stand lower than before says something here.
+            moved = usable & ((values < self._last) | (~self._is_bytes & (values != self._last)))
+        touched = set(self._places) if resumed else {int(port) for port in np.unique(self._ports[moved])}
+        for port in touched | self._doubts.keys():
+            self._look(port, values, sample.at, resumed=resumed)
+        doubted = np.isin(self._ports, list(self._doubts)) if self._doubts else np.zeros(len(values), dtype=np.bool_)
+        fresh = usable & ~(doubted & ~self._is_state)
+        self._last[fresh] = values[fresh]
+        self._seen_at = sample.at
+        self._recorder.seen(self._chassis, sample.at)
+
+    def lost(self, sentence: str) -> None:
+        """Take note that the chassis does not answer."""
+        self._lost_at = self._recorder.now()
+
+    async def close(self) -> None:
+        """Bring to the database what is not there yet."""
+        if self._known is not None:
+            self._keep()
+            for port, places in self._places.items():
+                raw = counts_of({name: self._last[place] for name, place in places.items() if name not in OF_STATE})
+                if raw and port not in self._doubts:
+                    self._recorder.hand(self._chassis, Change(port=port, at=self._seen_at, raw=raw))
+        await self._recorder.leave(self._chassis)
+
+    def _look(self, port: int, values: Floats, at: float, *, resumed: bool) -> None:
+        """Compare one port's values with those before."""
+        places = self._places[port]
+        last = {name: float(self._last[place]) for name, place in places.items()}
+        now = {name: float(values[place]) for name, place in places.items()}
+        state = self._state_of(last, now)
+        news = state if resumed or state != self._state_of({}, last) else None
+        counters: dict[str, Any] = {name: value for name, value in now.items() if name not in OF_STATE}
+        before = counts_of({name: last[name] for name in counters})
+        step = follow(before, counts_of(counters), self._doubts.get(port, frozenset()))
+        if step.doubt:
+            self._doubts[port] = step.doubt
+        else:
+            self._doubts.pop(port, None)
+        if news is None and not step.gained and step.before is None and (before or not step.last):
+            return
+        how = How.REBOOT if self._lost_at and self._recorder.now() - self._lost_at < REBOOT_SECONDS else How.BMC
+        self._recorder.hand(
+            self._chassis,
+            Change(
+                port=port, at=at, seen_until=self._seen_at, state=news, gained=step.gained,
+                reset=None if step.before is None else step.before, how=how if step.before is not None else "",
+                raw=None if step.doubt else step.last,
+            ),
+        )  # fmt: skip
+
+    @staticmethod
+    def _state_of(last: Raw | dict[str, float], now: dict[str, float]) -> State:
+        """Return the state that values tell; what is not told at one reading is as it was."""
+
+        def value(name: str) -> float | None:
+            for given in (now.get(name), last.get(name)):
+                if given is not None and np.isfinite(given) and given >= 0:
+                    return float(given)
+            return None
+
+        status, width, speed = value("status"), value("width"), value("speed")
+        return State(
+            status=STATUS_NAMES.get(status, "") if status is not None else "",
+            width=int(width) if width is not None else None,
+            speed_gbps=speed,
+        )
+
+    def _keep(self) -> None:
+        for name, value in zip(self._names, self._last, strict=True):
+            if np.isfinite(value):
+                self._values[name] = float(value)
+
+    def _is_loaded(self) -> bool:
+        """Tell whether it is known what was before this worker; until then readings are let go."""
+        if self._known is not None:
+            return True
+        if not self._loading.done():
+            return False
+        self._known = self._loading.result()
+        self._seen_at = self._known.seen_at
+        self._values |= self._known.values
+        self._last = np.array([self._values.get(name, np.nan) for name in self._names])
+        return True

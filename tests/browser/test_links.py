@@ -1,0 +1,82 @@
+"""Link health in a browser: the worst first, live, by keyboard alone, and the reset of counters."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import PATIENCE, sign_in
+from tests.browser.test_pages import judge
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+
+BURST = {"kind": "error_burst", "target": "drawer1slot2", "counter": "BadTLPCount", "rate": 60.0}
+
+
+@pytest.fixture(scope="module")
+def signed_in(browser: Browser, running_site: RunningSite) -> Page:
+    """A page of an administrator who has just signed in."""
+    context = browser.new_context(base_url=running_site.address, viewport={"width": 1440, "height": 1000})
+    return sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
+
+
+def test_a_link_falls_ill_before_one_s_eyes_and_its_counters_are_reset_by_keyboard(
+    signed_in: Page, running_site: RunningSite
+) -> None:
+    page = signed_in
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.goto("/links/")
+    rows = page.locator("table.link-list tbody tr")
+    expect(rows.first).to_be_visible()
+    running_site.control("falcon-1", "POST", "/faults", BURST)
+    try:
+        # Nobody loads the page anew.
+        expect(rows.first).to_contain_text("Drawer 1 slot 2", timeout=6 * PATIENCE)
+        expect(rows.first).to_contain_text("a packet comes in damaged")
+        judge(page, "a link is ill")
+        page.set_viewport_size({"width": 1440, "height": 1000})
+        rows.first.get_by_role("link").first.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_contain_text("Drawer 1 slot 2")
+        counter = page.locator("table.counters tr", has_text="Bad TLP count")
+        expect(counter).to_contain_text("received")
+        live = counter.locator("[data-live]")
+        before = int(live.inner_text())
+        expect(live).not_to_have_text(str(before))  # it counts on before one's eyes
+        expect(counter.locator("svg.bars path")).to_have_count(1)
+        expect(page.locator("svg.time-line rect.up")).to_have_count(1)
+        judge(page, "a link in detail")
+    finally:
+        running_site.control("falcon-1", "DELETE", "/faults")
+    page.set_viewport_size({"width": 1440, "height": 1000})
+    page.locator("#reset summary").focus()
+    page.keyboard.press("Enter")
+    judge(page, "the question before a reset")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Yes, reset them")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("The counters begin anew")
+    expect(counter.locator("[data-live]")).to_have_text("0")
+    total = counter.locator("td[data-label='Total']")
+    expect(total).not_to_have_text("0")
+    page.locator("#resets summary").click()
+    expect(page.locator("#resets li")).to_contain_text("asked for here by administrator")
+    assert wrong == []
+
+
+def test_the_filter_is_in_the_address_and_a_search_without_result_says_what_to_do(signed_in: Page) -> None:
+    page = signed_in
+    page.goto("/links/")
+    page.select_option("#link-kind", "host")
+    page.get_by_role("button", name="Show").click()
+    assert "kind=host" in page.url
+    expect(page.locator("table.link-list tbody tr").first).to_contain_text("Host port")
+    page.get_by_role("link", name="Link", exact=True).click()
+    assert "sort=name" in page.url
+    assert "kind=host" in page.url
+    expect(page.locator("th[aria-sort='ascending']")).to_have_text("Link ↑")
+    page.fill("#link-q", "no such thing")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="No link fits")).to_be_visible()
+    page.get_by_role("link", name="show all", exact=True).click()
+    expect(page.locator("table.link-list tbody tr").first).to_be_visible()

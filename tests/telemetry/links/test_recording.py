@@ -1,0 +1,196 @@
+"""What is written of links: states with gaps and without end, counts in any order, a database away, old rows."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port, Slot
+from telemetry.links.changes import Change, State
+from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict
+from telemetry.links.recording import Pending, Recorder
+from telemetry.links.services import MOST_SPANS_AN_HOUR as MOST
+from telemetry.links.services import links_forget, links_judge, links_known, links_note, links_seen
+from tests.telemetry.links.conftest import wait_for
+
+BEGIN = datetime(2026, 5, 1, 12, 0, tzinfo=UTC).timestamp()
+UP, NARROW, LOST = State("LinkUp", 16, 256.0), State("LinkUp", 8, 128.0), State("LinkDown", 0, 0.0)
+
+
+@pytest.fixture
+def port(db: None) -> Port:
+    """The port of a slot with an attached device."""
+    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1")
+    drawer = Drawer.objects.create(chassis=chassis, uri="/d", name="Drawer 1", number=1)
+    port = Port.objects.create(chassis=chassis, uri="/p", name="Slot 1", width=16, max_speed_gbps=256.0)
+    slot = Slot.objects.create(chassis=chassis, uri="/s", name="Slot 1", port=port, drawer=drawer)
+    host_port = HostPort.objects.create(chassis=chassis, uri="/z", name="H1", label="H1", endpoint_uri="/e")
+    Device.objects.create(chassis=chassis, uri="/g", name="GPU 1", slot=slot, host_port=host_port, max_lanes=16)
+    return port
+
+
+def note(port: Port, *changes: Change) -> None:
+    pending = Pending()
+    for change in changes:
+        pending.add(change)
+    links_note(chassis_id=port.chassis_id, pending={port.pk: pending})
+
+
+def spans(port: Port) -> list[tuple[str, float, float | None]]:
+    rows = LinkSpan.objects.filter(port=port).order_by("since", "pk")
+    return [
+        (f"{one.status} {one.width}", one.since.timestamp() - BEGIN, one.until and one.until.timestamp() - BEGIN)
+        for one in rows
+    ]
+
+
+def test_states_follow_each_other_and_a_time_that_nobody_saw_is_a_gap(port: Port) -> None:
+    at = BEGIN
+    note(port, Change(port=port.pk, at=at, state=UP))
+    note(port, Change(port=port.pk, at=at + 10, seen_until=at + 9, state=NARROW))
+    note(port, Change(port=port.pk, at=at + 500, seen_until=at + 20, state=NARROW))
+    assert spans(port) == [("LinkUp 16", 0, 10), ("LinkUp 8", 10, 20), ("LinkUp 8", 500, None)]
+
+
+def test_a_link_that_flaps_without_end_is_one_row_until_it_rests(port: Port) -> None:
+    at = BEGIN
+    for place in range(4 * MOST):
+        at = BEGIN + 2 * place
+        note(port, Change(port=port.pk, at=at, seen_until=at - 1, state=LOST if place % 2 else UP))
+    found = spans(port)
+    assert len(found) == MOST
+    assert found[-1][0] == "Flapping None"
+    last = LinkSpan.objects.get(port=port, until=None)
+    assert last.drops == (4 * MOST - MOST) // 2
+    judged = LinkCount.objects.get(port=port).state_since
+    links_judge(chassis_id=port.chassis_id, now=judged + timedelta(seconds=60))
+    verdict = LinkVerdict.objects.get(port=port, tenant=None)
+    assert verdict.flaps == 2 * MOST - 1  # the last drop has not come back
+    links_judge(chassis_id=port.chassis_id, now=judged + timedelta(minutes=6))
+    assert spans(port)[-1] == ("LinkDown 0", at - BEGIN, None)
+
+
+def test_counts_and_resets_are_put_together(port: Port) -> None:
+    at = BEGIN
+    gained = {"ReplayCount": 5}
+    note(
+        port,
+        Change(port=port.pk, at=at, raw={"ReplayCount": 100, "RXBytes": 9}),
+        Change(port=port.pk, at=at + 1, seen_until=at, gained=gained, raw={"ReplayCount": 105}),
+    )
+    note(port, Change(port=port.pk, at=at + 3, seen_until=at + 1, gained=gained, raw={"ReplayCount": 5},
+                      reset={"ReplayCount": 105}, how="bmc"))  # fmt: skip
+    note(port, Change(port=port.pk, at=at + 900, seen_until=at + 3, gained=gained, raw={"ReplayCount": 10}))
+    count = LinkCount.objects.get(port=port)
+    assert (count.totals, count.raw) == ({"ReplayCount": 15}, {"ReplayCount": 10})
+    # What came while nobody looked is of no minute.
+    assert [one.counts for one in LinkMinute.objects.filter(port=port)] == [{"ReplayCount": 10}]
+    reset = CounterReset.objects.get(port=port)
+    assert (reset.how, reset.counted) == ("bmc", {"ReplayCount": 105})
+    known = links_known(chassis_id=port.chassis_id)
+    assert known.values[port.pk, "ReplayCount"] == 10
+
+
+def test_what_an_operation_moves_is_marked(port: Port) -> None:
+    note(port, Change(port=port.pk, at=BEGIN, state=UP))
+    device = Device.objects.get(slot__port=port)
+    Operation.objects.create(kind="detach", state="running", chassis=port.chassis, device=device, requested_by_name="x")
+    note(port, Change(port=port.pk, at=BEGIN + 5, seen_until=BEGIN + 4, state=LOST))
+    assert list(LinkSpan.objects.filter(port=port).order_by("since").values_list("asked", flat=True)) == [False, True]
+
+
+def test_a_port_that_is_gone_takes_nothing_along(port: Port) -> None:
+    pending = {port.pk: Pending(), port.pk + 99: Pending()}
+    for pk, waiting in pending.items():
+        waiting.add(Change(port=pk, at=BEGIN, state=UP, raw={"ReplayCount": 1}))
+    links_note(chassis_id=port.chassis_id, pending=pending)
+    links_seen({port.chassis_id: BEGIN, port.chassis_id + 99: BEGIN})
+    assert LinkCount.objects.count() == 1
+    assert links_known(chassis_id=port.chassis_id).seen_at == BEGIN
+
+
+def test_what_waits_of_one_port_is_bounded() -> None:
+    pending = Pending()
+    for second in range(20_000):
+        pending.add(
+            Change(
+                port=1,
+                at=BEGIN + second,
+                seen_until=BEGIN + second - 1,
+                state=UP,
+                gained={"ReplayCount": 1},
+                reset={},
+                raw={"ReplayCount": second},
+            )
+        )
+    assert (len(pending.states), len(pending.resets), len(pending.minutes)) == (200, 50, 90)
+    assert pending.gained == {"ReplayCount": 20_000}
+
+
+def test_old_history_goes_and_what_lasts_stays(port: Port) -> None:
+    now = timezone.now()
+    old = now - timedelta(days=800)
+    LinkSpan.objects.create(port=port, since=old, until=old, status="LinkUp")
+    LinkSpan.objects.create(port=port, since=old, status="LinkUp")
+    LinkMinute.objects.create(port=port, minute=now - timedelta(days=2), counts={})
+    LinkMinute.objects.create(port=port, minute=now, counts={})
+    CounterReset.objects.create(port=port, at=old, how="bmc")
+    assert links_forget(now=now) == 3
+    assert (LinkSpan.objects.count(), LinkMinute.objects.count(), CounterReset.objects.count()) == (1, 1, 0)
+
+
+@pytest.fixture
+def recording(transactional_db: None) -> Recorder:
+    """A recorder of the test's own."""
+    return Recorder()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_is_away_loses_nothing(
+    recording: Recorder, port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("telemetry.links.recording.RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("telemetry.links.recording.COUNT_SECONDS", 0.2)
+    recording.join(port.chassis_id).result(timeout=10)
+    table = LinkCount._meta.db_table
+    with connection.schema_editor() as editor:
+        editor.alter_db_table(LinkCount, table, f"{table}_away")
+    try:
+        for second in range(3):
+            recording.hand(
+                port.chassis_id,
+                Change(port=port.pk, at=BEGIN + second, seen_until=BEGIN + second - 1, gained={"ReplayCount": 2}),
+            )
+        recording.hand(port.chassis_id, Change(port=port.pk, at=BEGIN + 3, state=UP))
+        wait_for(lambda: recording._failing)
+    finally:
+        with connection.schema_editor() as editor:
+            editor.alter_db_table(LinkCount, f"{table}_away", table)
+    wait_for(lambda: LinkCount.objects.filter(port=port, totals={"ReplayCount": 6}, status="LinkUp").exists())
+    assert spans(port) == [("LinkUp 16", 3, None)]
+
+    asyncio.run(recording.leave(port.chassis_id))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_cannot_be_written_of_one_chassis_holds_up_no_other(
+    recording: Recorder, port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("telemetry.links.recording.RETRY_SECONDS", 0.1)
+    other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
+    good = Port.objects.create(chassis=other, uri="/p", name="Slot 1")
+    for chassis in (port.chassis_id, other.pk):
+        recording.join(chassis).result(timeout=10)
+    no_number: Any = object()
+    recording.hand(port.chassis_id, Change(port=port.pk, at=BEGIN, state=UP, raw={"ReplayCount": no_number}))
+    recording.hand(other.pk, Change(port=good.pk, at=BEGIN, state=UP))
+    wait_for(lambda: LinkSpan.objects.filter(port=good).exists())
+    for chassis in (port.chassis_id, other.pk):
+        asyncio.run(recording.leave(chassis))
+    port.delete()  # there is nothing any more to write of it
+    wait_for(lambda: recording._thread is None)

@@ -1,0 +1,214 @@
+"""Who sees which links and what of them: pages, CSV and API tell the same, and a tenant nothing of before its time."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import Tenant, User
+from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
+from fabric.services.grants import device_grant, host_port_grant
+from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict
+from telemetry.links.services import links_judge
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NAMES = ("=GPU 1", "GPU 2", "NIC 3")
+
+
+@pytest.fixture
+def lab(transactional_db: None) -> Chassis:
+    """Three devices in slots, each watched for a day, and a host port; the first link flaps, the second is narrow."""
+    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1")
+    drawer = Drawer.objects.create(chassis=chassis, uri="/d", name="Drawer 1", number=1)
+    switch = Switch.objects.create(chassis=chassis, uri="/w", name="Chip", drawer=drawer)
+    upstream = port_of(chassis, switch, "H1")
+    host_port = HostPort.objects.create(
+        chassis=chassis, uri="/z", name="H1", label="H1", endpoint_uri="/e", drawer=drawer, port=upstream
+    )
+    for number, name in enumerate(NAMES, 1):
+        port = port_of(chassis, switch, f"slot{number}")
+        slot = Slot.objects.create(
+            chassis=chassis, uri=f"/s{number}", name=f"Slot {number}", number=number, port=port, drawer=drawer
+        )
+        Device.objects.create(
+            chassis=chassis, uri=f"/g{number}", name=name, slot=slot, host_port=host_port, max_lanes=16,
+            kind="nic" if name.startswith("NIC") else "gpu",
+        )  # fmt: skip
+    flapping = Port.objects.get(name="slot1")
+    now = timezone.now()
+    LinkSpan.objects.filter(port=flapping).delete()
+    for place in range(13):
+        since = now - timedelta(minutes=50) + timedelta(seconds=20 * place)
+        LinkSpan.objects.create(
+            port=flapping, since=since, until=since + timedelta(seconds=20) if place < 12 else None, width=16,
+            status="LinkDown" if place % 2 else "LinkUp", speed_gbps=256.0,
+        )  # fmt: skip
+    LinkCount.objects.filter(port__name="slot2").update(width=8, speed_gbps=128.0)
+    links_judge(chassis_id=chassis.pk)
+    return chassis
+
+
+def port_of(chassis: Chassis, switch: Switch, name: str) -> Port:
+    """Make a port that is watched since yesterday."""
+    port = Port.objects.create(
+        chassis=chassis, uri=f"/p/{name}", name=name, switch=switch, width=16, max_speed_gbps=256.0,
+        metrics_uri=f"/p/{name}/Metrics",
+    )  # fmt: skip
+    yesterday = timezone.now() - timedelta(days=1)
+    LinkCount.objects.create(
+        port=port, watched_since=yesterday, state_since=yesterday, status="LinkUp", width=16, speed_gbps=256.0,
+        raw={"BadTLPCount": 70, "FatalErrorCount": 0}, totals={"BadTLPCount": 70, "FatalErrorCount": 0},
+    )  # fmt: skip
+    LinkSpan.objects.create(port=port, since=yesterday, status="LinkUp", width=16, speed_gbps=256.0)
+    LinkMinute.objects.create(
+        port=port, minute=timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=40),
+        counts={"BadTLPCount": 70},
+    )  # fmt: skip
+    return port
+
+
+def client_of(person: User) -> Client:
+    client = Client()
+    client.force_login(person)
+    return client
+
+
+def listed(person: User, query: str = "") -> list[tuple[str, str]]:
+    """Return port and verdict of each link, by the API."""
+    answer = client_of(person).get(f"/api/v1/links/{query}")
+    assert answer.status_code == 200, answer.content
+    return [(one["port_name"], one["verdict"]) for one in answer.json()["results"]]
+
+
+def test_the_worst_comes_first_everywhere(lab: Chassis, boss: User) -> None:
+    wanted = [("slot1", "degraded"), ("slot2", "degraded"), ("H1", "healthy"), ("slot3", "healthy")]
+    assert listed(boss) == wanted
+    client = client_of(boss)
+    text = b"".join(client.get("/links/links.csv").streaming_content).decode()  # type: ignore[attr-defined]
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["port"], row["verdict"]) for row in rows] == wanted
+    assert rows[0]["link"].startswith("'=GPU 1")  # no formula
+    page = client.get("/links/").content.decode()
+    places = [page.index(f'<a href="/links/{Port.objects.get(name=name).pk}/">') for name, _ in wanted]
+    assert places == sorted(places)
+    assert "It went down and came back 6 times in the last hour." in page
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("verdict=degraded", ["slot1", "slot2"]), ("verdict=down", []), ("kind=nic", ["slot3"]),
+        ("kind=host", ["H1"]), ("search=gpu 2", ["slot2"]), ("search=nothing", []),
+        ("sort=flaps&limit=1", ["slot1"]), ("sort=name", ["H1", "slot1", "slot2", "slot3"]),
+        ("sort=-name", ["slot3", "slot2", "slot1", "H1"]), ("sort=-verdict", ["H1", "slot3", "slot1", "slot2"]),
+        ("chassis_id=999", []), ("drawer_id=999", []), ("tenant_id=999", []), ("offset=3", ["slot3"]),
+    ],
+)  # fmt: skip
+def test_lists_are_narrowed_and_sorted(lab: Chassis, boss: User, query: str, names: list[str]) -> None:
+    assert [name for name, _ in listed(boss, f"?{query}")] == names
+    of_page = query.replace("search=", "q=").replace("_id=", "=")
+    if "limit" not in query and "offset" not in query:
+        text = b"".join(client_of(boss).get(f"/links/links.csv?{of_page}").streaming_content).decode()  # type: ignore[attr-defined]
+        assert [row["port"] for row in csv.DictReader(io.StringIO(text))] == names
+
+
+def test_wrong_parameters_are_refused_by_the_api_and_ignored_by_the_page(lab: Chassis, boss: User) -> None:
+    for query in ("verdict=ill", "kind=car", "sort=colour", "chassis_id=x", "search=%00", "limit=0"):
+        assert client_of(boss).get(f"/api/v1/links/?{query}").status_code == 400, query
+    for query in ("verdict=ill", "kind=car", "sort=colour", "chassis=x", "q=%00", "page=99", "drawer=-1", "sort=-"):
+        assert client_of(boss).get(f"/links/?{query}").status_code == 200, query
+    port = Port.objects.get(name="slot1")
+    assert client_of(boss).get(f"/links/{port.pk}/?range=century&page=x").status_code == 200
+    assert client_of(boss).get(f"/links/{2**63}/").status_code == 404
+
+
+def test_strangers_find_nothing(lab: Chassis, member: User) -> None:
+    port = Port.objects.get(name="slot1")
+    client = client_of(member)
+    assert listed(member) == []
+    assert "Your tenant holds no device" in client.get("/links/").content.decode()
+    for address in ("/links/{}/", "/links/{}/states.csv", "/api/v1/links/{}/", "/api/v1/links/{}/states/"):
+        assert client.get(address.format(port.pk)).status_code == 404, address
+    for address in ("/links/{}/counter-reset/", "/api/v1/links/{}/counter-reset/"):
+        answer = client.post(address.format(port.pk), content_type="application/json")
+        assert answer.status_code == 404, address
+
+
+def test_a_tenant_sees_its_links_since_they_are_its_own(lab: Chassis, boss: User, member: User, tenant: Tenant) -> None:
+    port = Port.objects.get(name="slot1")
+    CounterReset.objects.create(port=port, at=timezone.now() - timedelta(hours=2), how="bmc")
+    device_grant(person=boss, device=Device.objects.get(slot__port=port), tenant=tenant)
+    # Six flaps and seventy errors were somebody else's.
+    assert listed(member) == [("slot1", "healthy")]
+    assert listed(boss)[0] == ("slot1", "degraded")
+    mine: dict[str, Any] = client_of(member).get(f"/api/v1/links/{port.pk}/").json()
+    assert {one["name"]: (one["total"], one["last_hour"]) for one in mine["counters"]}["BadTLPCount"] == (0, 0)
+    assert (mine["flaps"], mine["errors"], mine["resets"]) == (0, 0, [])
+    states = client_of(member).get(f"/api/v1/links/{port.pk}/states/").json()["results"]
+    since = Device.objects.get(slot__port=port).tenant_since
+    assert since is not None
+    assert [one["since"][:19] for one in states] == [since.isoformat()[:19]]
+    assert len(client_of(boss).get(f"/api/v1/links/{port.pk}/states/").json()["results"]) == 13
+    page = client_of(member).get(f"/links/{port.pk}/").content.decode()
+    assert "came back" not in page
+    # What comes from now on is theirs.
+    count = LinkCount.objects.get(port=port)
+    count.raw["BadTLPCount"], count.totals["BadTLPCount"] = 75, 75
+    count.save()
+    links_judge(chassis_id=lab.pk)
+    mine = client_of(member).get(f"/api/v1/links/{port.pk}/").json()
+    assert mine["errors"] == 5
+    # And nothing any more once it is another's.
+    device_grant(person=boss, device=Device.objects.get(slot__port=port), tenant=None)
+    assert listed(member) == []
+    assert not LinkVerdict.objects.exclude(tenant=None).exists()
+
+
+def test_a_host_port_s_holder_sees_its_link(lab: Chassis, boss: User, member: User, tenant: Tenant) -> None:
+    host_port_grant(person=boss, host_port=HostPort.objects.get(label="H1"), tenant=tenant)
+    assert listed(member) == [("H1", "healthy")]
+    assert [name for name, _ in listed(boss, f"?tenant_id={tenant.pk}")] == ["H1"]
+
+
+def test_of_a_chassis_that_does_not_answer_nothing_is_known(lab: Chassis, boss: User) -> None:
+    Chassis.objects.filter(pk=lab.pk).update(last_error="10.0.0.1 did not answer.")
+    assert {level for _, level in listed(boss)} == {"unknown"}
+    page = client_of(boss).get("/links/").content.decode()
+    assert "The chassis does not answer" in page
+    assert "10.0.0.1" not in page
+    assert "is degraded" not in client_of(boss).get("/").content.decode()
+
+
+def test_the_overview_and_the_pages_of_hardware_tell_of_it(lab: Chassis, boss: User) -> None:
+    client, port = client_of(boss), Port.objects.get(name="slot1")
+    overview = client.get("/").content.decode()
+    assert (
+        "The link of =GPU 1 in falcon-1, Drawer 1, Slot 1 is degraded: It went down and came back 6 times" in overview
+    )
+    device = Device.objects.get(slot__port=port)
+    for address in (f"/ports/{port.pk}/", f"/devices/{device.pk}/", f"/slots/{device.slot_id}/", f"/chassis/{lab.pk}/"):
+        page = client.get(address).content.decode()
+        assert f'href="/links/{port.pk}/"' in page, address
+        assert "Degraded" in page, address
+    assert 'href="/links/"' in client.get("/fabric/").content.decode()
+
+
+def test_a_list_of_many_links_takes_as_many_queries_as_one_of_few(
+    lab: Chassis, boss: User, django_assert_max_num_queries: Any
+) -> None:
+    switch = Switch.objects.get()
+    for number in range(40):
+        port_of(lab, switch, f"more{number}")
+    links_judge(chassis_id=lab.pk)
+    client = client_of(boss)
+    client.get("/links/")
+    with django_assert_max_num_queries(12):
+        client.get("/links/")
+    with django_assert_max_num_queries(8):
+        links_judge(chassis_id=lab.pk)

@@ -1,0 +1,138 @@
+"""The watch over links, fed by hand: nonsense, other catalogues, and workers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity, Reading, Series
+from fabric.models import Chassis, Port
+from fabric.selectors import Owner
+from telemetry.catalogue import Catalogue
+from telemetry.links.models import CounterReset, LinkCount, LinkSpan
+from telemetry.links.recording import recorder
+from telemetry.links.watch import LinkWatch
+from telemetry.pipeline import tally
+from telemetry.taps import Told
+from tests.telemetry.links.conftest import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SERIES = {
+    "status": Quantity.LINK_STATUS, "width": Quantity.LINK_WIDTH, "speed": Quantity.LINK_SPEED,
+    "RXBytes": Quantity.RX_BYTES, "ReplayCount": Quantity.ERRORS, "BadTLPCount": Quantity.ERRORS,
+}  # fmt: skip
+UP, LOST = LINK_STATUSES["LinkUp"], LINK_STATUSES["LinkDown"]
+
+
+@pytest.fixture
+def port(transactional_db: None) -> Port:
+    """A port without anything on it."""
+    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1")
+    return Port.objects.create(chassis=chassis, uri="/p", name="Slot 1", width=16)
+
+
+class Fed:
+    """A watch that is told values by name; each reading comes a second after the one before."""
+
+    def __init__(self, port: Port, names: tuple[str, ...] = tuple(SERIES)) -> None:
+        self.port, self.at = port, time.time() - 1000
+        self.watch = LinkWatch(port.chassis_id)
+        self.begin(names)
+        self.watch._loading.result(timeout=10)
+
+    def begin(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        series = [
+            Series(
+                property=f"/p#/{name}", owner_uri="/p", quantity=SERIES[name],
+                detail=name if SERIES[name] is Quantity.ERRORS else "",
+            )
+            for name in names
+        ]  # fmt: skip
+        self.catalogue = Catalogue(series, {"/p": Owner("port", self.port.pk)})
+        self.watch.begin(Told(self.port.chassis_id, 1, self.catalogue, Inventory(), {}))
+
+    def take(self, *, after: float = 1.0, **values: float) -> None:
+        self.at += after
+        reading = Reading(at=self.at, values=tuple(values.get(name, math.nan) for name in self.names))
+        self.watch.take(self.catalogue.sample(reading))
+
+    def close(self) -> LinkCount:
+        asyncio.run(self.watch.close())
+        return LinkCount.objects.get(port=self.port)
+
+
+@pytest.fixture
+def fed(port: Port) -> Iterator[Fed]:
+    """A watch over the port."""
+    made = Fed(port)
+    yield made
+    asyncio.run(made.watch.close())
+
+
+def test_nonsense_changes_nothing_and_is_counted(fed: Fed) -> None:
+    before = tally.counts().get(("link_counters_negative", fed.port.chassis_id), 0)
+    fed.take(status=UP, width=16, speed=256.0, RXBytes=10, ReplayCount=4)
+    fed.take(status=math.nan, width=-1, ReplayCount=math.nan)
+    fed.take(status=97.0, width=math.inf, ReplayCount=-7, BadTLPCount=math.inf)
+    fed.take(status=UP, width=16, speed=256.0, ReplayCount=6)
+    count = fed.close()
+    assert count.totals.get("ReplayCount") == 2
+    assert not CounterReset.objects.exists()
+    assert tally.counts()["link_counters_negative", fed.port.chassis_id] == before + 2
+    assert {one.status for one in LinkSpan.objects.all()} <= {"LinkUp", ""}
+    assert (count.status, count.width) == ("LinkUp", 16)
+
+
+def test_another_catalogue_goes_on_where_the_one_before_was(fed: Fed) -> None:
+    fed.take(status=UP, width=16, speed=256.0, ReplayCount=4, BadTLPCount=9)
+    fed.begin(("BadTLPCount", "ReplayCount", "status"))
+    fed.take(status=UP, ReplayCount=7, BadTLPCount=9)
+    fed.begin(("ReplayCount",))
+    fed.take(ReplayCount=8)
+    fed.begin(tuple(SERIES))
+    fed.take(status=UP, width=16, speed=256.0, ReplayCount=9, BadTLPCount=10)
+    count = fed.close()
+    assert count.totals == {"ReplayCount": 5, "BadTLPCount": 1}
+    assert LinkSpan.objects.count() == 1
+
+
+def test_a_watch_that_follows_another_loses_no_count(port: Port) -> None:
+    first = Fed(port)
+    first.take(status=UP, width=16, speed=256.0, ReplayCount=100, RXBytes=1000)
+    first.take(status=UP, width=16, speed=256.0, ReplayCount=110, RXBytes=2000)
+    assert first.close().totals["ReplayCount"] == 10
+    second = Fed(port)
+    second.at = first.at + 30
+    second.take(status=UP, width=16, speed=256.0, ReplayCount=150, RXBytes=9000)
+    assert second.close().totals["ReplayCount"] == 50
+    # Reset while nobody looked: what it stands at is what came since.
+    third = Fed(port)
+    third.at = second.at + 30
+    for count in (3, 4):
+        third.take(status=LOST, width=0, speed=0.0, ReplayCount=count, RXBytes=10)
+    assert third.close().totals["ReplayCount"] == 54
+    reset = CounterReset.objects.get()
+    assert (reset.how, reset.counted) == ("bmc", {"ReplayCount": 150})
+    assert [one.status for one in LinkSpan.objects.order_by("since")] == ["LinkUp", "LinkDown"]
+
+
+def test_a_chassis_that_was_lost_before_has_restarted(fed: Fed) -> None:
+    fed.take(status=UP, ReplayCount=100, RXBytes=10)
+    fed.watch.lost("falcon-1 did not answer.")
+    fed.take(after=20, status=UP, ReplayCount=0, RXBytes=0)
+    fed.take(status=UP, ReplayCount=0, RXBytes=1)
+    fed.close()
+    assert CounterReset.objects.get().how == "reboot"
+
+
+def test_the_thread_ends_with_the_last_watch(port: Port) -> None:
+    one, two = Fed(port), Fed(port)
+    one.take(status=UP)
+    one.close()
+    asyncio.run(two.watch.close())
+    wait_for(lambda: recorder()._thread is None)
