@@ -8,3 +8,7 @@ class AlertsConfig(AppConfig):
 
     name = "telemetry.alerts"
     label = "alerts"
+
+    def ready(self) -> None:
+        """Tell browsers of what rings."""
+        import telemetry.alerts.announcements  # noqa: F401 - imported for its receivers

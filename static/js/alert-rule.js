@@ -1,0 +1,53 @@
+// Forms about a part of the lab show the one field that counts; the form of a rule shows what it would have done.
+const scope = document.getElementById("id_scope");
+const condition = document.getElementById("id_condition");
+const form = document.getElementById("rule-form");
+const preview = document.getElementById("preview");
+const PAUSE = 600; // ms after the last key
+let timer = 0;
+let newest = 0;
+
+function fit() {
+  for (const part of document.querySelectorAll("[data-scope-of]")) part.hidden = part.dataset.scopeOf !== scope?.value;
+  for (const id of ["id_value", "id_clear_value"]) {
+    const field = document.getElementById(id)?.closest(".field");
+    if (!field) continue;
+    const needless = condition.value === "missing" || (id === "id_clear_value" && !["above", "below"].includes(condition.value));
+    field.hidden = needless;
+  }
+}
+
+async function attempt() {
+  const mine = ++newest;
+  const data = new FormData(form);
+  data.delete("csrfmiddlewaretoken");
+  preview.classList.add("old");
+  try {
+    const answer = await fetch(`${form.dataset.preview}?${new URLSearchParams(data)}`);
+    const text = await answer.text();
+    // A later answer may have come before this one.
+    if (mine !== newest) return;
+    if (answer.ok && !answer.redirected) preview.innerHTML = text;
+  } catch {
+    if (mine === newest) preview.querySelector("p").textContent = "The site does not answer. Try it again in a moment.";
+  } finally {
+    if (mine === newest) preview.classList.remove("old");
+  }
+}
+
+scope?.addEventListener("change", fit);
+condition?.addEventListener("change", fit);
+fit();
+
+if (form && preview) {
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(attempt, PAUSE);
+  };
+  form.addEventListener("input", ({ target }) => !["id_name", "id_note", "id_severity"].includes(target.id) && soon());
+  form.querySelector("[data-try]").addEventListener("click", (event) => {
+    event.preventDefault();
+    attempt();
+  });
+  if (form.elements.metric.value) attempt();
+}

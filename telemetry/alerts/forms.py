@@ -1,0 +1,221 @@
+"""Forms of alerts: they read what was typed; the services decide whether it may be."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from accounts.models import Tenant
+from fabric.lease_forms import Moment
+from fabric.models import Chassis, Device, Drawer, Port
+from telemetry.alerts.models import LONGEST_TEXT, Route, Rule, Severity
+from telemetry.alerts.scopes import SCOPES
+from telemetry.alerts.services.routes import RouteValues
+from telemetry.alerts.services.rules import RuleValues
+from telemetry.alerts.services.silences import SilenceValues
+from telemetry.alerts.terms import BUILT_INS, Condition
+
+PLAIN = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+CONDITIONS = (
+    (Condition.ABOVE.value, "is above"),
+    (Condition.BELOW.value, "is below"),
+    (Condition.EQUALS.value, "equals"),
+    (Condition.DIFFERS.value, "differs from"),
+    (Condition.MISSING.value, "has no value"),
+)
+
+
+class Named(forms.ModelChoiceField):  # type: ignore[type-arg]  # takes none when it runs
+    """A part, told with its chassis."""
+
+    def label_from_instance(self, obj: Any) -> str:
+        """Return it in words."""
+        chassis = getattr(obj, "chassis", None)
+        return f"{obj} of {chassis}" if chassis is not None else str(obj)
+
+
+class ScopedForm(forms.Form):
+    """What it is about: the field that `scope` names counts."""
+
+    scope = forms.ChoiceField(label="Of what", choices=SCOPES, initial="all")
+    chassis = Named(label="Chassis", queryset=Chassis.objects.none(), required=False, empty_label="choose one")
+    drawer = Named(label="Drawer", queryset=Drawer.objects.none(), required=False, empty_label="choose one")
+    device_kind = forms.ChoiceField(
+        label="Kind of device", required=False, choices=[("", "choose one"), *Device.Kind.choices]
+    )
+    device = Named(label="Device", queryset=Device.objects.none(), required=False, empty_label="choose one")
+    port = Named(label="Port", queryset=Port.objects.none(), required=False, empty_label="choose one")
+    tenant = Named(label="Tenant", queryset=Tenant.objects.none(), required=False, empty_label="choose one")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name, rows in (
+            ("chassis", Chassis.objects.order_by("name")),
+            ("drawer", Drawer.objects.filter(missing_since=None).select_related("chassis")),
+            ("device", Device.objects.filter(missing_since=None).select_related("chassis")),
+            ("port", Port.objects.filter(missing_since=None).select_related("chassis")),
+            ("tenant", Tenant.objects.order_by("name")),
+        ):
+            field = self.fields[name]
+            if isinstance(field, forms.ModelChoiceField):
+                field.queryset = rows
+
+    def about(self) -> dict[str, Any]:
+        """Return what a valid form is about, as services take it."""
+        values = self.cleaned_data
+        scope = values["scope"]
+        chosen = values.get(scope) if scope not in {"all", "device_kind"} else None
+        return {
+            "scope": scope,
+            "scope_id": chosen.pk if chosen is not None else None,
+            "device_kind": values["device_kind"] if scope == "device_kind" else "",
+        }
+
+    def scope_fields(self) -> list[forms.BoundField]:
+        """Return the fields that a scope may need."""
+        return [self[name] for name in ("chassis", "drawer", "device_kind", "device", "port", "tenant")]
+
+    def fields_of(self, *names: str) -> list[forms.BoundField]:
+        """Return some of its fields."""
+        return [self[name] for name in names]
+
+
+def _scope_of(row: Any) -> dict[str, Any]:
+    columns = ("chassis", "drawer", "device", "port", "tenant", "device_kind")
+    return {"scope": row.scope, **{name: getattr(row, name) for name in columns}}
+
+
+class RuleForm(ScopedForm):
+    """A rule."""
+
+    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    metric = forms.CharField(
+        label="Measured value",
+        max_length=200,
+        help_text="A quantity such as power_watts, or a pattern of keys such as port/*/link_status.",
+        widget=forms.TextInput(attrs={**PLAIN, "list": "metrics"}),
+    )
+    condition = forms.ChoiceField(label="Rings when it", choices=CONDITIONS)
+    value = forms.FloatField(
+        label="Value", required=False, help_text="In the unit of what is measured. A link that is up has 4.",
+        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    )  # fmt: skip
+    clear_value = forms.FloatField(
+        label="Clears at",
+        required=False,
+        help_text="Empty: at the same value. A margin keeps a value that trembles from ringing again and again.",
+        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    )
+    hold_seconds = forms.FloatField(
+        label="Has to last (s)",
+        min_value=0,
+        initial=30,
+        help_text="Until then it is pending and nobody is told.",
+        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    )
+    severity = forms.ChoiceField(label="Severity", choices=Severity.choices)
+    note = forms.CharField(
+        label="What to do",
+        required=False,
+        max_length=LONGEST_TEXT,
+        help_text="Stands in each notification, such as a link to your handbook.",
+        widget=forms.Textarea(attrs={"rows": 3}),
+    )
+    enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
+
+    @classmethod
+    def of(cls, row: Rule) -> RuleForm:
+        """Return the form of a rule."""
+        names = ("name", "metric", "condition", "value", "clear_value", "hold_seconds", "severity", "note", "enabled")
+        initial = {name: getattr(row, name) for name in names} | _scope_of(row)
+        for name in ("value", "clear_value", "hold_seconds"):
+            initial[name] = "" if initial[name] is None else f"{initial[name]:.12g}"
+        return cls(initial=initial)
+
+    def values(self) -> RuleValues:
+        """Return what a valid form says."""
+        given = {name: self.cleaned_data[name] for name in (
+            "name", "metric", "condition", "value", "clear_value", "hold_seconds", "severity", "note", "enabled"
+        )}  # fmt: skip
+        return RuleValues(**given, **self.about())
+
+
+class SilenceForm(ScopedForm):
+    """A silence."""
+
+    what = forms.ChoiceField(label="Of which rule", required=False)
+    severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *Severity.choices])
+    starts_at = Moment(label="From (UTC)", required=False, help_text="Empty: now.")
+    ends_at = Moment(label="Until (UTC)")
+    why = forms.CharField(
+        label="Why", max_length=500, help_text="Whoever looks at a silenced alert reads it.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        rules = [(f"rule-{pk}", name) for pk, name in Rule.objects.values_list("pk", "name")]
+        built_ins = [(name, known.words) for name, known in BUILT_INS.items()]
+        field = self.fields["what"]
+        if isinstance(field, forms.ChoiceField):
+            field.choices = [("", "any rule"), ("Built-in rules", built_ins), ("Own rules", rules)]
+        if not self.is_bound:
+            self.initial.setdefault("ends_at", timezone.now() + timedelta(hours=2))
+
+    def values(self) -> SilenceValues:
+        """Return what a valid form says."""
+        given = self.cleaned_data
+        what = given["what"]
+        rule = int(what.removeprefix("rule-")) if what.startswith("rule-") else None
+        return SilenceValues(
+            starts_at=given["starts_at"], ends_at=given["ends_at"], why=given["why"], severity=given["severity"],
+            rule_id=rule, built_in="" if rule is not None else what, **self.about(),
+        )  # fmt: skip
+
+
+class RouteForm(ScopedForm):
+    """A route."""
+
+    name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    kind = forms.ChoiceField(label="How", choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
+    address = forms.CharField(
+        label="Address",
+        max_length=500,
+        required=False,
+        help_text="E-mail addresses with commas between them; https://host/path of a webhook; udp://, tcp:// or"
+        " tls://host:port of a syslog server. The page needs none.",
+        widget=forms.TextInput(attrs=PLAIN),
+    )
+    secret = forms.CharField(
+        label="Secret that signs a webhook",
+        max_length=500,
+        required=False,
+        strip=False,
+        help_text="Each message is signed with it (HMAC-SHA256). Kept encrypted and never shown again.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+    forget_secret = forms.BooleanField(label="Forget the stored secret", required=False)
+    severity = forms.ChoiceField(label="At least", choices=Severity.choices)
+    enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
+
+    def __init__(self, *args: Any, has_secret: bool = False, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if has_secret:
+            self.fields["secret"].help_text = "Leave it empty to keep the stored one, which is never shown."
+        else:
+            del self.fields["forget_secret"]
+
+    @classmethod
+    def of(cls, row: Route) -> RouteForm:
+        """Return the form of a route; the secret is never in it."""
+        initial = {name: getattr(row, name) for name in ("name", "kind", "address", "severity", "enabled")}
+        return cls(initial=initial | _scope_of(row), has_secret=bool(row.secret_encrypted))
+
+    def values(self) -> RouteValues:
+        """Return what a valid form says."""
+        given = {name: self.cleaned_data[name] for name in ("name", "kind", "address", "severity", "enabled")}
+        secret = self.cleaned_data["secret"] or ("" if self.cleaned_data.get("forget_secret") else None)
+        return RouteValues(secret=secret, **given, **self.about())

@@ -1,0 +1,397 @@
+"""Rules, alerts, silences, routes, and what was delivered by them."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from accounts.models import Tenant, User
+from fabric import credentials
+from fabric.models import Chassis, Device, Drawer, HostPort, Port, Restricted
+from falconweb.errors import Unavailable
+from telemetry.alerts.scopes import SCOPES, Scope
+from telemetry.alerts.terms import Condition, Terms, built_in_of
+
+LONGEST_TEXT = 2000
+
+
+class Severity(models.TextChoices):
+    """How bad it is."""
+
+    WARNING = "Warning", "Warning"
+    CRITICAL = "Critical", "Critical"
+
+
+def severities_from(least: str) -> list[str]:
+    """Return the severities that are at least so bad."""
+    return [Severity.CRITICAL.value] if least == Severity.CRITICAL else [one.value for one in Severity]
+
+
+class Administrators(Restricted):
+    """What administrators alone see."""
+
+    def granted_to(self, tenant_id: int) -> Q:
+        return Q(pk__in=[])
+
+
+class Scoped(models.Model):
+    """What is about a part of the lab: `scope` says which of the columns below it counts."""
+
+    scope = models.CharField(max_length=20, choices=SCOPES, default="all")
+    chassis = models.ForeignKey(Chassis, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    drawer = models.ForeignKey(Drawer, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    device = models.ForeignKey(Device, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    port = models.ForeignKey(Port, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    device_kind = models.CharField(max_length=10, blank=True, choices=Device.Kind)
+
+    class Meta:
+        abstract = True
+
+    def as_scope(self) -> Scope:
+        """Return it without the database."""
+        found: int | None = None if self.scope in {"all", "device_kind"} else getattr(self, f"{self.scope}_id")
+        return Scope(kind=self.scope, id=found, word=self.device_kind)
+
+    @property
+    def scope_id(self) -> int | None:
+        """The id of what it is about, None where that is no row."""
+        return self.as_scope().id
+
+    def alerts(self) -> Q:
+        """Return the condition under which an alert is in it: what `Scope.takes` says, to a database."""
+        match self.scope:
+            case "all":
+                return Q()
+            case "device_kind":
+                return Q(device__kind=self.device_kind)
+            case "tenant":
+                return Q(device__tenant=self.tenant_id) | Q(host_port__tenant=self.tenant_id)
+        return Q((self.scope, getattr(self, f"{self.scope}_id")))
+
+    @property
+    def scope_words(self) -> str:
+        """What it is about, in words."""
+        match self.scope:
+            case "all":
+                return "everything"
+            case "device_kind":
+                return f"every {self.get_device_kind_display()}"
+            case "tenant":
+                return f"what {self.tenant} holds"
+            case "chassis":
+                return str(self.chassis)
+        part: Any = getattr(self, self.scope)
+        return f"{part} of {part.chassis}" if part is not None else "nothing that is there"
+
+
+class Rule(Scoped):
+    """An administrators' rule; `metric` is a quantity ('power_watts') or a pattern of keys ('port/*/link_status')."""
+
+    name = models.CharField(max_length=100, unique=True)
+    metric = models.CharField(max_length=200)
+    condition = models.CharField(max_length=10, choices=[(one.value, one.value) for one in Condition])
+    value = models.FloatField(default=0.0)
+    clear_value = models.FloatField(null=True, blank=True)
+    hold_seconds = models.FloatField(default=0.0)
+    severity = models.CharField(max_length=10, choices=Severity, default=Severity.WARNING)
+    enabled = models.BooleanField(default=True)
+    note = models.TextField(blank=True)  # what to do about it
+    created_at = models.DateTimeField(auto_now_add=True)
+    changed_at = models.DateTimeField(auto_now=True)
+    changed_by_name = models.CharField(max_length=150, blank=True)
+
+    objects = Administrators.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = "alert rule"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def terms(self) -> Terms:
+        """When it rings."""
+        return Terms(
+            condition=Condition(self.condition), value=self.value, clear=self.clear_value, hold=self.hold_seconds
+        )
+
+
+class BuiltInSwitch(models.Model):
+    """Whether a built-in rule is on, where somebody set it."""
+
+    name = models.CharField(max_length=40, primary_key=True)
+    enabled = models.BooleanField()
+    changed_at = models.DateTimeField(auto_now=True)
+    changed_by_name = models.CharField(max_length=150, blank=True)
+
+    class Meta:
+        verbose_name = "built-in rule"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AlertQuerySet(Restricted):
+    """A tenant sees the alerts of its devices and host ports: those that last, and those begun since it holds them."""
+
+    def granted_to(self, tenant_id: int) -> Q:
+        found = Q()
+        for part in ("device", "host_port"):
+            since = Q((f"{part}__tenant_since", None)) | Q(since__gte=F(f"{part}__tenant_since"))
+            found |= Q((f"{part}__tenant", tenant_id)) & (Q(state__in=Alert.RINGING) | since)
+        # What is pending may go as it came: it is nobody's yet but the administrators'.
+        return found & ~Q(state=Alert.State.PENDING)
+
+    def ringing(self) -> AlertQuerySet:
+        """Return those that fire, acknowledged or not."""
+        return self.filter(state__in=Alert.RINGING)
+
+
+class Alert(models.Model):
+    """Something that rang, or is about to: one open row at most for each rule and series of a chassis."""
+
+    class State(models.TextChoices):
+        """How it stands with it."""
+
+        PENDING = "pending", "Pending"
+        FIRING = "firing", "Firing"
+        ACKNOWLEDGED = "acknowledged", "Acknowledged"
+        RESOLVED = "resolved", "Resolved"
+
+    RINGING = (State.FIRING, State.ACKNOWLEDGED)
+    OPEN = (State.PENDING, State.FIRING, State.ACKNOWLEDGED)
+
+    chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="alerts")
+    rule = models.ForeignKey(Rule, null=True, on_delete=models.SET_NULL, related_name="alerts")
+    cause = models.CharField(max_length=60)  # 'rule-7', or the name of a built-in rule
+    series_key = models.CharField(max_length=300, blank=True)  # '' for the chassis as a whole
+    title = models.CharField(max_length=200)
+    quantity = models.CharField(max_length=200, blank=True)
+    unit = models.CharField(max_length=40, blank=True)
+    severity = models.CharField(max_length=10, choices=Severity)
+    rank = models.PositiveSmallIntegerField(default=1)  # of the severity, to sort by
+    state = models.CharField(max_length=12, choices=State, default=State.PENDING)
+
+    object = models.CharField(max_length=10)  # 'chassis', 'drawer', 'device' or 'port'
+    subject_name = models.CharField(max_length=300)
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.SET_NULL, related_name="alerts")
+    device = models.ForeignKey(Device, null=True, on_delete=models.SET_NULL, related_name="alerts")
+    port = models.ForeignKey(Port, null=True, on_delete=models.SET_NULL, related_name="alerts")
+    host_port = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="alerts")
+
+    threshold = models.CharField(max_length=200)  # in words: 'above 85 °C for 30 s'
+    value = models.FloatField(null=True)  # when it fired
+    worst_value = models.FloatField(null=True)
+    note = models.TextField(blank=True)  # of the rule, or what the chassis' client said
+    since = models.DateTimeField()  # its condition was first met
+    fired_at = models.DateTimeField(null=True)
+    acknowledged_at = models.DateTimeField(null=True)
+    acknowledged_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    acknowledged_by_name = models.CharField(max_length=150, blank=True)
+    acknowledged_note = models.TextField(blank=True)
+    resolved_at = models.DateTimeField(null=True)
+    resolved_because = models.CharField(max_length=300, blank=True)  # '' where the value came back by itself
+    # Whoever gathers notifications came by while it was silenced or inhibited: resolved meanwhile, nobody is told.
+    hushed = models.BooleanField(default=False)
+
+    objects = AlertQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-since", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["chassis", "cause", "series_key"],
+                condition=~Q(state="resolved"),
+                name="one_open_alert_a_rule_and_series",
+            )
+        ]
+        indexes = [
+            models.Index(fields=["state", "-rank", "-since"], name="alerts_worst_first"),
+            models.Index(fields=["resolved_at"], name="alerts_resolved"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.subject_name}"
+
+    @property
+    def is_ringing(self) -> bool:
+        """Whether it fires, acknowledged or not."""
+        return self.state in self.RINGING
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether a built-in rule is its cause."""
+        return built_in_of(self.cause) is not None
+
+
+class SilenceQuerySet(Administrators):
+    """Silences are administrators'."""
+
+    def in_force(self, at: datetime | None = None) -> SilenceQuerySet:
+        """Return those that hold now."""
+        now = at or timezone.now()
+        return self.filter(starts_at__lte=now, ends_at__gt=now)
+
+
+class Silence(Scoped):
+    """Alerts that notify nobody for a while; they are shown all the same."""
+
+    rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.CASCADE, related_name="silences")
+    built_in = models.CharField(max_length=40, blank=True)
+    severity = models.CharField(max_length=10, blank=True, choices=Severity)  # '': any
+    starts_at = models.DateTimeField(default=timezone.now)
+    ends_at = models.DateTimeField()
+    made_by_name = models.CharField(max_length=150)
+    made_at = models.DateTimeField(auto_now_add=True)
+    why = models.CharField(max_length=500)
+
+    objects = SilenceQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-ends_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"Silence of {self.scope_words}"
+
+    def alerts(self) -> Q:
+        """Return the condition under which an alert is silenced by it."""
+        found = super().alerts()
+        if self.rule_id is not None:
+            found &= Q(rule=self.rule_id)
+        if self.built_in:
+            found &= Q(cause=self.built_in) | Q(cause__startswith=f"{self.built_in}:")
+        if self.severity:
+            found &= Q(severity=self.severity)
+        return found
+
+    @property
+    def is_in_force(self) -> bool:
+        """Whether it holds now."""
+        return self.starts_at <= timezone.now() < self.ends_at
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end has passed."""
+        return self.ends_at <= timezone.now()
+
+
+class Route(Scoped):
+    """Who is told of which alerts, and how."""
+
+    class Kind(models.TextChoices):
+        """How somebody is told."""
+
+        PAGE = "page", "Page (the mark in the header)"
+        EMAIL = "email", "E-mail"
+        WEBHOOK = "webhook", "Webhook"
+        SYSLOG = "syslog", "Syslog (RFC 5424)"
+
+    name = models.CharField(max_length=100, unique=True)
+    kind = models.CharField(max_length=10, choices=Kind)
+    address = models.CharField(max_length=500, blank=True)
+    secret_encrypted = models.TextField(blank=True, editable=False)
+    severity = models.CharField(max_length=10, choices=Severity, default=Severity.WARNING)  # at least
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    enabled_at = models.DateTimeField(default=timezone.now)  # what fired before is not told
+    gathering_until = models.DateTimeField(null=True)  # by whoever gathers for it just now
+
+    objects = Administrators.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = "alert route"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def alerts(self) -> Q:
+        """Return the condition under which an alert is told by it."""
+        return super().alerts() & Q(severity__in=severities_from(self.severity))
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether one is stored."""
+        return bool(self.secret_encrypted)
+
+    def set_secret(self, secret: str) -> None:
+        """Keep the secret, encrypted."""
+        self.secret_encrypted = credentials.encrypt(secret) if secret else ""
+
+    def secret(self) -> str:
+        """Return the secret, decrypted; raises Unavailable when the key does not fit."""
+        if not self.secret_encrypted:
+            return ""
+        try:
+            return credentials.decrypt(self.secret_encrypted)
+        except Unavailable as error:
+            raise Unavailable(
+                "The stored secret of this route cannot be decrypted with the site's key. "
+                "Restore FALCONWEB_CREDENTIALS_KEY, or enter the secret again."
+            ) from error
+
+
+class DeliveryQuerySet(Administrators):
+    """The log of deliveries is administrators'."""
+
+    def waiting(self) -> DeliveryQuerySet:
+        """Return those that have come to no end."""
+        return self.filter(state=Delivery.State.WAITING)
+
+
+class Delivery(models.Model):
+    """One notification by one route: what is sent stands in it from the beginning, so that each try sends the same."""
+
+    class State(models.TextChoices):
+        """How it stands with it."""
+
+        WAITING = "waiting", "Waiting"
+        DELIVERED = "delivered", "Delivered"
+        FAILED = "failed", "Failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    number = models.PositiveBigIntegerField()  # 1, 2, 3, ... of its route: the order in which they are delivered
+    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="deliveries")
+    is_test = models.BooleanField(default=False)
+    summary = models.CharField(max_length=300)
+    content = models.JSONField()  # telemetry.alerts.wording.Message as JSON
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    made_at = models.DateTimeField(default=timezone.now)
+    attempts = models.PositiveIntegerField(default=0)
+    next_try_at = models.DateTimeField(default=timezone.now)
+    claimed_until = models.DateTimeField(null=True)  # by whoever sends it just now; a sender that died lets it expire
+    last_error = models.TextField(blank=True)
+    delivered_at = models.DateTimeField(null=True)
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-made_at", "-number"]
+        verbose_name_plural = "deliveries"
+        constraints = [models.UniqueConstraint(fields=["route", "number"], name="deliveries_of_a_route_in_order")]
+        indexes = [models.Index(fields=["state", "route", "number"], name="alerts_deliveries_waiting")]
+
+    def __str__(self) -> str:
+        return self.summary
+
+
+class Told(models.Model):
+    """That a route was told of an alert: that it fires, and, later, that it does not any more."""
+
+    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="told")
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="told")
+    fired_in = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="told_fired")
+    resolved_in = models.ForeignKey(Delivery, null=True, on_delete=models.CASCADE, related_name="told_resolved")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["route", "alert"], name="told_once_a_route_and_alert")]
+
+    def __str__(self) -> str:
+        return f"{self.route}: {self.alert}"

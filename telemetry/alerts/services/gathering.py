@@ -1,0 +1,134 @@
+"""What a route is to be told is gathered: one notification for all that comes together, not one for each.
+
+Nothing is remembered but which route was told of which alert: what is left to tell follows from the alerts as they
+stand. So a storm, a restart and a silence that ends need no cases of their own, and nothing is told twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from telemetry.alerts.models import Alert, Delivery, Route, Told
+from telemetry.alerts.selectors import hushed_alerts
+from telemetry.alerts.services.routes import delivery_add
+from telemetry.alerts.wording import Line, instant, message_of
+
+logger = logging.getLogger(__name__)
+
+# What comes within so long of the first goes with it; the more messages there were lately, the longer.
+WAITS: Final = (10.0, 10.0, 60.0, 180.0)
+LATELY: Final = timedelta(minutes=15)
+CLAIM: Final = timedelta(seconds=30)  # whoever gathers and dies lets it expire
+MISSED: Final = timedelta(hours=1)
+MOST_AT_ONCE: Final = 2000
+
+
+def notifications_gather() -> int:
+    """Make the messages that are due, of all routes; returns how many."""
+    now = timezone.now()
+    _hush(now)
+    made = 0
+    for route in Route.objects.filter(enabled=True).order_by("pk"):
+        free = Q(gathering_until=None) | Q(gathering_until__lt=now)
+        if not Route.objects.filter(free, pk=route.pk, enabled=True).update(gathering_until=now + CLAIM):
+            continue
+        try:
+            made += _gather(route, now)
+        except IntegrityError:
+            logger.info("route %s was gathered for by another worker", route.pk)
+        finally:
+            Route.objects.filter(pk=route.pk).update(gathering_until=None)
+    return made
+
+
+def wait_of(messages_lately: int) -> float:
+    """Return how long (s) the first news waits for others, by how many messages there were lately."""
+    return WAITS[min(messages_lately, len(WAITS) - 1)]
+
+
+def _hush(now: datetime) -> None:
+    """Note which firing alerts are to notify nobody just now: what resolves meanwhile is not told at all."""
+    quiet = hushed_alerts(now)
+    ringing = Alert.objects.filter(state__in=Alert.RINGING)
+    ringing.filter(quiet, hushed=False).update(hushed=True)
+    ringing.filter(hushed=True).exclude(pk__in=ringing.filter(quiet).values("pk")).update(hushed=False)
+
+
+def _gather(route: Route, now: datetime) -> int:
+    firing, resolved = _news(route, now)
+    moments = [at for at in (*(row.fired_at for row in firing), *(row.resolved_at for row in resolved)) if at]
+    if not moments:
+        return 0
+    lately = route.deliveries.filter(is_test=False, made_at__gt=now - LATELY).count()
+    last = route.deliveries.filter(is_test=False).order_by("-made_at").values_list("made_at", flat=True).first()
+    wait = timedelta(seconds=wait_of(lately))
+    first = min(moments)
+    if lately > 1 and last is not None:
+        first = max(first, last)
+    if now < first + wait:
+        return 0
+    with transaction.atomic():
+        # What another worker told of meanwhile is found by the constraint of Told.
+        lines = [line_of(row) for row in (*firing, *resolved)]
+        message = message_of(lines, site=settings.CONFIG.address, at=now)
+        delivery = delivery_add(route, message["summary"], dict(message))
+        over = {row.pk for row in firing if row.state == Alert.State.RESOLVED}
+        Told.objects.bulk_create(
+            [
+                Told(route=route, alert=row, fired_in=delivery, resolved_in=delivery if row.pk in over else None)
+                for row in firing
+            ]
+        )
+        Told.objects.filter(route=route, alert__in=[row.pk for row in resolved], resolved_in=None).update(
+            resolved_in=delivery
+        )
+        if route.kind == Route.Kind.PAGE:
+            # The mark in the header tells it by itself.
+            Delivery.objects.filter(pk=delivery.pk).update(state=Delivery.State.DELIVERED, delivered_at=now)
+    return 1
+
+
+def _news(route: Route, now: datetime) -> tuple[list[Alert], list[Alert]]:
+    """Return what a route has not been told of: alerts that fired, and those that it knows of which are over."""
+    rows: QuerySet[Alert] = Alert.objects.select_related("chassis").order_by("pk")
+    told = Told.objects.filter(route=route, alert=OuterRef("pk"))
+    # Of what somebody has acknowledged already nobody needs to be told, nor of what was over long before.
+    missed = Q(state=Alert.State.RESOLVED, acknowledged_at=None, resolved_at__gt=now - MISSED)
+    fired = rows.filter(route.alerts(), Q(state=Alert.State.FIRING) | missed, ~Exists(told))
+    fired = fired.filter(hushed=False, fired_at__gte=route.enabled_at)
+    over = rows.filter(Exists(told.filter(resolved_in=None)), state=Alert.State.RESOLVED)
+    over = over.filter(resolved_at__gte=route.enabled_at)
+    return list(fired[:MOST_AT_ONCE]), list(over[:MOST_AT_ONCE])
+
+
+def line_of(row: Alert) -> Line:
+    """Return an alert as messages have it."""
+    site = settings.CONFIG.address
+    return Line(
+        id=row.pk,
+        state="resolved" if row.state == Alert.State.RESOLVED else "firing",
+        severity=row.severity,
+        title=row.title,
+        subject=row.subject_name,
+        chassis=row.chassis.name,
+        chassis_id=row.chassis_id,
+        series_key=row.series_key,
+        quantity=row.quantity,
+        value=row.value,
+        worst_value=row.worst_value,
+        unit=row.unit,
+        threshold=row.threshold,
+        since=instant(row.since),
+        fired_at=instant(row.fired_at) if row.fired_at else None,
+        resolved_at=instant(row.resolved_at) if row.resolved_at else None,
+        resolved_because=row.resolved_because,
+        note=row.note,
+        url=f"{site}/alerts/{row.pk}/" if site else "",
+    )

@@ -1,0 +1,170 @@
+"""Pages of alerts: what rings, what rang, and taking notice of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict, StreamingHttpResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.access import person_of
+from accounts.models import User
+from accounts.sheets import lines
+from fabric.models import Chassis
+from fabric.numbers import whole_number
+from falconweb.errors import Conflict, Invalid
+from telemetry.alerts.models import Alert, Severity, Silence, Told
+from telemetry.alerts.selectors import (
+    COLUMNS,
+    Filter,
+    alert_lines,
+    alert_of,
+    alert_rows,
+    alert_views,
+    ringing_for,
+)
+from telemetry.alerts.services.acknowledging import alerts_acknowledge
+
+ROWS_A_PAGE = 50
+LINES_AT_ONCE = 500
+PARAMETERS = ("show", "q", "severity", "state", "chassis", "device", "port", "rule", "since", "until", "sort")
+
+
+@require_GET
+def alerts(request: HttpRequest) -> HttpResponse:
+    """List what rings, worst first, or (`show=history`) what rang; filter, sort and `page` are in the URL."""
+    person = person_of(request)
+    errors: dict[str, str] = {}
+    try:
+        wanted = Filter.of(request.GET)
+        rows = wanted.apply(alert_rows(person))
+    except Invalid as error:
+        errors, wanted, rows = error.details["errors"], Filter(), Alert.objects.none()
+    page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
+    given = _given(request)
+    views = alert_views(person, page.object_list)
+    context = {
+        "page": page,
+        "views": views,
+        "wanted": wanted,
+        "given": given,
+        "query": given.urlencode(),
+        "is_narrowed": bool(set(given) - {"show", "sort"}),
+        "errors": errors,
+        "severities": Severity.values,
+        "states": [one for one in Alert.State.choices if one[0] != Alert.State.RESOLVED],
+        "chassis": Chassis.objects.visible_to(person).order_by("name"),
+        "may_acknowledge": any(view.may_acknowledge for view in views),
+        "pending": person.is_administrator,
+        "silences": Silence.objects.visible_to(person).in_force().count() if person.is_administrator else 0,
+        "sorts": (("worst", "worst first"), ("newest", "newest first"), ("oldest", "oldest first"),
+                  ("subject", "by part"), ("title", "by alert")),
+    }  # fmt: skip
+    return render(request, "alerts/alerts.html", context, status=400 if errors else 200)
+
+
+@require_GET
+def alerts_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """Stream what the filter keeps as CSV."""
+    person = person_of(request)
+    rows = Filter.of(request.GET).apply(alert_rows(person))
+    answer = StreamingHttpResponse(lines(COLUMNS, _table(person, rows)), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = 'attachment; filename="alerts.csv"'
+    return answer
+
+
+@require_GET
+def alert(request: HttpRequest, pk: int) -> HttpResponse:
+    """Show one alert: what was measured, against what, since when, and who knows of it."""
+    person = person_of(request)
+    row = alert_of(person, pk)
+    told = Told.objects.filter(alert=row).select_related("route", "fired_in", "resolved_in").order_by("route__name")
+    silences = [
+        one for one in Silence.objects.visible_to(person).in_force() if Alert.objects.filter(one.alerts(), pk=row.pk)
+    ]
+    context = {
+        "one": alert_views(person, [row])[0],
+        "row": row,
+        "told": told if person.is_administrator else [],
+        "silences": silences,
+        "silence_query": urlencode({"scope": row.object, "of": row.pk}) if person.is_administrator else "",
+    }
+    return render(request, "alerts/alert.html", context)
+
+
+@require_POST
+def acknowledge(request: HttpRequest) -> HttpResponse:
+    """Take notice of each `alert`, or of `only` one, with a note."""
+    person = person_of(request)
+    chosen = [request.POST["only"]] if request.POST.get("only") else request.POST.getlist("alert")
+    try:
+        results = alerts_acknowledge(
+            person=person,
+            alerts=sorted({whole_number(text) for text in chosen}),
+            note=request.POST.get("note", ""),
+        )
+    except Conflict as error:
+        for sentence in error.details.get("differences", [error.sentence])[:20]:
+            messages.error(request, sentence)
+    else:
+        done = [one for one in results if not one.sentence]
+        messages.success(request, f"Acknowledged: {done[0].name if len(done) == 1 else f'{len(done)} alerts'}.")
+        for one in results:
+            if one.sentence:
+                messages.warning(request, f"{one.name}: {one.sentence}")
+    return redirect(_back(request))
+
+
+@never_cache
+@require_GET
+def badge(request: HttpRequest) -> JsonResponse:
+    """Answer what the header shows: how many alerts ring, how bad they are, and the worst of them."""
+    found = ringing_for(person_of(request))
+    return JsonResponse(
+        {
+            "worst": found.worst,
+            "critical": found.critical,
+            "warning": found.warning,
+            "loudest": found.loudest,
+            "alerts": [
+                {
+                    "url": reverse("alerts:alert", args=[one.id]),
+                    "severity": one.severity,
+                    "title": one.title,
+                    "subject": one.subject_name,
+                    "chassis": one.chassis_name,
+                    "value": one.value_words,
+                    "acknowledged": one.state == "acknowledged",
+                }
+                for one in found.views
+            ],
+        }
+    )
+
+
+def _given(request: HttpRequest) -> QueryDict:
+    given = QueryDict(mutable=True)
+    given.update({name: request.GET[name] for name in PARAMETERS if request.GET.get(name)})
+    return given
+
+
+def _table(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
+    for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+        yield from alert_lines(alert_views(person, pages.page(number).object_list))
+
+
+def _back(request: HttpRequest) -> str:
+    """Return the page of this site that the form was on, else the list."""
+    wanted = request.POST.get("next", "")
+    here = {request.get_host()}
+    if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, here, require_https=request.is_secure()):
+        return wanted
+    return resolve_url("alerts:alerts")

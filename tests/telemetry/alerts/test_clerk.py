@@ -1,0 +1,91 @@
+"""The thread between engines and database: nothing that turned is lost while the database is away, nor out of order."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from django.db import connection
+
+from falconweb.sqlite.patience import waiting_at_most
+from telemetry.alerts import clerk as module
+from telemetry.alerts.clerk import Clerk
+from telemetry.alerts.models import Alert
+from telemetry.alerts.services import recording
+from telemetry.alerts.watch import AlertWatch
+from tests.telemetry.alerts.conftest import Lab, check_of, turn
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def watch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[AlertWatch]:
+    """A watch over the lab's chassis with a clerk of its own."""
+    own = Clerk()
+    monkeypatch.setattr("telemetry.alerts.watch.clerk", lambda: own)
+    monkeypatch.setattr(module, "PAUSES", (0.1,))
+    made = AlertWatch(lab.chassis.pk)
+    yield made
+    own.leave(made)
+    assert own.flush(10)
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="SQLite is locked by whoever writes")
+def test_what_turns_while_the_database_is_locked_is_kept_afterwards_in_order(
+    lab: Lab, watch: AlertWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = recording.changes_record
+
+    def hurried(**values: object) -> None:
+        with waiting_at_most(0.2):
+            patient(**values)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "changes_record", hurried)
+    hot, warm = check_of(lab.device), check_of(lab.other)
+    own = watch._clerk
+    with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        own.keep(lab.chassis.pk, [turn(hot, "pending", at=1000.0), turn(warm, "pending", at=1000.0)])
+        own.keep(lab.chassis.pk, [turn(hot, "firing", at=1003.0), turn(warm, "gone", at=1003.0)])
+        own.keep(lab.chassis.pk, [turn(warm, "firing", at=1010.0), turn(hot, "resolved", at=1020.0)])
+        time.sleep(1.0)
+        assert not own.flush(0)
+    assert own.flush(10)
+    rows = Alert.objects.order_by("device").values_list("state", "device")
+    assert list(rows) == [("resolved", lab.device.pk), ("firing", lab.other.pk)]
+    row = Alert.objects.get(device=lab.device)
+    assert row.fired_at is not None
+    assert row.resolved_at is not None
+    assert (row.fired_at.timestamp(), row.resolved_at.timestamp()) == (1003.0, 1020.0)
+
+
+def test_what_comes_without_end_is_bounded(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 10)
+    idle = Clerk()  # without a watch it has no thread
+    idle.keep(lab.chassis.pk, [turn(check_of(lab.device, key=str(number)), "firing") for number in range(50)])
+    assert len(idle._turns) == 10
+    assert not idle.flush(0)
+
+
+def test_a_watch_of_a_chassis_that_is_gone_harms_nobody(lab: Lab, watch: AlertWatch) -> None:
+    lab.chassis.delete()
+    watch.lost("It is away.")
+    time.sleep(0.5)
+    watch.lost("It is away.")
+    assert watch._clerk.flush(5)
+
+
+def test_the_thread_ends_with_the_last_watch_and_comes_back_with_the_next(lab: Lab, watch: AlertWatch) -> None:
+    own = watch._clerk
+    own.leave(watch)
+    end = time.monotonic() + 5
+    while own._thread is not None:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    own.follow(watch)
+    own.keep(lab.chassis.pk, [turn(check_of(lab.device), "firing")])
+    assert own.flush(5)
+    assert Alert.objects.count() == 1

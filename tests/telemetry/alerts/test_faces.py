@@ -1,0 +1,246 @@
+"""Pages and API of alerts: what is shown to whom, worst first, found, sorted, downloaded, and acknowledged."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from fabric.models import Device
+from telemetry.alerts.models import Alert, BuiltInSwitch, Delivery, Route, Rule, Silence
+from telemetry.alerts.selectors import ringing_for
+from telemetry.alerts.services.routes import RouteValues, route_add
+from telemetry.alerts.services.silences import SilenceValues, silence_add
+from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
+
+pytestmark = pytest.mark.django_db
+JSON = "application/json"
+FORMULA = '=HYPERLINK("http://evil.example")'
+
+
+def names(client: Client, **query: str) -> list[str]:
+    """Return what the API lists, in order."""
+    return [one["subject_name"] for one in client.get("/api/v1/alerts/", query).json()["results"]]
+
+
+@pytest.fixture
+def three(lab: Lab) -> list[Alert]:
+    """A warning, a critical one that is acknowledged, and a critical one of somebody else's."""
+    warning = fire(lab.device, cause="sensor_caution:upper", severity="Warning", key="a")
+    known = fire(lab.device, key="b")
+    Alert.objects.filter(pk=known.pk).update(state="acknowledged", subject_name="GPU 1 known")
+    loud = fire(lab.other, key="c")
+    return [warning, known, loud]
+
+
+def test_the_worst_comes_first_and_every_order_and_filter_is_in_the_address(lab: Lab, three: list[Alert]) -> None:
+    client = lab.client(lab.administrator)
+    assert names(client) == ["GPU 2", "GPU 1 known", "GPU 1"]
+    assert names(client, sort="oldest") == ["GPU 1", "GPU 1 known", "GPU 2"]
+    assert names(client, severity="Warning") == ["GPU 1"]
+    assert names(client, state="acknowledged") == ["GPU 1 known"]
+    assert names(client, search="gpu known") == ["GPU 1 known"]
+    assert names(client, device_id=str(lab.other.pk)) == ["GPU 2"]
+    assert names(client, chassis_id="999") == []
+    resolve(three[2])
+    assert names(client, show="history") == ["GPU 2"]
+    assert len(names(client, show="all")) == 3
+    page = client.get("/alerts/", {"q": "known"}).content.decode()
+    assert "GPU 1 known" in page
+    assert "GPU 2" not in page
+    assert "1 alert found" in page
+
+
+@pytest.mark.parametrize(
+    "query", ["severity=Bad", "show=later", "sort=luck", "since=yesterday", "chassis=x", "state=gone", "q=" + "x" * 300]
+)
+def test_a_filter_that_cannot_be_is_told_so(lab: Lab, query: str) -> None:
+    client = lab.client(lab.administrator)
+    page = client.get(f"/alerts/?{query}")
+    assert page.status_code == 400
+    assert 'id="alert-errors"' in page.content.decode()
+    answer = client.get(f"/api/v1/alerts/?{query.replace('chassis=', 'chassis_id=').replace('q=', 'search=')}")
+    assert answer.status_code == 400
+    assert answer["Content-Type"] == "application/problem+json"
+
+
+def test_the_sheet_has_what_the_filter_keeps_and_no_formula(lab: Lab, three: list[Alert]) -> None:
+    Alert.objects.filter(pk=three[0].pk).update(title=FORMULA)
+    answer = lab.client(lab.user).get("/alerts/alerts.csv", {"sort": "oldest"})
+    rows = list(csv.DictReader(io.StringIO(answer.getvalue().decode())))
+    assert [row["about"] for row in rows] == ["GPU 1", "GPU 1 known"]
+    assert rows[0]["alert"] == f"'{FORMULA}"
+    assert rows[0]["threshold"] == "above 85 °C for 3 s"
+    assert float(rows[0]["value_at_fire"]) == 92.5
+
+
+def test_an_alert_leads_to_its_thing_and_to_the_moment_in_its_charts(lab: Lab) -> None:
+    alert = fire(lab.device)
+    page = lab.client(lab.user).get(f"/alerts/{alert.pk}/").content.decode()
+    assert f'href="/devices/{lab.device.pk}/"' in page
+    assert f"/telemetry/?subject=device%2F{lab.device.pk}&amp;metric=temperature_celsius&amp;since=" in page
+    assert "/alerts/silences/add/" not in page  # that is administrators'
+    boss = lab.client(lab.administrator)
+    assert f"/alerts/silences/add/?of={alert.pk}" in boss.get(f"/alerts/{alert.pk}/").content.decode()
+    form = boss.get("/alerts/silences/add/", {"of": str(alert.pk)}).content.decode()
+    assert f'<option value="{lab.device.pk}" selected>' in form
+    assert '<option value="sensor_critical" selected>' in form
+
+
+def test_one_or_many_are_acknowledged_with_a_note_and_each_result_is_told(lab: Lab, three: list[Alert]) -> None:
+    client = lab.client(lab.administrator)
+    sent = {"alert": [three[0].pk, three[1].pk], "note": "On it", "next": "/alerts/?sort=oldest"}
+    answer = client.post("/alerts/acknowledge/", sent, follow=True)
+    assert answer.redirect_chain == [("/alerts/?sort=oldest", 302)]
+    text = answer.content.decode()
+    assert "Acknowledged: Too hot: GPU 1." in text
+    assert "Too hot: GPU 1 known:  acknowledged it" in text.replace("&#x27;", "'")
+    assert "On it" in text
+    away = client.post("/alerts/acknowledge/", {"only": three[2].pk, "next": "//evil.example/"})
+    assert away["Location"] == "/alerts/"
+    result = client.post("/api/v1/alerts/acknowledgement/", {"alert_ids": [three[2].pk]}, content_type=JSON)
+    assert result.status_code == 409
+    assert result.json()["differences"]
+    bodies: list[dict[str, object]] = [
+        {}, {"alert_ids": []}, {"alert_ids": ["x"]}, {"alert_ids": [three[2].pk], "why": "?"},
+    ]  # fmt: skip
+    for wrong in bodies:
+        assert client.post("/api/v1/alerts/acknowledgement/", wrong, content_type=JSON).status_code == 400
+
+
+def test_viewers_look_on(lab: Lab) -> None:
+    alert = fire(lab.device)
+    client = lab.client(lab.viewer)
+    page = client.get("/alerts/").content.decode()
+    assert "GPU 1" in page
+    assert "Acknowledge: " not in page
+    assert client.post("/alerts/acknowledge/", {"only": alert.pk}).status_code == 403
+
+
+def test_the_mark_in_the_header_counts_what_rings_and_no_more(lab: Lab, three: list[Alert]) -> None:
+    found = lab.client(lab.administrator).get("/alerts/badge/").json()
+    assert (found["worst"], found["critical"], found["warning"], found["loudest"]) == ("Critical", 2, 1, "Critical")
+    assert found["alerts"][0]["subject"] == "GPU 2"
+    mine = lab.client(lab.user).get("/alerts/badge/").json()
+    assert (mine["critical"], mine["warning"], mine["loudest"]) == (1, 1, "Warning")
+    values = SilenceValues(ends_at=timezone.now() + timedelta(hours=1), why="Fans", severity="Critical")
+    silence_add(person=lab.administrator, values=values)
+    assert ringing_for(lab.administrator).worst == "Warning"
+    # Routes to the page say what it shows, where there are any.
+    route = route_add(person=lab.administrator, values=RouteValues(name="mark", kind="page", severity="Critical"))
+    assert ringing_for(lab.administrator).worst == ""
+    Route.objects.filter(pk=route.pk).update(severity="Warning", enabled=False)
+    assert ringing_for(lab.administrator).worst == ""
+
+
+def test_of_a_dead_chassis_the_mark_counts_one(lab: Lab) -> None:
+    record(
+        [turn(check_of(lab.device, cause="not_answering", key=""), "firing")]
+        + [turn(check_of(lab.device, key=f"k{number}"), "firing") for number in range(40)],
+        lab.chassis,
+    )
+    found = ringing_for(lab.administrator)
+    assert (found.critical, found.warning) == (1, 0)
+    page = lab.client(lab.administrator).get("/alerts/").content.decode()
+    assert page.count("another alert says enough") == 40
+
+
+def test_a_rule_goes_through_the_form_and_comes_back(lab: Lab) -> None:
+    client = lab.client(lab.administrator)
+    form = {"name": "Warm", "metric": "temperature_celsius", "condition": "above", "value": "60", "clear_value": "",
+            "hold_seconds": "5", "severity": "Warning", "scope": "device", "device": lab.device.pk, "enabled": "on",
+            "note": "See <b>the wiki</b>"}  # fmt: skip
+    assert client.post("/alerts/rules/add/", form).status_code == 302
+    rule = Rule.objects.get()
+    assert (rule.scope, rule.device_id, rule.scope_words) == ("device", lab.device.pk, "GPU 1 of falcon")
+    assert client.post(f"/alerts/rules/{rule.pk}/", {**form, "scope": "all", "value": "61.5"}).status_code == 302
+    rule.refresh_from_db()
+    assert (rule.scope, rule.device_id, rule.value) == ("all", None, 61.5)
+    again = client.post("/alerts/rules/add/", form)
+    assert again.status_code == 400
+    assert "There is a rule of that name already." in again.content.decode()
+    assert client.post("/alerts/rules/add/", {**form, "name": "x", "value": "warm"}).status_code == 400
+    listed = client.get("/alerts/rules/").content.decode()
+    assert "above 61.5 for 5 s" in listed
+    client.post(f"/alerts/rules/{rule.pk}/switch/", {"enabled": "0"})
+    client.post("/alerts/rules/built-in/fan_failed/", {"enabled": "0"})
+    rule.refresh_from_db()
+    assert not rule.enabled
+    assert BuiltInSwitch.objects.get().enabled is False
+    assert client.post("/alerts/rules/built-in/nothing/", {"enabled": "0"}).status_code == 404
+    client.post(f"/alerts/rules/{rule.pk}/remove/")
+    assert not Rule.objects.exists()
+
+
+def test_the_api_does_all_of_it(lab: Lab) -> None:
+    client = lab.client(lab.administrator)
+
+    def ask(method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        answer = client.generic(method, f"/api/v1/{path}", json.dumps(body or {}), content_type=JSON)
+        return answer.status_code, json.loads(answer.content or b"null")
+
+    status, rule = ask(
+        "POST", "alert-rules/", {"name": "Warm", "metric": "power_watts", "condition": "below", "value": 5}
+    )
+    assert (status, rule["scope"], rule["hold_seconds"]) == (201, "all", 0)
+    status, rule = ask("PATCH", f"alert-rules/{rule['id']}/", {"scope": "device", "scope_id": lab.device.pk})
+    assert (status, rule["scope_id"], rule["value"]) == (200, lab.device.pk, 5)
+    status, rule = ask("PATCH", f"alert-rules/{rule['id']}/", {"enabled": False})
+    assert (status, rule["scope_id"], rule["enabled"]) == (200, lab.device.pk, False)
+    assert ask("PATCH", f"alert-rules/{rule['id']}/", {"scope": "drawer"})[0] == 400
+    assert ask("PATCH", f"alert-rules/{rule['id']}/", {"id": 7})[0] == 400
+    assert ask("POST", "alert-rules/", {"name": "Warm", "metric": "x", "condition": "above", "value": 1})[0] == 409
+    status, one = ask("POST", "alert-routes/", {"name": "Hook", "kind": "webhook", "address": "https://h.example/",
+                                                "secret": "s3cret"})  # fmt: skip
+    assert (status, one["has_secret"], "secret" in one) == (201, True, False)
+    status, one = ask("PATCH", f"alert-routes/{one['id']}/", {"severity": "Critical"})
+    assert (status, one["has_secret"]) == (200, True)
+    assert ask("PATCH", f"alert-routes/{one['id']}/", {"address": "https://other.example/"})[0] == 400
+    status, delivery = ask("POST", f"alert-routes/{one['id']}/test/")
+    assert (status, delivery["is_test"], delivery["state"]) == (202, True, "waiting")
+    assert ask("GET", "alert-deliveries/?state=waiting")[1]["count"] == 1
+    assert ask("GET", "alert-deliveries/?state=lost")[0] == 400
+    assert ask("POST", f"alert-deliveries/{delivery['id']}/retry/")[0] == 202
+    Delivery.objects.update(state="delivered", delivered_at=timezone.now())
+    assert ask("POST", f"alert-deliveries/{delivery['id']}/retry/")[0] == 409
+    until = (timezone.now() + timedelta(hours=1)).isoformat()
+    status, silence = ask("POST", "alert-silences/", {"ends_at": until, "why": "Fans", "built_in": "fan_failed"})
+    assert (status, silence["is_in_force"]) == (201, True)
+    assert ask("POST", "alert-silences/", {"why": "for ever"})[0] == 400
+    assert ask("POST", f"alert-silences/{silence['id']}/end/")[1]["is_in_force"] is False
+    assert ask("POST", f"alert-silences/{silence['id']}/end/")[0] == 409
+    assert ask("PATCH", "alert-rules/built-in/link_down/", {"enabled": True})[1]["enabled"] is True
+    assert {one["name"]: one["enabled"] for one in ask("GET", "alert-rules/built-in/")[1]}["link_down"] is True
+    assert ask("DELETE", f"alert-routes/{one['id']}/")[0] == 204
+    assert ask("DELETE", f"alert-rules/{rule['id']}/")[0] == 204
+    assert ask("GET", f"alert-rules/{rule['id']}/")[0] == 404
+    assert not Route.objects.exists()
+
+
+def test_an_empty_list_says_why_and_what_to_do(lab: Lab) -> None:
+    boss, user = lab.client(lab.administrator), lab.client(lab.user)
+    assert "All is quiet" in boss.get("/alerts/").content.decode()
+    assert "that your tenant holds" in user.get("/alerts/").content.decode()
+    assert "Nothing fits" in boss.get("/alerts/?q=nobody").content.decode()
+    assert "Add a route" in boss.get("/alerts/routes/").content.decode()
+    assert Silence.objects.count() == 0
+    assert "None. A silence keeps" in boss.get("/alerts/silences/").content.decode()
+
+
+def test_a_list_of_many_costs_as_many_queries_as_one_of_few(lab: Lab, django_assert_max_num_queries: Any) -> None:
+    client = lab.client(lab.administrator)
+    devices = Device.objects.filter(chassis=lab.chassis)
+    record(
+        [turn(check_of(one, key=f"{one.pk}/{number}"), "firing") for one in devices for number in range(40)],
+        lab.chassis,
+    )
+    with django_assert_max_num_queries(20):
+        client.get("/alerts/")
+    with django_assert_max_num_queries(12):
+        client.get("/alerts/badge/")

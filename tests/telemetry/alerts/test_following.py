@@ -1,0 +1,233 @@
+"""A simulated chassis over HTTPS, a worker that follows it, and receivers: from the fault to who is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+from django.conf import settings as site
+from django.utils import timezone
+
+from accounts.models import User
+from fabric.models import Chassis, Device
+from falconweb.testing import SimulatorProcess
+from telemetry.alerts.models import Alert, Delivery, Route
+from telemetry.alerts.services.absence import HOLD_SECONDS, NOBODY, chassis_watch
+from telemetry.alerts.services.gathering import WAITS
+from telemetry.alerts.services.routes import RouteValues, route_add
+from telemetry.alerts.services.rules import RuleValues, built_in_switch, rule_add, rule_edit, values_of
+from telemetry.alerts.tasks import notify
+from telemetry.alerts.terms import BUILT_INS, NOT_ANSWERING
+from telemetry.events.models import Event
+from telemetry.polling import following
+from telemetry.polling.poller import Poller
+from tests.smtp_sink import SmtpSink
+from tests.telemetry.delivery.sinks import HttpSink, SyslogSink, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[SimulatorProcess]:
+    """falcon-1, whose second is a twentieth of ours."""
+    with SimulatorProcess(chassis="falcon-1") as process:
+        process.set_speed(20)
+        yield process
+
+
+@pytest.fixture
+def chassis(simulator: SimulatorProcess) -> Iterator[Chassis]:
+    """falcon-1, not yet looked at."""
+    row = Chassis(name="falcon-1", url=simulator.address, username="administrator", fingerprint=simulator.fingerprint)
+    row.set_password(simulator.password)
+    row.save()
+    yield row
+    simulator.clear_faults()
+
+
+@pytest.fixture
+def ada() -> User:
+    """An administrator."""
+    return User.objects.create_superuser("ada", password="x")
+
+
+@pytest.fixture(autouse=True)
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold, wait and pause for less long than an operator's site does."""
+    for name, seconds in ((NOT_ANSWERING, 1.5), ("sensor_critical", 1.0), ("sensor_caution", 1.0)):
+        monkeypatch.setitem(BUILT_INS, name, replace(BUILT_INS[name], hold=seconds))
+    monkeypatch.setattr(following, "FAILED_PAUSES", (0.4,))
+    monkeypatch.setattr("telemetry.alerts.clerk.LOOK_SECONDS", 0.4)
+    monkeypatch.setattr("telemetry.alerts.services.gathering.WAITS", tuple(one / 20 for one in WAITS))
+
+
+@contextmanager
+def polling() -> Iterator[None]:
+    """A worker's polling thread."""
+    poller = Poller()
+    thread = threading.Thread(target=lambda: asyncio.run(poller.run()))
+    thread.start()
+    try:
+        yield
+    finally:
+        poller.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def ringing() -> set[str]:
+    return set(Alert.objects.ringing().values_list("cause", flat=True))
+
+
+def until_told(true: Callable[[], object]) -> None:
+    """Let notifications go out until something is true."""
+
+    def told() -> object:
+        notify()
+        return true()
+
+    until(told)
+
+
+def route(ada: User, kind: str, address: str) -> Route:
+    row = route_add(person=ada, values=RouteValues(name=f"{kind} {address}", kind=kind, address=address))
+    Route.objects.filter(pk=row.pk).update(enabled_at=timezone.now() - timedelta(hours=1))
+    return row
+
+
+def test_an_overheated_device_is_told_to_everybody_and_so_is_its_end(
+    chassis: Chassis, simulator: SimulatorProcess, ada: User, settings: Any
+) -> None:
+    with HttpSink() as hook, SmtpSink() as mail, SyslogSink("tcp") as syslog, polling():
+        settings.EMAIL_IS_SENT, settings.EMAIL_HOST, settings.EMAIL_PORT = True, "127.0.0.1", mail.port
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+        for kind, address in (("webhook", hook.url), ("email", "ops@example.org"), ("syslog", syslog.address)):
+            route(ada, kind, address)
+        until(lambda: Device.objects.filter(slot__drawer__number=1, slot__number=2).exists())
+        device = Device.objects.get(slot__drawer__number=1, slot__number=2)
+        fault = simulator.fault("overheat", "drawer1slot2")
+        until(lambda: "sensor_critical:upper" in ringing())
+        alert = Alert.objects.get(cause="sensor_critical:upper")
+        assert (alert.device_id, alert.object, alert.severity) == (device.pk, "device", "Critical")
+        assert alert.value is not None
+        assert alert.value > 85
+        assert alert.fired_at is not None
+        assert alert.fired_at - alert.since >= timedelta(seconds=1)
+        until_told(lambda: hook.got and mail.got and syslog.got)
+        simulator.end_fault(fault)
+        until(lambda: not ringing())
+        until_told(
+            lambda: not Delivery.objects.exclude(state="delivered").exists() and b"Resolved" in b"".join(syslog.got)
+        )
+        states = [line["state"] for body in hook.bodies for line in json.loads(body)["alerts"]]
+        assert states.count("firing") == states.count("resolved")
+        assert any("Resolved" in subject for _, subject in mail.subjects)
+    alert.refresh_from_db()
+    assert alert.worst_value is not None
+    assert alert.worst_value >= alert.value
+    messages = Event.objects.filter(source="alert", device_id=device.pk).values_list("message", flat=True)
+    assert set(messages) == {"FalconWeb.AlertFiring", "FalconWeb.AlertResolved"}
+
+
+def test_rules_count_within_seconds_and_go_on_with_the_next_worker(
+    chassis: Chassis, simulator: SimulatorProcess, ada: User
+) -> None:
+    with polling():
+        until(lambda: Device.objects.filter(chassis=chassis).count() > 10)
+        values = RuleValues(name="Warm", metric="temperature_celsius", condition="above", value=-50.0, scope="all")
+        rule = rule_add(person=ada, values=values)
+        until(lambda: f"rule-{rule.pk}" in ringing())
+        count = Alert.objects.ringing().count()
+        assert count > 10
+        # Narrowed to a port, it is about nothing that has a temperature.
+        device = Device.objects.filter(chassis=chassis, slot__isnull=False).first()
+        assert device is not None
+        changed = RuleValues(**{**vars(values), "scope": "device", "scope_id": device.pk, "hold_seconds": 1.0})
+        rule_edit(person=ada, rule=rule, values=changed)
+        until(lambda: Alert.objects.ringing().count() == 1)
+        before = Alert.objects.ringing().get()
+        pending = RuleValues(name="Soon", metric=f"device/{device.pk}/temperature_celsius", condition="above",
+                             value=-50.0, hold_seconds=4.0)  # fmt: skip
+        soon = rule_add(person=ada, values=pending)
+        until(lambda: Alert.objects.filter(rule=soon, state="pending").exists())
+        since = Alert.objects.get(rule=soon).since
+    with polling():  # another worker: what rings goes on ringing, what is pending holds on
+        until(lambda: Alert.objects.filter(rule=soon, state="firing").exists())
+        row = Alert.objects.get(rule=soon)
+        assert row.fired_at is not None
+        assert row.since == since
+        assert 4 <= (row.fired_at - since).total_seconds() < 15
+        assert Alert.objects.ringing().get(rule=rule) == before
+        off = RuleValues(**{**vars(values_of(soon)), "value": 900.0})
+        rule_edit(person=ada, rule=soon, values=off)
+        until(lambda: Alert.objects.get(pk=row.pk).state == "resolved")
+    assert Alert.objects.filter(rule=soon).count() == 1
+
+
+def test_a_dead_bmc_is_one_alert_and_one_notification_whatever_else_rings(
+    chassis: Chassis, simulator: SimulatorProcess, ada: User
+) -> None:
+    with HttpSink() as hook, polling():
+        until(lambda: Device.objects.filter(chassis=chassis).count() > 10)
+        rule_add(person=ada, values=RuleValues(name="Gone", metric="temperature_celsius", condition="missing"))
+        fault = simulator.fault("reset_connections")
+        route(ada, "webhook", hook.url)
+        until(lambda: ringing() == {NOT_ANSWERING})
+        assert Alert.objects.get().note
+        until_told(lambda: hook.got)
+        # The newest frame is in Redis for a while yet, and says nothing of now.
+        assert redis.Redis.from_url(site.REDIS_URL).exists(f"live:frame:{chassis.pk}")
+        for _ in range(10):
+            chassis_watch()
+            notify()
+        assert ringing() == {NOT_ANSWERING}
+        simulator.end_fault(fault)
+        until(lambda: not ringing())
+        until_told(lambda: len(hook.got) == 2)
+    assert Alert.objects.count() == 1
+    assert [json.loads(body)["summary"] for body in hook.bodies] == [
+        "Critical: Chassis does not answer, falcon-1 of falcon-1",
+        "Resolved: Chassis does not answer, falcon-1 of falcon-1",
+    ]
+
+
+def test_a_failed_fan_rings_and_a_rule_that_is_off_does_not(
+    chassis: Chassis, simulator: SimulatorProcess, ada: User
+) -> None:
+    with polling():
+        until(lambda: Device.objects.filter(chassis=chassis).count() > 10)
+        simulator.fault("fan_failure", "fan2")
+        until(lambda: "fan_failed" in ringing(), 40)
+        built_in_switch(person=ada, name="fan_failed", enabled=False)
+        assert "fan_failed" not in ringing()
+        built_in_switch(person=ada, name="fan_failed", enabled=True)
+        until(lambda: "fan_failed" in ringing())
+
+
+def test_a_chassis_that_no_worker_reads_rings_and_one_that_is_switched_off_is_quiet(chassis: Chassis) -> None:
+    chassis_watch()
+    assert not Alert.objects.exists()  # it was added a moment ago
+    Chassis.objects.update(created_at=timezone.now() - timedelta(hours=1))
+    bus = redis.Redis.from_url(site.REDIS_URL)
+    bus.delete(f"alerts:unread:{chassis.pk}")
+    chassis_watch()
+    assert not Alert.objects.exists()  # the site may have been started a moment ago
+    bus.set(f"alerts:unread:{chassis.pk}", time.time() - HOLD_SECONDS)
+    for _ in range(2):
+        chassis_watch()
+    assert list(Alert.objects.values_list("cause", "state", "note")) == [(NOT_ANSWERING, "firing", NOBODY)]
+    with polling():
+        until(lambda: not ringing())
+    Chassis.objects.update(enabled=False)
+    Alert.objects.update(state="firing", resolved_at=None)
+    chassis_watch()
+    assert not ringing()
