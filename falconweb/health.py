@@ -1,24 +1,89 @@
-"""Whether the site can serve, for load balancers and people in a hurry."""
+"""Whether the site is alive, and whether it can serve: for load balancers and people in a hurry."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from django.conf import settings
 from django.core.cache import cache
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connections, router
+from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from redis.exceptions import RedisError
+
+from falconweb.errors import Unavailable
+from telemetry.pipeline.judging import SILENT_SECONDS
+from telemetry.pipeline.selectors import pipeline_now
+
+# SQLite looks at its file only where something of it is asked for.
+A_TABLE = "SELECT id FROM django_migrations LIMIT 1"
+# Databases in which this process found every migration applied: nobody takes one back while it runs.
+_migrated: set[str] = set()
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
     """Answer 200 when database and Redis answer, 503 with the part that does not; tells nothing else."""
-    parts = {"database": "ok", "redis": "ok"}
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except DatabaseError:
-        parts["database"] = "down"
-    try:
-        cache.get("healthz")
-    except (RedisError, OSError):
-        parts["redis"] = "down"
+    parts = {"database": _database("default"), "redis": _redis()}
     healthy = all(state == "ok" for state in parts.values())
     return JsonResponse({"status": "ok" if healthy else "down", **parts}, status=200 if healthy else 503)
+
+
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Answer whether requests can be served, part by part: 200 'ok', 200 'degraded' without a worker, 503 'down'.
+
+    Without a worker pages are served, with readings that grow old; without any other part they are not.
+    """
+    parts = {
+        "database": _database("default", A_TABLE),
+        "readings": _database(settings.READINGS_DATABASE, A_TABLE),
+        "migrations": _migrations(),
+        "redis": _redis(),
+    }
+    parts["workers"] = _workers() if parts["redis"] == "ok" else "unknown"
+    needed = [state for part, state in parts.items() if part != "workers"]
+    is_ready = all(state == "ok" for state in needed)
+    word = "down" if not is_ready else "ok" if parts["workers"] == "ok" else "degraded"
+    return JsonResponse({"status": word, **parts}, status=200 if is_ready else 503)
+
+
+def _database(alias: str, question: str = "SELECT 1") -> str:
+    def ask() -> None:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(question)
+
+    return "ok" if _answers(ask, DatabaseError) else "down"
+
+
+def _redis() -> str:
+    return "ok" if _answers(lambda: cache.get("healthz"), RedisError, OSError) else "down"
+
+
+def _migrations() -> str:
+    for alias in {"default", settings.READINGS_DATABASE} - _migrated:
+        try:
+            executor = MigrationExecutor(connections[alias])
+            newest = [one for one in executor.loader.graph.leaf_nodes() if router.allow_migrate(alias, one[0])]
+            is_whole = not executor.migration_plan(newest)
+        except DatabaseError:
+            return "unknown"
+        if not is_whole:
+            return "missing"
+        _migrated.add(alias)
+    return "ok"
+
+
+def _workers() -> str:
+    try:
+        pipeline = pipeline_now()
+    except Unavailable:
+        return "unknown"
+    heard = any(pipeline.at - one.heard_at <= SILENT_SECONDS for one in pipeline.of("worker"))
+    return "ok" if heard else "none heard"
+
+
+def _answers(ask: Callable[[], object], *away: type[Exception]) -> bool:
+    try:
+        ask()
+    except away:
+        return False
+    return True

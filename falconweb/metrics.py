@@ -1,0 +1,73 @@
+"""/metrics, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import BoundedSemaphore
+from typing import Any
+
+from django.contrib.auth.decorators import login_not_required
+from django.http.response import HttpResponseBase
+from django.utils.cache import patch_vary_headers
+from django.utils.decorators import method_decorator
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from accounts.access import person_of
+from accounts.audit.exports import Download
+from falconweb import __version__
+from falconweb.api.authentication import MetricsAuthentication, SessionAuthentication
+from falconweb.errors import Unavailable
+from telemetry.pipeline.exposition import CONTENT_TYPE, exposition, zipped
+
+# Of one process: a thousand chassis take seconds, and whoever asks without end takes them from live pages.
+AT_ONCE = 2
+_places = BoundedSemaphore(AT_ONCE)
+
+
+@method_decorator(login_not_required, name="dispatch")
+class Metrics(APIView):
+    """The newest readings and the site's own metrics as text; not of the API, whose answers are JSON."""
+
+    authentication_classes = (SessionAuthentication, MetricsAuthentication)
+    schema = None
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        """Answer in the one format whatever is asked for, as Prometheus expects; problems are JSON."""
+        return JSONRenderer(), JSONRenderer.media_type
+
+    def get(self, request: Request) -> HttpResponseBase:
+        """Answer what the person may see; `chassis` (repeated) and `only` narrow it."""
+        asked = request.query_params
+        if not _places.acquire(blocking=False):
+            raise Unavailable("The metrics are being read by others: ask again in a moment.")
+        try:
+            pieces = exposition(
+                person_of(request),
+                version=__version__,
+                chassis=asked.getlist("chassis"),
+                only=asked.get("only", ""),
+            )
+        finally:
+            _places.release()
+        if is_zipped := _takes_gzip(request):
+            pieces = zipped(pieces)
+        answer = Download(_not_empty(pieces), content_type=CONTENT_TYPE)
+        if is_zipped:
+            answer["Content-Encoding"] = "gzip"
+        patch_vary_headers(answer, ["Accept-Encoding"])
+        return answer
+
+
+def _takes_gzip(request: Request) -> bool:
+    for one in request.headers.get("Accept-Encoding", "").split(","):
+        coding, _, weight = one.partition(";")
+        if coding.strip().lower() == "gzip":
+            return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False
+
+
+def _not_empty(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the pieces that have something: an empty one is the end to a `Download`."""
+    return (piece for piece in pieces if piece)

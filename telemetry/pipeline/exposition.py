@@ -1,0 +1,206 @@
+"""Everything that /metrics tells, in the text format of Prometheus (version 0.0.4).
+
+All samples of a metric have to stand together, and a thousand chassis are read one after the other: so each metric's
+lines are kept packed until all are read (some 4 KB a chassis), and what is sent is unpacked piece by piece.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import redis
+from django.conf import settings
+
+from accounts.models import User
+from fabric.models import Chassis
+from falconweb.errors import Invalid, NotFound, Unavailable
+from telemetry.frames import Frame, decode_key
+from telemetry.live import RECENT_HEADER
+from telemetry.pipeline.families import FAMILIES, UP, Family, Measured, Series, labels, told_of
+from telemetry.pipeline.objects import Told, chassis_told, told_apart
+from telemetry.pipeline.site import site_metrics
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CHASSIS_AT_ONCE = 20
+STALE_SECONDS = 10.0  # what is older than this and than three periods is no reading of now
+PIECE = 2**16
+PARTS = ("site", "chassis")
+CHASSIS_UP = Family("falconweb_chassis_up", "1 where the chassis answers; what it measures is told only then.")
+CHASSIS_INFO = Family("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
+READ_AT = Family("falconweb_chassis_last_reading_timestamp_seconds", "When the newest readings came.")
+DEVICE_INFO = Family("falconweb_device_info", "Whose a device is, where it is attached, and which link it can have.")
+EXPECTED_LANES = Family("falconweb_port_link_expected_lanes", "Lanes that the link should use.")
+OWN = (CHASSIS_UP, CHASSIS_INFO, READ_AT, DEVICE_INFO, EXPECTED_LANES)
+ORDER = [*OWN, *sorted({family for family, _ in FAMILIES.values()}, key=lambda family: family.name)]
+PLACES = {family: place for place, family in enumerate(ORDER)}
+
+
+class Catalogue(msgspec.Struct):
+    """The live catalogue in force."""
+
+    revision: int
+    series: list[Series]
+
+
+Raw = tuple[bytes | None, bytes | None, bytes | None]
+CATALOGUE = msgspec.json.Decoder(Catalogue)
+
+
+@dataclass(frozen=True)
+class Newest:
+    """What Redis has of a chassis just now, as far as it fits together."""
+
+    catalogue: Catalogue | None
+    frame: Frame | None
+    counters: list[float]  # in the order of the catalogue's byte counters
+
+
+def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only: str = "") -> Iterator[bytes]:
+    """Return the text, in pieces, of what the person may see.
+
+    `version` is the site's; `chassis` keeps those with these names or ids, `only` the site's own metrics ('site') or
+    those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before the first piece.
+    """
+    if only and only not in PARTS:
+        raise Invalid(f"'{only[:20]}' is no part of the metrics.", errors={"only": "site or chassis, or leave it out."})
+    ids = _chosen(person, chassis)
+    begins: list[bytes] = []
+    try:
+        packs = _packed(person, ids) if only != "site" else []
+        if only != "chassis" and not chassis:
+            begins = [site_metrics(person, version)]
+    except (redis.RedisError, OSError) as error:
+        raise Unavailable("The newest readings cannot be reached just now: Redis does not answer.") from error
+    return _unpacked(begins, packs)
+
+
+def zipped(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the pieces as one gzip file."""
+    pack = zlib.compressobj(1, zlib.DEFLATED, 31)
+    for piece in pieces:
+        if part := pack.compress(piece):
+            yield part
+    yield pack.flush()
+
+
+def _chosen(person: User, wanted: Sequence[str]) -> list[int]:
+    rows = dict(Chassis.objects.visible_to(person).filter(enabled=True).values_list("name", "pk"))
+    if not wanted:
+        return list(rows.values())
+    by_id = {str(pk): pk for pk in rows.values()}
+    found = {text: rows.get(text, by_id.get(text)) for text in wanted}
+    if missing := [text for text, pk in found.items() if pk is None]:
+        raise NotFound(f"There is no chassis '{missing[0][:100]}' that is polled.")
+    return list(dict.fromkeys(pk for pk in found.values() if pk is not None))
+
+
+def _packed(person: User, ids: Sequence[int]) -> list[list[bytes]]:
+    """Return each metric's text, packed, in ORDER; nothing for those without a sample."""
+    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=3.0, socket_connect_timeout=3.0)
+    packs: list[tuple[Any, list[bytes]] | None] = [None] * len(ORDER)
+    try:
+        for begin in range(0, len(ids), CHASSIS_AT_ONCE):
+            block = ids[begin : begin + CHASSIS_AT_ONCE]
+            told, newest = chassis_told(person, block), _newest(client, block)
+            lines: list[list[str]] = [[] for _ in ORDER]
+            now = time.time()
+            for pk in block:
+                if pk in told:
+                    _tell(told[pk], _fitting(*newest[pk]), now, lines)
+            for place, some in enumerate(lines):
+                if some:
+                    text = "".join(some)
+                    if (pack := packs[place]) is None:
+                        pack = packs[place] = zlib.compressobj(1), []
+                        text = ORDER[place].header() + text
+                    pack[1].append(pack[0].compress(text.encode()))
+    finally:
+        client.close()
+    return [[*parts, pack.flush()] for pack, parts in filter(None, packs)]
+
+
+def _unpacked(begins: list[bytes], packs: list[list[bytes]]) -> Iterator[bytes]:
+    yield from begins
+    for parts in packs:
+        unpack = zlib.decompressobj()
+        for part in parts:
+            text = unpack.decompress(part, PIECE)
+            while text:
+                yield text
+                text = unpack.decompress(unpack.unconsumed_tail, PIECE)
+
+
+def _newest(client: Any, ids: Sequence[int]) -> dict[int, Raw]:
+    """Return catalogue, frame and counters of chassis as Redis has them: unpacked they take ten times the room."""
+    pipe = client.pipeline(transaction=False)
+    for pk in ids:
+        pipe.get(f"live:catalogue:{pk}").get(f"live:frame:{pk}").get(f"live:counted:{pk}")
+    answers = pipe.execute()
+    return {pk: (answers[3 * place], answers[3 * place + 1], answers[3 * place + 2]) for place, pk in enumerate(ids)}
+
+
+def _fitting(catalogue_raw: bytes | None, frame_raw: bytes | None, counted_raw: bytes | None) -> Newest:
+    """Return what was read as far as it has one catalogue: it may change between two of its keys."""
+    catalogue = CATALOGUE.decode(catalogue_raw) if catalogue_raw else None
+    frame = decode_key(frame_raw) if frame_raw else None
+    if catalogue is None or frame is None:
+        return Newest(catalogue, None, [])
+    if frame.revision != catalogue.revision or len(frame.values) != len(catalogue.series):
+        return Newest(catalogue, None, [])
+    counters: list[float] = []
+    if counted_raw and RECENT_HEADER.unpack_from(counted_raw)[0] == catalogue.revision:
+        counters = np.frombuffer(counted_raw, "<f8", offset=RECENT_HEADER.size).tolist()
+    return Newest(catalogue, frame, counters)
+
+
+def _tell(told: Told, newest: Newest, now: float, lines: list[list[str]]) -> None:
+    """Append the lines of one chassis to those of each metric."""
+    name = labels(chassis=told.name)
+    frame = newest.frame
+    is_measured = newest.catalogue is not None and bool(newest.catalogue.series)
+    fresh = frame is not None and now - frame.at <= max(STALE_SECONDS, 3 * settings.CONFIG.reading_period)
+    # Of a chassis of which nothing is measured, the walks tell whether it answers.
+    up = fresh if is_measured else told.is_answering
+    lines[PLACES[CHASSIS_UP]].append(f"{CHASSIS_UP.name}{{{name}}} {int(up)}\n")
+    lines[PLACES[CHASSIS_INFO]].append(f"{CHASSIS_INFO.name}{{{told.about}}} 1\n")
+    if frame is not None:
+        lines[PLACES[READ_AT]].append(f"{READ_AT.name}{{{name}}} {frame.at:.3f}\n")
+    if not up:
+        return
+    lines[PLACES[DEVICE_INFO]].extend(f"{DEVICE_INFO.name}{{{text}}} 1\n" for text in told.devices)
+    lines[PLACES[EXPECTED_LANES]].extend(f"{EXPECTED_LANES.name}{{{text}}} {n}\n" for text, n in told.lanes)
+    if frame is not None and newest.catalogue is not None:
+        _tell_readings(told, newest.catalogue, frame, newest.counters, lines)
+
+
+def _tell_readings(
+    told: Told, catalogue: Catalogue, frame: Frame, counters: list[float], lines: list[list[str]]
+) -> None:
+    found: list[tuple[Family, float]] = []
+    texts: list[tuple[int, str, str]] = []
+    counted = iter(counters)
+    for series, live in zip(catalogue.series, frame.values.tolist(), strict=True):
+        known = FAMILIES.get((series.object, series.quantity))
+        # Each byte counter is taken, also of what the person does not see: they are in order.
+        value = next(counted, math.nan) if known is not None and known[1].is_counted else live
+        text = told.objects.get((series.object, series.id))
+        if known is None or text is None or not math.isfinite(value):
+            continue
+        family, measured = known
+        found.append((family, _scaled(value, measured)))
+        texts.append((PLACES[family], text + told_of(series, measured), series.key))
+    for (family, value), (place, _, _), text in zip(found, texts, told_apart(texts), strict=True):
+        lines[place].append(f"{family.name}{{{text}}} {value!r}\n")
+
+
+def _scaled(value: float, measured: Measured) -> float:
+    if measured.is_link_status:
+        return 1.0 if value == UP else 0.0
+    return value if measured.factor == 1.0 else value * measured.factor

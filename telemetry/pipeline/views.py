@@ -1,0 +1,105 @@
+"""Pages of the pipeline's own health, for administrators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from accounts.access import administrator_of
+from accounts.sheets import lines
+from telemetry.pipeline.health import Health, health_now
+from telemetry.pipeline.judging import ChassisHealth
+
+ROWS_A_PAGE = 50
+# By the word in the URL; the first is the order of `chassis_health`, worst first.
+ORDERS: dict[str, tuple[str, Callable[[ChassisHealth], Any] | None]] = {
+    "worst": ("Worst first", None),
+    "name": ("Name", lambda row: row.name.casefold()),
+    "lag": ("Newest lag", lambda row: -(row.lag if row.lag is not None else -1.0)),
+    "failed": ("Failed polls", lambda row: -row.failed),
+}
+CHASSIS_COLUMNS = (
+    "chassis", "state", "worker", "period_seconds", "newest_lag_seconds", "share_on_time", "polls_done", "polls_late",
+    "polls_skipped", "polls_failed", "sentence",
+)  # fmt: skip
+COUNT_COLUMNS = ("what", "chassis", "recent", "total", "last_utc", "means", "what_to_do")
+
+
+@require_GET
+def pipeline(request: HttpRequest) -> HttpResponse:
+    """Show what is wrong, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL."""
+    health = health_now(administrator_of(request))
+    order = request.GET.get("sort", "")
+    rows = _chassis(request, health)
+    context: dict[str, Any] = {
+        "health": health,
+        "state": health.level.name.lower(),
+        "page": Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page")),
+        "search": request.GET.get("q", ""),
+        "order": order if order in ORDERS else "worst",
+        "orders": [(word, words) for word, (words, _) in ORDERS.items()],
+        "minutes": round(health.pipeline.seconds / 60),
+        "workers": health.pipeline.of("worker"),
+        "webs": health.pipeline.of("web"),
+        "sockets": int(sum(one.gauges.get("sockets_open", 0) for one in health.pipeline.of("web"))),
+        "polled": sum(row.done for row in health.chassis),
+        "on_time": _share_on_time(health),
+        "readings": health.pipeline.count("readings_taken").recent / health.pipeline.seconds,
+        "store_queue": _gauge(health, "store_queue"),
+    }
+    return render(request, "pipeline/pipeline.html", context)
+
+
+@require_GET
+def chassis_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """Stream the chassis that the page's filter finds."""
+    health = health_now(administrator_of(request))
+    rows = (
+        (row.name, row.level.name.lower(), row.worker, row.period, row.lag, row.on_time, row.done, row.late,
+         row.skipped, row.failed, row.sentence)
+        for row in _chassis(request, health)
+    )  # fmt: skip
+    return _csv("pipeline-chassis.csv", CHASSIS_COLUMNS, rows)
+
+
+@require_GET
+def counts_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """Stream what was counted that is no good."""
+    health = health_now(administrator_of(request))
+    rows = (
+        (row.words, row.chassis_name, row.counted.recent, row.counted.total,
+         f"{row.counted.seen:%Y-%m-%d %H:%M:%S}" if row.counted.seen else "", row.meaning.means if row.meaning else "",
+         row.meaning.do if row.meaning else "")
+        for row in health.rows
+    )  # fmt: skip
+    return _csv("pipeline-counts.csv", COUNT_COLUMNS, rows)
+
+
+def _chassis(request: HttpRequest, health: Health) -> list[ChassisHealth]:
+    search = request.GET.get("q", "").strip().casefold()
+    rows = [row for row in health.chassis if search in row.name.casefold()]
+    _, by = ORDERS.get(request.GET.get("sort", ""), ("", None))
+    return sorted(rows, key=by) if by is not None else rows
+
+
+def _share_on_time(health: Health) -> float | None:
+    """Return which share of all beats was kept on time in the last minutes, None before there was any."""
+    beats = sum(row.done + row.skipped + row.failed for row in health.chassis)
+    return sum(row.done - row.late for row in health.chassis) / beats if beats else None
+
+
+def _gauge(health: Health, name: str) -> float | None:
+    """Return the sum of a gauge over the processes that have it, None where none has."""
+    told = [one.gauges[name] for one in health.pipeline.processes if name in one.gauges]
+    return sum(told) if told else None
+
+
+def _csv(name: str, columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> StreamingHttpResponse:
+    answer = StreamingHttpResponse(lines(columns, rows), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer

@@ -1,0 +1,1 @@
+"""What the room's templates say in words."""

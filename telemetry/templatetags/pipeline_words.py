@@ -1,0 +1,24 @@
+"""What the page of the pipeline says of figures."""
+
+from __future__ import annotations
+
+from django import template
+
+from telemetry.pipeline.selectors import Pipeline
+
+register = template.Library()
+
+
+@register.filter
+def percent(share: float, places: int) -> str:
+    """Return a share (0 to 1) as a percentage, never rounded up to all: '99.99 %'."""
+    shown = f"{100 * share:.{places}f}"
+    if share < 1.0 and float(shown) >= 100.0:
+        shown = f"{100 - 10**-places:.{places}f}"
+    return f"{shown} %"
+
+
+@register.filter
+def followed(pipeline: Pipeline, process: str) -> int:
+    """Return how many chassis a process reads."""
+    return sum(name == process for name in pipeline.followed_by.values())

@@ -1,0 +1,56 @@
+"""What the tests of the pipeline share: an empty Redis, and chassis that are read without a BMC."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+import redis.asyncio
+from django.conf import settings
+
+from fabric.models import Chassis
+from telemetry.catalogue import Entry
+from telemetry.frames import Frame
+from telemetry.live import keep_catalogue, publish
+
+Publish = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def empty_redis() -> Iterator[Any]:
+    """A Redis in which nobody has counted anything."""
+    client = redis.Redis.from_url(settings.REDIS_URL)
+    for pattern in ("pipeline*", "live:*", "*pipeline-sizes*"):
+        for key in client.scan_iter(pattern):
+            client.delete(key)
+    yield client
+    client.close()
+
+
+def entry(of: str, pk: int, quantity: str, label: str = "", detail: str = "") -> Entry:
+    """Return an entry as a catalogue has it."""
+    key = f"{of}/{pk}/{quantity}" + (f"/{detail}" if detail else "")
+    return Entry(key=key, object=of, id=pk, quantity=quantity, label=label, unit="")
+
+
+def read(
+    chassis: Chassis, values: Sequence[tuple[Entry, float]], *, counters: Sequence[float] = (), age: float = 0.0
+) -> None:
+    """Publish readings of a chassis, as the poller does: `age` seconds ago."""
+
+    async def tell() -> None:
+        bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
+        try:
+            revision = await keep_catalogue(bus, chassis.pk, [one for one, _ in values])
+            at = time.time() - age
+            frame = Frame(revision, chassis.pk, int(at), at, np.array([value for _, value in values], dtype=np.float64))
+            await publish(bus, frame, np.array(counters, dtype=np.float64))
+        finally:
+            await bus.aclose()
+
+    asyncio.run(tell())
