@@ -1,4 +1,5 @@
 // Puts readings into the page: topology, tables of live values, and how fresh they are.
+import { loudest } from "./alarm.js";
 import { connection, freshness, newest, wanted } from "./live.js";
 
 const LINK_STATES = ["no link", "down", "starting", "training", "up"];
@@ -153,6 +154,7 @@ const ago = (age) => (age === null ? "before this page was opened" : `${Math.rou
 
 // Two different losses are two different sentences, and the worst is in the title, where other tabs show it.
 document.addEventListener("falconweb:freshness", tellFreshness);
+document.addEventListener("falconweb:alarm", tellFreshness);
 
 function tellFreshness() {
   const here = wanted();
@@ -173,8 +175,11 @@ function tellFreshness() {
       said.replaceChildren(link);
     }
   }
-  document.title = bad ? `▲ ${title}` : title;
-  if (icons && icon.href !== (bad ? icons.bad : icons.good)) icon.href = bad ? icons.bad : icons.good;
+  const alarm = bad ? "Critical" : loudest();
+  const named = alarm ? `${alarm === "Critical" ? "▲" : "▼"} ${title}` : title;
+  if (document.title !== named) document.title = named; // each second: to set the same would cost as much as another
+  const shown = icons && (alarm === "Critical" ? icons.bad : icons.good);
+  if (shown && icon.href !== shown) icon.href = shown;
   for (const [chassis, { state, age }] of all) {
     const old = ["signed-out", "offline", "stale"].includes(state);
     for (const section of document.querySelectorAll(`[data-chassis="${chassis}"]`)) {

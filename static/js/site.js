@@ -4,6 +4,7 @@ import "./show.js";
 import "./refresh.js";
 import "./compose.js";
 import "./draft.js";
+import "./alarm.js";
 
 const typing = (target) => target.closest?.("input, select, textarea, [contenteditable]");
 const keys = document.getElementById("keys");

@@ -1,0 +1,34 @@
+"""What people keep of this room: pinned dashboards, each person's own."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from accounts.models import User
+
+
+class Dashboard(models.Model):
+    """A view of the telemetry page that a person keeps under a name; `query` is the page's address after the '?'."""
+
+    class DashboardQuerySet(models.QuerySet["Dashboard"]):
+        """A dashboard is its person's, and nobody else's: an administrator sees their own alone."""
+
+        def visible_to(self, person: User) -> Dashboard.DashboardQuerySet:
+            """Return those of a person."""
+            return self.filter(person=person) if person.is_active else self.none()
+
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="dashboards")
+    name = models.CharField(max_length=80)
+    query = models.CharField(max_length=2000)
+    position = models.PositiveIntegerField(default=0)
+    saved_at = models.DateTimeField(auto_now=True)
+
+    objects = DashboardQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["position", "pk"]
+        constraints = [models.UniqueConstraint(fields=["person", "name"], name="one_dashboard_a_name")]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,110 @@
+"""Keeping dashboards: each person's own, so that only the person changes them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import Max
+
+from accounts.audit.actions import Action
+from accounts.audit.services import audited, target_of
+from accounts.models import User
+from falconweb.errors import Conflict, Invalid, NotFound
+from telemetry.history.models import Dashboard
+from telemetry.history.shown import Shown
+
+MOST_DASHBOARDS: Final = 50
+LONGEST_NAME: Final = 80
+
+
+def dashboard_add(*, person: User, name: str, query: str, position: int | None = None) -> Dashboard:
+    """Keep a view under a name, as the last one or at a place from 1; raises Invalid, and Conflict for a taken name.
+
+    `query` is what stands behind the '?' of the telemetry page; it is kept in the form that the page itself makes.
+    """
+    with audited(Action.DASHBOARD_ADD, actor=person) as act:
+        name = _name(name)
+        query = _query(query)
+        _lock(person)
+        mine = Dashboard.objects.visible_to(person)
+        if mine.count() >= MOST_DASHBOARDS:
+            raise Conflict(f"You keep {MOST_DASHBOARDS} dashboards already. Remove one first.")
+        _refuse_same_name(mine.filter(name=name))
+        last = mine.aggregate(last=Max("position"))["last"] or 0
+        made = Dashboard.objects.create(person=person, name=name, query=query, position=last + 1)
+        if position is not None:
+            _place(person, made, position)
+            made.refresh_from_db()
+        act.target = target_of(made)
+        act.after = {"name": name}
+        return made
+
+
+def dashboard_change(
+    *, person: User, pk: int, name: str | None = None, query: str | None = None, position: int | None = None
+) -> Dashboard:
+    """Give a dashboard another name, view or place (from 1) among one's own; raises NotFound, Invalid, Conflict."""
+    with audited(Action.DASHBOARD_CHANGE, actor=person) as act:
+        _lock(person)
+        row = _own(person, pk)
+        act.target = target_of(row)
+        act.before = {"name": row.name}
+        mine = Dashboard.objects.visible_to(person)
+        if name is not None:
+            row.name = _name(name)
+            _refuse_same_name(mine.filter(name=row.name).exclude(pk=pk))
+        if query is not None:
+            row.query = _query(query)
+        row.save(update_fields=["name", "query", "saved_at"])
+        if position is not None:
+            _place(person, row, position)
+        act.after = {"name": row.name}
+        row.refresh_from_db()
+        return row
+
+
+def dashboard_remove(*, person: User, pk: int) -> None:
+    """Forget a dashboard; raises NotFound."""
+    with audited(Action.DASHBOARD_REMOVE, actor=person) as act:
+        row = _own(person, pk)
+        act.target = target_of(row)
+        act.before = {"name": row.name}
+        row.delete()
+
+
+def _own(person: User, pk: int) -> Dashboard:
+    row = Dashboard.objects.visible_to(person).filter(pk=pk).first()
+    if row is None:
+        raise NotFound("There is no such dashboard.")
+    return row
+
+
+def _lock(person: User) -> None:
+    """Let nobody else change this person's dashboards until the transaction ends."""
+    User.objects.select_for_update().filter(pk=person.pk).first()
+
+
+def _place(person: User, row: Dashboard, position: int) -> None:
+    others = list(Dashboard.objects.visible_to(person).exclude(pk=row.pk))
+    others.insert(min(max(position, 1), len(others) + 1) - 1, row)
+    for place, one in enumerate(others, 1):
+        Dashboard.objects.filter(pk=one.pk).update(position=place)
+
+
+def _name(text: str) -> str:
+    name = " ".join(text.split())
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise Invalid("The name cannot be used.", errors={"name": f"Give one of 1 to {LONGEST_NAME} characters."})
+    return name
+
+
+def _query(text: str) -> str:
+    query = Shown.from_query(text.removeprefix("?")).query()
+    if len(query) > 2000:
+        raise Invalid("The view is too long to be kept.", errors={"query": "Show fewer things in it."})
+    return query
+
+
+def _refuse_same_name(same: Dashboard.DashboardQuerySet) -> None:
+    if same.exists():
+        raise Conflict("You have a dashboard of this name already. Give it another one.", errors={"name": "Taken."})

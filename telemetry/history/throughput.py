@@ -1,0 +1,145 @@
+"""How much went through a chassis' drawers and slots over a range: by the ports that face the devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from accounts.models import User
+from fabric.models import Chassis, Device, Drawer, Slot
+from falconweb.errors import NotFound
+from telemetry.history.metrics import METRICS
+from telemetry.history.ranges import Span
+from telemetry.history.selectors import History, Missing, history_of
+from telemetry.history.subjects import MOST_SUBJECTS, slot_place
+
+BUCKETS: Final = 200
+DIRECTIONS: Final = ("rx_bytes_per_second", "tx_bytes_per_second")
+COLUMNS: Final = (
+    "kind", "drawer", "slot", "device", "rx_mean_bytes_per_second", "rx_busiest_bytes_per_second", "rx_bytes",
+    "tx_mean_bytes_per_second", "tx_busiest_bytes_per_second", "tx_bytes", "measured_share",
+)  # fmt: skip
+SORTS: Final = ("place", "rx_mean", "rx_busiest", "rx_bytes", "tx_mean", "tx_busiest", "tx_bytes")
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One direction: the mean rate (B/s), that of the busiest bucket, and the bytes; `measured` is the share of the
+    range of which there are readings: bytes are of that share alone. NaN where there are none.
+    """
+
+    mean: float = math.nan
+    busiest: float = math.nan
+    bytes: float = math.nan
+    measured: float = 0.0
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a drawer or a slot carried; `rx` is what its ports received from the devices."""
+
+    kind: str  # 'drawer' or 'slot'
+    id: int
+    drawer: str
+    slot: str
+    number: int
+    device: Device | None
+    rx: Flow
+    tx: Flow
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What the drawers and slots of a chassis carried; `step` (s) is how long a bucket is that can be the busiest."""
+
+    chassis: Chassis
+    span: Span
+    step: float
+    drawers: list[Carried]
+    slots: list[Carried]
+    gaps: list[Missing]
+
+
+def throughput_of(person: User, chassis_id: int, span: Span, *, sort: str = "place") -> Throughput:
+    """Return what the person may see of a chassis' throughput, sorted by one of SORTS, most first; raises NotFound."""
+    chassis = Chassis.objects.visible_to(person).filter(pk=chassis_id).first()
+    if chassis is None:
+        raise NotFound("There is no such chassis.")
+    drawers = list(Drawer.objects.visible_to(person).filter(chassis=chassis, missing_since=None))
+    slots = list(
+        Slot.objects.visible_to(person)
+        .filter(chassis=chassis, missing_since=None, port__isnull=False)
+        .select_related("drawer")
+        .order_by("drawer__number", "number", "uri")
+    )
+    refs = [*(f"drawer/{one.pk}" for one in drawers), *(f"slot/{one.pk}" for one in slots)]
+    metrics = [METRICS[name] for name in DIRECTIONS]
+    parts = [
+        history_of(person, refs[begin : begin + MOST_SUBJECTS], metrics, span, points=BUCKETS)
+        for begin in range(0, len(refs), MOST_SUBJECTS)
+    ]
+    flows: dict[tuple[str, str], Flow] = {}
+    for part in parts:
+        flows |= _flows(part)
+    devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
+    of_drawers = [
+        Carried("drawer", one.pk, one.name, "", one.number, None, *_both(flows, f"drawer/{one.pk}")) for one in drawers
+    ]
+    of_slots = [_carried_by(one, devices.get(one.pk), flows) for one in slots]
+    return Throughput(
+        chassis, span, max((part.step for part in parts), default=1.0), _sorted(of_drawers, sort),
+        _sorted(of_slots, sort), parts[0].gaps if parts else [],
+    )  # fmt: skip
+
+
+def _carried_by(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Flow]) -> Carried:
+    drawer = slot.drawer.name if slot.drawer is not None else ""
+    rx, tx = _both(flows, f"slot/{slot.pk}")
+    return Carried("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
+
+
+def _flows(history: History) -> dict[tuple[str, str], Flow]:
+    found = {}
+    for line in history.lines:
+        here = line.mean[~np.isnan(line.mean)]
+        if len(here):
+            seconds = min(len(here) * history.step, history.span.seconds)
+            mean = float(here.mean())
+            share = seconds / history.span.seconds
+            found[line.subject.ref, line.metric] = Flow(mean, float(here.max()), mean * seconds, share)
+    return found
+
+
+def _both(flows: dict[tuple[str, str], Flow], ref: str) -> tuple[Flow, Flow]:
+    rx, tx = (flows.get((ref, name), Flow()) for name in DIRECTIONS)
+    return rx, tx
+
+
+def _sorted(rows: list[Carried], sort: str) -> list[Carried]:
+    direction, _, what = sort.partition("_")
+    if sort not in SORTS or not what:
+        return rows
+
+    def size(row: Carried) -> float:
+        value = float(getattr(getattr(row, direction), what))
+        return -math.inf if math.isnan(value) else value
+
+    return sorted(rows, key=size, reverse=True)
+
+
+def throughput_lines(rows: Sequence[Carried]) -> Iterator[tuple[object, ...]]:
+    """Yield a row of a table for each drawer and slot; its columns are COLUMNS."""
+    for row in rows:
+        yield (
+            row.kind, row.drawer, row.slot, row.device.name if row.device else "",
+            *(_plain(value) for flow in (row.rx, row.tx) for value in (flow.mean, flow.busiest, flow.bytes)),
+            round(max(row.rx.measured, row.tx.measured), 4),
+        )  # fmt: skip
+
+
+def _plain(value: float) -> object:
+    return "" if math.isnan(value) else round(value)

@@ -1,0 +1,225 @@
+"""Charts of any range in Chromium: live at the right end, zoomed, compared, marked, pinned, and kept as CSV and PNG."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import painted
+from tests.browser.test_pages import judge
+
+LIGHT = pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
+
+
+def open_charts(page: Page, query: str) -> Locator:
+    """Open the page and wait until its first chart is drawn; returns the charts."""
+    page.goto(f"/telemetry/?{query}")
+    charts = page.locator(".history figure.chart")
+    expect(charts.first.locator("canvas[data-points]")).to_be_attached(timeout=20_000)
+    return charts
+
+
+def newest(chart: Locator) -> float:
+    return float(chart.locator("canvas").get_attribute("data-newest") or "nan")
+
+
+def drag(page: Page, chart: Locator, begin: float, end: float) -> None:
+    """Drag over a chart, between two shares of its width."""
+    plot = chart.locator("[data-plot]").bounding_box()
+    assert plot is not None
+    x, width = plot["x"] + 52, plot["width"] - 64
+    page.mouse.move(x + width * begin, plot["y"] + 60)
+    page.mouse.down()
+    for share in (begin + (end - begin) / 2, end):
+        page.mouse.move(x + width * share, plot["y"] + 70)
+    page.mouse.up()
+
+
+def test_the_page_shows_what_is_there_and_goes_on_live(page: Page) -> None:
+    charts = open_charts(page, "of=chassis/1&of=chassis/2&range=15m")
+    expect(charts).to_have_count(4)
+    expect(page.locator("#resolution")).to_contain_text("Each point is")
+    traffic = charts.first
+    traffic.scroll_into_view_if_needed()
+    expect(traffic.locator(".chart-legend li")).to_have_count(4)
+    expect(traffic.locator(".made")).to_contain_text("device-side ports")
+    before = newest(traffic)
+    page.wait_for_timeout(4000)
+    assert newest(traffic) > before
+    assert painted(page, traffic) > 20
+    expect(traffic.locator("output").first).to_contain_text("GB/s")
+    page.locator("#pause-all").click()
+    held = newest(traffic)
+    page.wait_for_timeout(3000)
+    assert newest(traffic) == held
+    page.locator("#pause-all").click()
+    expect(page.locator("#pause-all")).to_have_text("Pause")
+    judge(page, "telemetry")
+
+
+@LIGHT
+def test_what_is_hovered_is_marked_at_the_same_instant_in_all(page: Page) -> None:
+    charts = open_charts(page, "of=device/1&of=device/2&range=15m&metric=temperature_celsius&charts=apart")
+    expect(charts).to_have_count(2)
+    expect(charts.nth(1).locator("canvas[data-points]")).to_be_attached()
+    plot = charts.first.locator("[data-plot]").bounding_box()
+    assert plot is not None
+    page.mouse.move(plot["x"] + plot["width"] * 0.5, plot["y"] + 80)
+    for chart in (charts.nth(0), charts.nth(1)):
+        expect(chart.locator(".chart-cross")).to_be_visible()
+        expect(chart.locator(".chart-instant")).to_contain_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"))
+    instants = charts.locator(".chart-instant").all_inner_texts()
+    assert instants[0] == instants[1]
+    page.mouse.move(5, 5)
+    expect(charts.first.locator(".chart-cross")).to_be_hidden()
+    # By keys: from point to point, and said aloud.
+    charts.first.locator("[data-plot]").focus()
+    page.keyboard.press("End")
+    said = charts.first.locator("[role=status]")
+    expect(said).to_contain_text("°C")
+    last = said.inner_text()
+    page.keyboard.press("ArrowLeft")
+    expect(said).not_to_have_text(last)
+    expect(charts.nth(1).locator(".chart-cross")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(charts.first.locator(".chart-cross")).to_be_hidden()
+
+
+@LIGHT
+def test_dragging_zooms_in_with_finer_points_and_back_leads_out(page: Page) -> None:
+    charts = open_charts(page, "of=chassis/1&range=6h&metric=power_watts")
+    before = page.locator("#resolution").inner_text()
+    with page.expect_response(lambda answer: "/api/v1/telemetry/?" in answer.url) as answer:
+        drag(page, charts.first, 0.9, 0.96)
+    assert answer.value.ok
+    page.wait_for_url(lambda address: "since=" in address and "range=" not in address)
+    expect(page.locator("#resolution")).not_to_have_text(before)
+    expect(page.locator("[data-range][aria-current]")).to_have_count(0)
+    expect(page.locator("#pause-all")).to_be_hidden()
+    inner = page.url
+    page.get_by_role("link", name="Zoom out").click()
+    page.wait_for_url(lambda address: address != inner)
+    page.go_back()
+    page.wait_for_url(inner)
+    page.go_back()
+    page.wait_for_url(re.compile("range=6h"))
+    expect(page.locator("#resolution")).to_have_text(before)
+    expect(page.locator("[data-range='6h']")).to_have_attribute("aria-current", "true")
+    # The same by keys: Enter at one end, Enter at the other.
+    plot = charts.first.locator("[data-plot]")
+    plot.focus()
+    for key in ("End", "Enter", "Shift+ArrowLeft", "Enter"):
+        page.keyboard.press(key)
+    page.wait_for_url(re.compile("since="))
+
+
+@LIGHT
+def test_an_address_brings_the_same_view_to_whoever_opens_it(page: Page) -> None:
+    now = time.time()
+    since, until = (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - ago)) for ago in (600, 60))
+    open_charts(page, f"of=device/1&metric=temperature_celsius&since={since}&until={until}")
+    assert page.input_value("#since").startswith(since[:16])
+    page.get_by_role("link", name="1 h", exact=True).click()
+    page.wait_for_url(re.compile("range=1h"))
+    page.reload()
+    expect(page.locator("[data-range='1h']")).to_have_attribute("aria-current", "true")
+    page.goto("/telemetry/?of=device/1&since=2020-01-01T00:00:00Z&until=2020-01-02T00:00:00Z")
+    expect(page.locator(".chart-words").first).to_contain_text("Nothing")
+
+
+@LIGHT
+def test_things_are_found_compared_and_taken_away(page: Page) -> None:
+    open_charts(page, "of=device/1&metric=temperature_celsius")
+    page.fill("#q", "drawer 2")
+    page.get_by_role("button", name="Find").click()
+    page.locator("#results a").first.click()
+    page.wait_for_url(re.compile(r"of=device/1&of=\w+/\d+"))
+    expect(page.locator(".chips li")).to_have_count(2)
+    page.get_by_role("link", name="One chart each").click()
+    expect(page.locator(".history figure.chart")).to_have_count(2)
+    page.locator(".chips .remove").last.click()
+    expect(page.locator(".chips li")).to_have_count(1)
+    # A sensor of the chassis, by itself.
+    page.fill("#q", "inlet")
+    page.get_by_role("button", name="Find").click()
+    page.locator("#results a").first.click()
+    expect(page.locator(".history figcaption").last).to_contain_text("inlet", ignore_case=True)
+    page.fill("#q", "no such thing anywhere")
+    page.get_by_role("button", name="Find").click()
+    expect(page.locator("#results")).to_contain_text("Nothing of that name")
+    judge(page, "found nothing")
+
+
+@LIGHT
+def test_what_is_shown_is_kept_as_csv_and_png_and_read_as_a_table(page: Page) -> None:
+    charts = open_charts(page, "of=device/1&metric=temperature_celsius&range=15m")
+    chart = charts.first
+    with page.expect_download() as download:
+        chart.get_by_role("button", name="CSV").click()
+    rows = list(csv.reader(download.value.path().read_text().splitlines()))
+    assert rows[0][0] == "time"
+    assert rows[0][1].endswith("Temperature (°C), mean")
+    assert len(rows) > 10
+    with page.expect_download() as download:
+        chart.get_by_role("button", name="PNG").click()
+    assert download.value.path().read_bytes().startswith(b"\x89PNG")
+    assert download.value.suggested_filename.endswith(".png")
+    chart.get_by_text("As a table").click()
+    expect(chart.locator("thead th")).to_have_count(4)
+    expect(chart.locator("tbody tr").nth(5)).to_be_visible()
+    judge(page, "a chart as a table")
+
+
+@LIGHT
+def test_a_view_is_pinned_renamed_moved_and_removed(page: Page) -> None:
+    open_charts(page, "of=device/1&metric=temperature_celsius&range=6h")
+    for name in ("Mornings", "Evenings"):
+        page.goto("/telemetry/?of=device/1&metric=temperature_celsius&range=6h")
+        page.fill("#name", name)
+        page.get_by_role("button", name="Pin", exact=True).click()
+        page.wait_for_url("**/telemetry/dashboards/")
+    names = page.locator("table.dashboards th[scope=row]")
+    assert names.all_inner_texts() == ["Mornings", "Evenings"]
+    judge(page, "dashboards")
+    page.get_by_role("button", name="Move Evenings up").click()
+    expect(names.first).to_have_text("Evenings")
+    page.get_by_label("Another name for Evenings").fill("Nights")
+    page.get_by_role("button", name="Rename").first.click()
+    expect(names.first).to_have_text("Nights")
+    page.get_by_role("link", name="Nights").click()
+    page.wait_for_url(re.compile(r"/telemetry/\?of=device/1&metric=temperature_celsius&range=6h"))
+    expect(page.locator(".pinned a").first).to_have_text("Nights")
+    page.goto("/telemetry/dashboards/")
+    for name in ("Nights", "Mornings"):
+        page.get_by_role("button", name=f"Remove {name}").click()
+    expect(page.locator("section.empty")).to_be_visible()
+
+
+@LIGHT
+def test_pages_of_hardware_lead_to_their_history(page: Page) -> None:
+    for address, ref in (
+        ("/devices/1/", "device/1"), ("/ports/1/", "port/1"), ("/drawers/1/", "drawer/1"), ("/slots/1/", "slot/1"),
+        ("/chassis/1/", "chassis/1"), ("/hosts/1/", "host/1"),
+    ):  # fmt: skip
+        page.goto(address)
+        link = page.get_by_role("link", name="History", exact=True).first
+        assert (link.get_attribute("href") or "").endswith(f"/telemetry/?of={ref}"), address
+
+
+@LIGHT
+def test_a_heat_map_says_what_is_under_the_pointer(page: Page) -> None:
+    cell = page.locator("svg.heat rect").last
+    for _ in range(40):
+        page.goto("/telemetry/heat-map/")
+        if cell.count():
+            break
+        page.wait_for_timeout(1000)
+    cell.hover()
+    expect(page.locator("#heat-words")).to_contain_text("highest")
+    hours: Any = page.locator("table tbody td").all_inner_texts()
+    assert any(one for one in hours)

@@ -1,0 +1,164 @@
+"""Pinned views: each person's own, kept in order, private, and no way to keep nonsense."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import AuditEntry, User
+from falconweb.errors import Conflict, Invalid
+from telemetry.history import services
+from telemetry.history.models import Dashboard
+from telemetry.history.services import dashboard_add, dashboard_change
+from telemetry.history.shown import Shown
+from tests.telemetry.history.conftest import Lab
+
+JSON = "application/json"
+VIEW = "of=device/1&of=drawer/2&metric=power_watts&range=6h&charts=apart"
+
+
+def names(person: User) -> list[str]:
+    return [one.name for one in Dashboard.objects.visible_to(person)]
+
+
+def test_dashboards_keep_their_order_and_are_moved_within_it(falconweb_user: User) -> None:
+    made = [dashboard_add(person=falconweb_user, name=name, query=VIEW) for name in ("a", "b", "c")]
+    assert names(falconweb_user) == ["a", "b", "c"]
+    dashboard_change(person=falconweb_user, pk=made[2].pk, position=1)
+    assert names(falconweb_user) == ["c", "a", "b"]
+    dashboard_change(person=falconweb_user, pk=made[2].pk, position=99)
+    assert names(falconweb_user) == ["a", "b", "c"]
+    dashboard_add(person=falconweb_user, name="d", query="", position=2)
+    assert names(falconweb_user) == ["a", "d", "b", "c"]
+    assert [one.position for one in Dashboard.objects.visible_to(falconweb_user)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 81, "a\nb\0", "\u202e"])
+def test_a_name_that_cannot_be_read_is_refused(falconweb_user: User, name: str) -> None:
+    with pytest.raises(Invalid):
+        dashboard_add(person=falconweb_user, name=name, query=VIEW)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["of=planet/3", "metric=charm", "range=2h", "since=yesterday", "since=now&until=-1h", "of=device/" + "9" * 30,
+     "&".join(f"of=device/{n}" for n in range(1, 30)), "&".join(["x=1"] * 2000), "of=series/1/" + "x" * 500],
+)  # fmt: skip
+def test_only_what_the_page_can_show_is_kept(falconweb_user: User, query: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        dashboard_add(person=falconweb_user, name="x", query=query)
+    assert set(refused.value.details["errors"]) == {"query"}
+
+
+def test_a_view_is_kept_in_the_form_that_the_page_makes(falconweb_user: User) -> None:
+    made = dashboard_add(person=falconweb_user, name="x", query=f"?evil=1&{VIEW}&q=<script>")
+    assert made.query == VIEW
+    assert Shown.from_query(made.query).query() == made.query
+    fixed = "since=2026-03-01T12%3A00%3A00%2B02%3A00&until=2026-03-02"
+    assert Shown.from_query(fixed).query() == "since=2026-03-01T10:00:00Z&until=2026-03-02T00:00:00Z"
+    assert Shown.from_query("since=-2d&until=-1d").query() == "since=-2d&until=-1d"
+
+
+def test_names_are_a_persons_own_and_not_given_twice(
+    falconweb_user: User, falconweb_viewer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = dashboard_add(person=falconweb_user, name="Mine", query=VIEW)
+    dashboard_add(person=falconweb_viewer, name="Mine", query=VIEW)
+    with pytest.raises(Conflict):
+        dashboard_add(person=falconweb_user, name=" Mine ", query=VIEW)
+    other = dashboard_add(person=falconweb_user, name="Other", query=VIEW)
+    with pytest.raises(Conflict):
+        dashboard_change(person=falconweb_user, pk=other.pk, name="Mine")
+    dashboard_change(person=falconweb_user, pk=first.pk, name="Mine")
+    monkeypatch.setattr(services, "MOST_DASHBOARDS", 2)
+    with pytest.raises(Conflict):
+        dashboard_add(person=falconweb_user, name="Third", query=VIEW)
+    assert AuditEntry.objects.filter(action="dashboard.add", outcome="refused").count() == 2
+
+
+def send(client: Client, method: str, where: str, body: Any) -> Any:
+    return client.generic(method, where, json.dumps(body), content_type=JSON)
+
+
+def test_nobody_else_sees_or_changes_a_dashboard_administrators_included(
+    user_client: Client, viewer_client: Client, administrator_client: Client, stranger_client: Client
+) -> None:
+    answer = send(user_client, "POST", reverse("api:my_dashboards"), {"name": "Mine", "query": VIEW})
+    assert answer.status_code == 201
+    own = answer["Location"].removeprefix("http://testserver")
+    assert user_client.get(own).json() == answer.json()
+    for client in (viewer_client, administrator_client, stranger_client):
+        assert client.get(reverse("api:my_dashboards")).json()["results"] == []
+        assert "Mine" not in client.get(reverse("history:dashboards")).content.decode()
+        assert client.get(own).status_code == 404
+        assert send(client, "PATCH", own, {"name": "Yours"}).status_code == 404
+        assert send(client, "DELETE", own, {}).status_code == 404
+        for name in ("dashboard_change", "dashboard_remove"):
+            where = reverse(f"history:{name}", args=[answer.json()["id"]])
+            assert client.post(where, {"name": "Yours"}).status_code == 404
+    changed = send(user_client, "PATCH", own, {"name": "Ours", "query": "of=host/1"}).json()
+    assert (changed["name"], changed["query"]) == ("Ours", "of=host/1&range=1h")
+    assert send(user_client, "PATCH", own, {"person": 1}).status_code == 400
+    assert send(user_client, "PATCH", own, {"position": 0}).status_code == 400
+    assert send(user_client, "DELETE", own, {}).status_code == 204
+    assert user_client.get(own).status_code == 404
+
+
+def test_a_dashboard_goes_with_its_person(falconweb_user: User) -> None:
+    dashboard_add(person=falconweb_user, name="x", query="")
+    falconweb_user.delete()
+    assert not Dashboard.objects.exists()
+
+
+# --- The page -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_draws_a_chart_a_kind_of_measurement_or_one_each(lab: Lab) -> None:
+    administrator = lab.clients["administrator"]
+    refs = [f"device/{one.pk}" for one in lab.devices]
+    where = reverse("history:telemetry")
+    page = administrator.get(where, {"of": refs, "metric": ["power_watts", "rx_bytes_per_second"]}).content.decode()
+    assert page.count("data-panel") == 2
+    page = administrator.get(where, {"of": refs, "metric": ["power_watts"], "charts": "apart"}).content.decode()
+    assert page.count("data-panel") == 3
+    assert page.count('data-group="Power"') == 3
+    assert "style=" not in page
+    # Nothing asked for: the chassis that there are.
+    assert f'value="chassis/{lab.chassis.pk}"' in administrator.get(where).content.decode()
+    assert "Your tenant holds nothing yet" in lab.clients["stranger"].get(where).content.decode()
+
+
+def test_a_dashboard_of_things_that_went_shows_the_rest(lab: Lab) -> None:
+    where = reverse("history:telemetry")
+    own, others = (f"device/{one.pk}" for one in lab.devices[:2])
+    page = lab.clients["owner"].get(where, {"of": [own, others, "device/999999"]})
+    assert page.status_code == 200
+    text = page.content.decode()
+    assert "2 things of this view are not there, or not yours to see" in text
+    assert "GPU 2" not in text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"of": "planet/3"}, {"of": [f"device/{n}" for n in range(1, 30)]}, {"metric": "charm"}, {"range": "2h"},
+     {"since": "x"}, {"since": "now", "until": "-1h"}],
+)  # fmt: skip
+def test_an_address_that_means_nothing_says_so(administrator_client: Client, given: dict[str, Any]) -> None:
+    assert administrator_client.get(reverse("history:telemetry"), given).status_code == 400
+
+
+def test_things_are_found_by_name_and_place_as_the_person_sees_them(lab: Lab) -> None:
+    where = reverse("history:telemetry")
+    page = lab.clients["administrator"].get(where, {"q": "gpu 2"}).content.decode()
+    assert f"device/{lab.devices[1].pk}" in page
+    page = lab.clients["owner"].get(where, {"q": "gpu 2"}).content.decode()
+    assert f"device/{lab.devices[1].pk}" not in page
+    found = lab.clients["owner"].get(reverse("api:telemetry_catalogue"), {"search": ""}).json()["subjects"]
+    assert {one["ref"] for one in found} >= {f"device/{lab.devices[0].pk}", f"tenant/{lab.tenants[0].pk}"}
+    assert not {f"device/{lab.devices[1].pk}", f"tenant/{lab.tenants[1].pk}"} & {one["ref"] for one in found}
+    for text in ("\0", "%", "'", "x" * 5000):
+        assert lab.clients["owner"].get(where, {"q": text}).status_code == 200

@@ -1,0 +1,126 @@
+"""Ranges of time as people and programs write them, and numbers as they are answered."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falconweb.errors import Invalid
+from telemetry.history.encoding import rounded, shown
+from telemetry.history.metrics import combined
+from telemetry.history.ranges import DAY, HOUR, iso, moment, span_between, span_named, step_words
+
+NOW = datetime(2026, 3, 29, 0, 30, tzinfo=UTC).timestamp()  # the night in which Europe's clocks go forward
+
+
+@pytest.fixture(params=["UTC", "Europe/Berlin", "America/St_Johns", "Pacific/Apia"])
+def zone(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The zone of the machine, which must play no part."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = request.param
+    time.tzset()
+    yield request.param
+    if before is None:
+        del os.environ["TZ"]
+    else:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("now", NOW), ("-1h", NOW - HOUR), ("now-1h", NOW - HOUR), ("-90s", NOW - 90), ("-2d", NOW - 2 * DAY),
+        ("-1w", NOW - 7 * DAY), ("2026-03-29T00:30:00Z", NOW), ("2026-03-29T00:30:00", NOW),
+        ("2026-03-29T01:30:00+01:00", NOW), ("2026-03-29T01:30:00 01:00", NOW), ("2026-03-28", NOW - DAY - 1800),
+        (f"{NOW:.0f}", NOW), (f"{NOW + 0.25:.2f}", NOW + 0.25),
+    ],
+)  # fmt: skip
+def test_a_time_means_the_same_wherever_the_machine_stands(zone: str, text: str, at: float) -> None:
+    assert moment(text, now=NOW, field="since") == at
+
+
+def test_a_day_is_24_hours_long_though_clocks_are_changed_in_it(zone: str) -> None:
+    day = span_between("2026-03-29", "2026-03-30", now=NOW)
+    assert day.seconds == DAY
+    assert iso(day.since) == "2026-03-29T00:00:00Z"
+    assert span_named("24h", now=NOW).seconds == DAY
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "yesterday", "-h", "-1", "1h", "2026-13-01", "2026-03-29T25:00", "\0", "9" * 400, "-9999999999y", "nan", "inf",
+     "0001-01-01", "9999-12-31T23:59:59Z", "2026-03-29T00:00:00+99:99", "now-1", "--1h", "٣"],
+)  # fmt: skip
+def test_what_is_no_time_is_refused_with_the_field_named(text: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        moment(text, now=NOW, field="until")
+    assert set(refused.value.details["errors"]) == {"until"}
+
+
+@given(st.text(max_size=40))
+def test_no_text_is_more_than_refused(text: str) -> None:
+    try:
+        found = moment(text, now=NOW, field="since")
+    except Invalid:
+        return
+    assert 946_684_800 <= found <= 7_258_118_400
+
+
+@pytest.mark.parametrize(("since", "until"), [("now", "now"), ("now", "-1h"), ("-11y", "now"), ("now", "")])
+def test_a_range_without_length_or_without_end_is_refused(since: str, until: str) -> None:
+    with pytest.raises(Invalid):
+        span_between(since, until, now=NOW)
+
+
+def test_a_range_that_ends_now_is_live() -> None:
+    assert span_between("-1h", "", now=NOW).live
+    assert span_between("-1h", "now", now=NOW).live
+    assert not span_between("-2h", "-1h", now=NOW).live
+    assert span_between("", "", now=NOW).seconds == HOUR
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(1, "1 s"), (90, "90 s"), (180, "3 min"), (900, "15 min"), (86400, "1 d")]
+)
+def test_a_step_is_said_in_words(seconds: float, words: str) -> None:
+    assert step_words(seconds) == words
+
+
+@given(st.floats(width=32))
+def test_a_number_is_told_with_six_digits_and_no_more(value: float) -> None:
+    found = float(rounded(np.array([value], dtype=np.float32))[0])
+    if not np.isfinite(value):
+        assert msgspec.json.encode([found]) == b"[null]"
+        return
+    assert found == pytest.approx(value, rel=5.0001e-6, abs=1e-38)
+    if 1e-15 < abs(value) < 1e15:
+        digits = f"{found:.17g}".lstrip("-")
+        assert float(f"{found:.6g}") == found, digits
+
+
+def test_whole_numbers_have_no_fraction_in_a_table_and_nothing_is_nothing() -> None:
+    assert [shown(value) for value in (5.0, 5.25, -3.0, float("nan"), 31_512_300_000.0)] == [
+        "5", "5.25", "-3", "", "31512300000",
+    ]  # fmt: skip
+
+
+NOTHING = np.nan
+TWO = (np.array([1.0, NOTHING, NOTHING, 4.0]), np.array([3.0, 5.0, NOTHING, 2.0]))
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("sum", [4, 5, NOTHING, 6]), ("mean", [2, 5, NOTHING, 3]), ("highest", [3, 5, NOTHING, 4]),
+     ("lowest", [1, 5, NOTHING, 2])],
+)  # fmt: skip
+def test_several_readings_become_one_line_by_the_rule_and_a_gap_stays_a_gap(rule: str, expected: list[float]) -> None:
+    np.testing.assert_array_equal(combined(rule, TWO), expected)
