@@ -16,7 +16,7 @@ from fabric.models import Chassis
 from fabric.services.activity import activity_note, watched_devices
 from telemetry.catalogue import Entry
 from telemetry.frames import Values
-from telemetry.live import RECENT_HEADER
+from telemetry.live import unpack_recent
 
 SECONDS = 70.0  # a minute, and what the scheduler may be late
 FRAMES = 80
@@ -54,8 +54,7 @@ def _most(frames: Sequence[bytes], revision: int, count: int) -> tuple[float, Va
     rows, newest = [], 0.0
     since = time.time() - SECONDS
     for raw in frames:
-        of, at = RECENT_HEADER.unpack_from(raw)
-        values = np.frombuffer(raw, "<f4", offset=RECENT_HEADER.size)
+        of, at, values = unpack_recent(raw)
         if of == revision and at >= since and len(values) == count:
             rows.append(values)
             newest = max(newest, at)

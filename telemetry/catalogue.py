@@ -27,6 +27,14 @@ LABELS = {
 }  # fmt: skip
 
 
+# Units of sensors as Redfish writes them (UCUM), lower case, that the ones above stand for. A sensor that measures the
+# same in another unit is shown in its own.
+USUAL_UNITS = {
+    Quantity.TEMPERATURE: {"cel"}, Quantity.FAN_RPM: {"{rev}/min", "rpm"}, Quantity.FAN_PERCENT: {"%", "percent"},
+    Quantity.POWER: {"w"}, Quantity.ENERGY: {"kw.h"}, Quantity.VOLTAGE: {"v"}, Quantity.CURRENT: {"a"},
+}  # fmt: skip
+
+
 class Entry(TypedDict):
     """One series as a browser knows it; `id` is 0 for what belongs to the chassis as a whole.
 
@@ -86,6 +94,10 @@ class Catalogue:
         values[self._counters] = self._rates
         return Sample(at=reading.at, measured_at=reading.measured_at, counted=counted, values=values)
 
+    def counters(self, sample: Sample) -> Values:
+        """Return the byte counters of a sample as the BMC counts them, in the order of their entries."""
+        return sample.counted[self._counters]
+
 
 def _name_apart(series: Sequence[Series], entries: list[Entry]) -> None:
     """Give series of one owner and kind keys of their own, made of where they come from.
@@ -130,6 +142,8 @@ def _entry(series: Series, owners: Mapping[str, Owner]) -> Entry:
     owner = owners.get(series.owner_uri, Owner("chassis", 0))
     sensor = owners.get(series.property.partition("#")[0], owner)
     label, unit = LABELS.get(series.quantity, ("", series.unit))
+    if series.unit and series.unit.lower() not in USUAL_UNITS.get(series.quantity, {series.unit.lower()}):
+        unit = series.unit
     if series.quantity is Quantity.ERRORS:
         label = counter_words(series.detail)
     elif series.quantity is Quantity.OTHER:

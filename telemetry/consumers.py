@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import random
 from collections import Counter
 from importlib import import_module
@@ -15,11 +16,15 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY
 from django.utils.crypto import constant_time_compare
+from redis import RedisError
 
 from accounts.models import User
 from fabric.models import Chassis
 from fabric.selectors import Sight, sight_of
 from telemetry.hub import Browser, hub
+from telemetry.pipeline import tally
+
+logger = logging.getLogger(__name__)
 
 SIGN_IN_AGAIN = 4401
 BROKEN = 1011  # RFC 6455: the server cannot go on
@@ -37,6 +42,7 @@ SPREAD_SECONDS = 1.0  # a thousand sockets do not ask the database at the same m
 
 SessionStore: Any = import_module(settings.SESSION_ENGINE).SessionStore
 _open: Counter[int] = Counter()
+tally.gauge("sockets_open", lambda: sum(_open.copy().values()))
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -49,7 +55,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def connect(self) -> None:
         """Accept; close with 4401 where nobody is signed in."""
         self.tasks: list[asyncio.Task[None]] = []
-        self.browser = Browser(self.base_send, self._broken)
+        # What falconweb.sockets offers; other servers do not.
+        offered: Any = self.scope.get("extensions") or {}
+        write = offered.get("falconweb.shared")
+        self.browser = Browser(self.base_send, self._broken, write)
         await self.accept()
         person: object = self.scope.get("user")
         if not isinstance(person, User) or not person.is_active:
@@ -61,8 +70,15 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.person_id = person.pk
         _open[person.pk] += 1
         self.group = f"person-{person.pk}"
-        await self.channel_layer.group_add(self.group, self.channel_name)
+        await self._hear_of_sign_out()
         self.tasks = [asyncio.create_task(self._look_again())]
+
+    async def _hear_of_sign_out(self) -> None:
+        try:
+            await self.channel_layer.group_add(self.group, self.channel_name)
+        except (RedisError, OSError) as error:
+            # The connection died with a broker that is back by now. A sign-out is found out by the next look, too.
+            logger.warning("a socket does not hear of sign-outs: %s", error)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """Follow exactly the chassis of {"subscribe": [ids]}."""
@@ -99,7 +115,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         for chassis in list(self.browser.groups):
             hub().leave(self.browser, chassis)
         if self.group:
-            await self.channel_layer.group_discard(self.group, self.channel_name)
+            with contextlib.suppress(RedisError, OSError):
+                await self.channel_layer.group_discard(self.group, self.channel_name)
 
     async def signed_out(self, event: dict[str, Any]) -> None:
         """End sockets of the session that signed out."""

@@ -45,6 +45,14 @@ def encode_delta(before: Values, frame: Frame) -> bytes:
     return _header(DELTA, frame) + bitmap + values
 
 
+def as_message(raw: bytes) -> bytes:
+    """Return bytes as the one binary message of a websocket that a server sends them in (RFC 6455, 5.2), unmasked."""
+    size = len(raw)
+    if size < 126:
+        return bytes((0x82, size)) + raw
+    return (struct.pack("!BBH", 0x82, 126, size) if size < 2**16 else struct.pack("!BBQ", 0x82, 127, size)) + raw
+
+
 def decode_key(raw: bytes) -> Frame:
     """Return a key frame; raises ValueError for anything else."""
     if len(raw) < HEADER.size:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from django.conf import settings
 
 from fabric.selectors import Sight
 from telemetry.catalogue import Entry
-from telemetry.frames import Frame, Values, decode_key, encode_delta, encode_key
+from telemetry.frames import Frame, Values, as_message, decode_key, encode_delta, encode_key
+from telemetry.pipeline import tally
 from telemetry.selectors import is_seen
 
 logger = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class Group:
         self.before: Frame | None = None
         self._key: bytes | None = None
         self._delta: bytes | None = None
+        self._message: tuple[bytes, bytes] = b"", b""
 
     def take(self, frame: Frame) -> None:
         """Take the next frame, projected to the sight."""
@@ -69,6 +72,31 @@ class Group:
             self._key = encode_key(frame)
         return self._key
 
+    def message_after(self, sequence: int | None) -> bytes:
+        """Return the same as a whole websocket message, made once for all that get these bytes."""
+        raw = self.bytes_after(sequence)
+        if self._message[0] is not raw:
+            self._message = raw, as_message(raw)
+        return self._message[1]
+
+
+NOTHING: tuple[Any, Group] = (None, Group(None))
+
+
+@dataclass
+class Sent:
+    """What went to sockets of this process: plain numbers, since a lock for each frame would cost more than it."""
+
+    frames: int = 0
+    skipped: int = 0  # a newer one came before the socket had taken it
+    waiting: int = 0  # sockets that take nothing just now
+
+
+sent = Sent()
+tally.counter("frames_sent", lambda: sent.frames)
+tally.counter("frames_skipped", lambda: sent.skipped)
+tally.gauge("sockets_slow", lambda: sent.waiting)
+
 
 class Rest(Awaitable[None]):
     """What is left of a coroutine that was begun outside a task and now waits for `future`."""
@@ -94,11 +122,17 @@ class Rest(Awaitable[None]):
 class Browser:
     """One socket: which groups it is in, and its mailbox.
 
-    `send` takes an ASGI message; `broken` is called once if it raises: nothing more is sent then.
+    `send` takes an ASGI message; `broken` is called once if it raises: nothing more is sent then. `write`, where the
+    server has it, takes a whole websocket message and returns whether it did (falconweb.sockets).
     """
 
-    def __init__(self, send: Callable[[Any], Awaitable[None]], broken: Callable[[], None]) -> None:
-        self._send, self._broken = send, broken
+    def __init__(
+        self,
+        send: Callable[[Any], Awaitable[None]],
+        broken: Callable[[], None],
+        write: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        self._send, self._broken, self._write = send, broken, write
         self.groups: dict[int, tuple[Any, Group]] = {}
         self._sent: dict[int, int] = {}
         self._pending: set[int] = set()
@@ -109,8 +143,31 @@ class Browser:
 
     def notify(self, chassis: int) -> None:
         """Say that a newer frame of a chassis is there."""
+        if self._write is not None and self._is_idle() and self._wrote(chassis, self._write):
+            return
+        if chassis in self._pending:
+            sent.skipped += 1
         self._pending.add(chassis)
         self._deliver()
+
+    def _is_idle(self) -> bool:
+        return self._sending is None and self._open and not self._texts and not self._pending
+
+    def _wrote(self, chassis: int, write: Callable[[bytes], bool]) -> bool:
+        """Write the newest frame as it stands, without a message of ASGI: what a frame costs is mostly that."""
+        _, group = self.groups.get(chassis, NOTHING)
+        frame, known = group.frame, self._sent.get(chassis)
+        if frame is None or known == frame.sequence:
+            return True
+        try:
+            if not write(group.message_after(known)):
+                return False
+        except Exception as error:  # noqa: BLE001 - as in `_deliver`
+            self._break(error)
+            return True
+        self._sent[chassis] = frame.sequence
+        sent.frames += 1
+        return True
 
     def tell(self, kind: str, text: str) -> None:
         """Put a message into the mailbox."""
@@ -143,11 +200,13 @@ class Browser:
         except Exception as error:  # noqa: BLE001 - each server has errors of its own for this
             self._break(error)
             return
+        sent.waiting += 1
         self._sending = asyncio.ensure_future(Rest(sending, future))
         self._sending.add_done_callback(self._sent_at_last)
 
     def _sent_at_last(self, sending: asyncio.Task[None]) -> None:
         self._sending = None
+        sent.waiting -= 1
         if sending.cancelled():
             self._open = False
         elif error := sending.exception():
@@ -176,6 +235,7 @@ class Browser:
                     continue
                 raw = group.bytes_after(self._sent.get(chassis))
                 self._sent[chassis] = group.frame.sequence
+                sent.frames += 1
                 await self._send({"type": "websocket.send", "bytes": raw})
 
 

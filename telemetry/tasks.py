@@ -8,6 +8,7 @@ from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
 from telemetry import activity
+from telemetry.pipeline.publishing import keep_publishing
 from telemetry.polling import poller
 
 
@@ -27,6 +28,7 @@ def note_activity() -> None:
 def start_polling(**kwargs: Any) -> None:
     """Poll from the first moment, without waiting for the scheduler."""
     poller.keep_polling()
+    keep_publishing("worker")
 
 
 @worker_shutting_down.connect

@@ -7,38 +7,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import redis
 import redis.asyncio
 from django.conf import settings
 from django.db import DatabaseError
-from django.utils import timezone
 
+from accounts.audit.context import note_about
 from fabric.bmc.client import BmcClient
-from fabric.bmc.discovery import Discovery
 from fabric.bmc.errors import PlanOutdated
 from fabric.bmc.readings import ReadingPlan, plan_readings
 from fabric.bmc.types import Inventory
 from fabric.models import Chassis
-from fabric.selectors import Owner, owners_of_readings
-from fabric.services.drift import drifts_explain
-from fabric.services.sync import inventory_apply, inventory_failed
+from fabric.selectors import Owner
+from fabric.services.sync import inventory_failed
 from falconweb.errors import FalconWebError
 from falconweb.threads import in_thread
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame
-from telemetry.live import keep_catalogue, publish
+from telemetry.live import News, keep_catalogue, restore_catalogue
+from telemetry.polling.beats import EARLY, Beats
 from telemetry.polling.heard import Hearers
 from telemetry.polling.listening import listen
+from telemetry.polling.mirroring import Mirror
+from telemetry.polling.outbox import Outbox
 from telemetry.taps import Told
 
 logger = logging.getLogger(__name__)
 
-REFRESHES_A_WALK = 20  # a whole walk finds what a refresh does not look for
-SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
-REST_SECONDS = 2.0  # where they come without end, each refresh would only be outdated by the next
 FAILED_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
 WALK_PAUSE = 3.0
 # Of the BMC's four places: a reading, one request of the inventory beside it, and the event stream, which is open but
@@ -46,22 +46,41 @@ WALK_PAUSE = 3.0
 PLACES = 3
 
 
-class Following:
-    """One chassis: walked, then read on each rounded second; a failure is logged once, and so is the recovery."""
+@dataclass(frozen=True)
+class Surroundings:
+    """What the chassis of one worker share.
 
-    def __init__(self, pk: int, bus: redis.asyncio.Redis) -> None:
+    `holds` tells whether the lease of a chassis is the worker's now, `phase` how many s after the rounded second a
+    chassis is read; `gate` bounds walks.
+    """
+
+    bus: redis.asyncio.Redis
+    outbox: Outbox
+    holds: Callable[[int], bool]
+    phase: Callable[[int], float]
+    gate: asyncio.Semaphore
+
+
+class Following:
+    """One chassis: walked, then read each second; a failure is logged once, and so is the recovery."""
+
+    def __init__(self, pk: int, around: Surroundings) -> None:
         self._pk = pk
-        self._bus = bus
+        self._around = around
         self._failures = 0
-        self._unpublished = False
+        self._second = 0  # of the newest frame
+        self.is_reading = False
         self._hearers = Hearers(pk)
+        self._beats = Beats(pk)
         self.disturbed = asyncio.Event()  # set when the inventory may have changed
 
     async def run(self) -> None:
         """Follow until cancelled, or until the chassis is removed."""
+        note_about(chassis_id=self._pk)
         try:
             await self._run()
         finally:
+            self._beats.close()
             await self._hearers.close()
 
     async def _run(self) -> None:
@@ -86,6 +105,7 @@ class Following:
             self._failures += 1
 
     async def _note(self, sentence: str) -> None:
+        self._beats.failed(time.time())
         self._hearers.lost(sentence)
         try:
             await in_thread(inventory_failed, chassis_id=self._pk, sentence=sentence)
@@ -94,30 +114,26 @@ class Following:
             logger.exception("chassis %s: the failure could not be noted", self._pk)
 
     async def _follow(self, chassis: Chassis, bmc: BmcClient) -> None:
-        """Walk, then read and refresh side by side, planned anew whenever what is there has changed."""
-        discovery = Discovery(bmc, at_a_time=1)
-        begun = timezone.now()
-        inventory = await discovery.walk()
+        """Read, and mirror beside it, planned anew whenever what is there has changed."""
+        mirror = Mirror(chassis, bmc, self._around.gate, self.disturbed)
+        # After a death of another worker a second without readings counts more than a look that is a minute old.
+        inventory = await mirror.recent() or await mirror.walk()
         listening = asyncio.create_task(listen(chassis.pk, bmc, inventory, self.disturbed))
         try:
             while True:
-                await in_thread(inventory_apply, chassis=chassis, inventory=inventory, begun_at=begun)
-                owners = await in_thread(owners_of_readings, chassis.pk, inventory)
                 plan = await plan_readings(bmc, inventory)
-                refreshing = asyncio.create_task(self._refresh(chassis, bmc, discovery, owners, _healths(inventory)))
+                mirroring = asyncio.create_task(mirror.follow(inventory))
                 try:
-                    await self._read(bmc, plan, inventory, owners, refreshing)
+                    await self._read(bmc, plan, inventory, mirror.owners, mirroring)
                 except PlanOutdated:
                     # A report that changes its shape each second must not become a walk each second.
+                    await _ended(mirroring)
                     await asyncio.sleep(WALK_PAUSE)
-                    begun = timezone.now()
-                    inventory = await discovery.walk()
+                    inventory = await mirror.walk()
                 else:
-                    begun, inventory = refreshing.result()
+                    inventory = mirroring.result()
                 finally:
-                    refreshing.cancel()
-                    # Two walks over one discovery would disturb each other.
-                    await asyncio.gather(refreshing, return_exceptions=True)
+                    await _ended(mirroring)
         finally:
             listening.cancel()
 
@@ -127,80 +143,44 @@ class Following:
         plan: ReadingPlan,
         inventory: Inventory,
         owners: dict[str, Owner],
-        refreshing: asyncio.Task[tuple[datetime, Inventory]],
+        mirroring: asyncio.Task[Inventory],
     ) -> None:
-        """Publish a frame on each rounded second until the refresh beside it ends."""
+        """Publish a frame on each beat until the mirroring beside it ends.
+
+        A worker that was stopped, or cut off from Redis, may have lost the chassis to another: it asks before each
+        request and again with the answer in hand.
+        """
         catalogue = Catalogue(plan.series, owners)
-        revision = await keep_catalogue(self._bus, self._pk, catalogue.entries)
+        revision = await keep_catalogue(self._around.bus, self._pk, catalogue.entries)
         self._hearers.begin(Told(self._pk, revision, catalogue, inventory, owners))
         period = max(plan.period, settings.CONFIG.reading_period)
-        while not refreshing.done():
-            if plan.series:
+        self._beats.plan(period)
+        while not mirroring.done():
+            phase, begun = self._around.phase(self._pk), time.time()
+            # A timer may end a moment before its beat.
+            number = math.floor((begun - phase) / period + EARLY)
+            if plan.series and self._around.holds(self._pk):
+                self._beats.begin(begun, phase)
                 sample = catalogue.sample(await plan.read(bmc))
-                await self._publish(Frame(revision, self._pk, int(sample.at), sample.at, sample.values))
+                if not self._around.holds(self._pk):
+                    continue
+                self._second = max(self._second + 1, int(number * period))
+                frame = Frame(revision, self._pk, self._second, sample.at, sample.values)
+                if await self._around.outbox.publish(News(frame, catalogue.counters(sample), period)):
+                    await restore_catalogue(self._around.bus, self._pk, revision, catalogue.entries)
+                self._beats.end(time.time(), len(sample.values))
                 self._hearers.take(sample)
+                self.is_reading = True
             if self._failures:
                 logger.info("chassis %s answers again", self._pk)
                 self._failures = 0
-            # The next rounded beat: one that was missed is skipped, not made up for.
-            await asyncio.wait({refreshing}, timeout=period - time.time() % period)
-
-    async def _publish(self, frame: Frame) -> None:
-        try:
-            await publish(self._bus, frame)
-        except (redis.RedisError, OSError) as error:
-            if not self._unpublished:
-                logger.warning("readings of chassis %s are not published: %s", self._pk, error)
-            self._unpublished = True
-        else:
-            self._unpublished = False
-
-    async def _refresh(
-        self,
-        chassis: Chassis,
-        bmc: BmcClient,
-        discovery: Discovery,
-        owners: dict[str, Owner],
-        healths: dict[str, str],
-    ) -> tuple[datetime, Inventory]:
-        """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by.
-
-        With it goes when that walk began, since an operation may have ended meanwhile.
-        """
-        rested_at = 0.0
-        for _ in range(REFRESHES_A_WALK):
-            await until(self.disturbed, settings.CONFIG.inventory_period)
-            if self.disturbed.is_set():
-                await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > rested_at else REST_SECONDS)
-                self.disturbed.clear()
-            begun = timezone.now()
-            inventory = await discovery.refresh()
-            rested_at = time.monotonic() + REST_SECONDS
-            try:
-                await in_thread(inventory_apply, chassis=chassis, inventory=inventory, begun_at=begun)
-                found = await in_thread(owners_of_readings, chassis.pk, inventory)
-                await drifts_explain(chassis_id=chassis.pk, bmc=bmc)
-            except DatabaseError as error:
-                # Readings go on meanwhile; the next refresh writes what this one could not.
-                logger.warning("chassis %s is not mirrored: %s", self._pk, error)
-                continue
-            if _healths(inventory) != healths:
-                break  # the walk finds out what below it has fallen ill, or is well again
-            if found != owners:
-                # A device came, went or was swapped: its readings must not go out under another's id.
-                return begun, inventory
-        begun = timezone.now()
-        return begun, await discovery.walk()
+            # The next beat: one that was missed is skipped, not made up for. A clock that was set back stops nothing.
+            now = time.time()
+            beat = max(number, math.floor((now - phase) / period)) + 1
+            await asyncio.wait({mirroring}, timeout=min(beat * period + phase - now, (1 + EARLY) * period))
 
 
-def _healths(inventory: Inventory) -> dict[str, str]:
-    return {one.uri: one.health for one in (*inventory.chassis, *inventory.drawers)}
-
-
-async def until(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, so long at most."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
+async def _ended(task: asyncio.Task[Inventory]) -> None:
+    """Wait until a task has been cancelled: two walks over one discovery would disturb each other."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

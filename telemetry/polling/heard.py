@@ -7,13 +7,17 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from telemetry.alerts.watch import AlertWatch
 from telemetry.catalogue import Sample
+from telemetry.links.watch import LinkWatch
+from telemetry.pipeline import tally
+from telemetry.store.recorder import Recorder
 from telemetry.taps import Tap, Told
 
 logger = logging.getLogger(__name__)
 
 # Each is made with the chassis' number.
-TAPS: tuple[Callable[[int], Tap], ...] = ()
+TAPS: tuple[Callable[[int], Tap], ...] = (Recorder, LinkWatch, AlertWatch)
 
 
 class Hearers:
@@ -48,6 +52,7 @@ class Hearers:
         try:
             do(what)
         except Exception:
+            tally.add("tap_failures", chassis=self._chassis)
             # Once: a tap that fails at each reading must not fill the log.
             if name not in self._failing:
                 logger.exception("%s of chassis %s", name, self._chassis)

@@ -1,30 +1,252 @@
-"""The event stream of one chassis, beside its readings."""
+"""The events of one chassis, beside its readings: none missed, none twice.
+
+The stream is opened first, then the log is read from where it was read last, then both go on together: what happens
+meanwhile is in both, and known by what it says (telemetry.events.matching). The log is also asked now and then while
+the stream is open, since a BMC may drop what a slow reader does not take, and all the time where there is no stream.
+Positions stand in the database and move with what was written, so that whoever comes next begins where this one ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import BmcError
-from fabric.bmc.events import stream_events
-from fabric.bmc.types import Inventory
+from fabric.bmc.eventlog import LogFacts, log_facts, read_log
+from fabric.bmc.events import stream_events, stream_offered
+from fabric.bmc.types import Event, Inventory
+from fabric.selectors import Owner, owners_of_readings
+from falconweb.threads import in_thread
+from telemetry.events import gaps
+from telemetry.events.recording import (
+    Kept,
+    log_read,
+    position_of_log,
+    position_of_stream,
+    records_from_log,
+    records_from_stream,
+)
+from telemetry.pipeline import tally
 
 logger = logging.getLogger(__name__)
 
 STREAM_PAUSE = 15.0
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, STREAM_PAUSE)  # s between tries to open a stream that was lost
+DATABASE_PAUSES = (0.5, 1.0, 2.0, 5.0)
+CHECK_SECONDS = 300.0  # between looks into the log while the stream is open
+HURRY_SECONDS = 5.0  # the same where the stream seems to have left something out
+FRESH_SECONDS = 30.0  # for so long after it was opened a stream may tell of what was before
+AT_ONCE = 500  # events of one transaction
+MOST_WAITING = 5000  # events in memory while the database is away: the log has the others
 
 
 async def listen(chassis_id: int, bmc: BmcClient, inventory: Inventory, disturbed: asyncio.Event) -> None:
-    """Let the BMC's events bring the next refresh forward; where there is no stream, the period must do."""
-    if not inventory.service.event_stream_uri:
-        return
-    while True:
+    """Keep the events of a chassis until cancelled, and let them bring the next refresh forward."""
+    await _Listening(chassis_id, bmc, inventory, disturbed).run()
+
+
+@dataclass
+class _Waiting:
+    """What the stream told and the database does not have yet, and whether something of it had to be dropped."""
+
+    events: deque[Event] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    has_gap: bool = False
+    last: int | None = None  # number of the newest
+
+    async def put(self, event: Event, *, can_wait: bool) -> None:
+        """Take an event. Without room it is dropped, if a log has it; else the BMC has to wait."""
+        number = int(event.event_id) if event.event_id.isdecimal() and len(event.event_id) < 19 else None
+        if number is not None and self.last is not None and number > self.last + 1:
+            self.has_gap = True
+        self.last = number if number is not None else self.last
+        if len(self.events) >= MOST_WAITING:
+            if not can_wait:
+                self.has_gap = True
+                self.news.set()
+                return
+            self.room.clear()
+            await self.room.wait()
+        self.events.append(event)
+        self.news.set()
+
+
+class _Listening:
+    def __init__(self, chassis_id: int, bmc: BmcClient, inventory: Inventory, disturbed: asyncio.Event) -> None:
+        self._chassis = chassis_id
+        self._bmc = bmc
+        self._inventory = inventory
+        self._disturbed = disturbed
+        self._stream = inventory.service.event_stream_uri
+        self._logs = [one.uri for one in inventory.log_services if one.entries_uri]
+        self._owners: dict[str, Owner] | None = None
+        self._ahead: timedelta | None = None
+        self._heard = False  # the stream was open without a break since the logs were read
+
+    async def run(self) -> None:
+        """Listen, or look, until cancelled."""
+        tries = 0
+        asked_at = time.monotonic()
+        while True:
+            begun = time.monotonic()
+            try:
+                if not self._stream and begun - asked_at > CHECK_SECONDS:
+                    # One that is starting, or was told to, may offer a stream by now.
+                    asked_at = begun
+                    self._stream = await stream_offered(self._bmc)
+                if self._stream:
+                    await self._hear()
+                else:
+                    await self._catch_up()
+            except BmcError as error:
+                logger.debug("events of chassis %s: %s", self._chassis, error.sentence)
+            except Exception:
+                logger.exception("events of chassis %s", self._chassis)
+            self._heard = False
+            if not self._stream:
+                await asyncio.sleep(settings.CONFIG.inventory_period)
+                continue
+            tries = 0 if time.monotonic() - begun > STREAM_PAUSE else tries + 1
+            await asyncio.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+
+    async def _hear(self) -> None:
+        """Keep what the stream tells until it is lost; raises BmcError then."""
+        waiting, opened = _Waiting(), asyncio.Event()
+        last_id = await self._written(position_of_stream, self._chassis, self._stream)
+        reading = asyncio.create_task(self._take(waiting, opened, last_id))
         try:
-            async for _ in stream_events(bmc, inventory.service.event_stream_uri):
-                disturbed.set()
-        except BmcError as error:
-            logger.debug("events of chassis %s: %s", chassis_id, error.sentence)
-        except Exception:
-            logger.exception("events of chassis %s", chassis_id)
-        await asyncio.sleep(STREAM_PAUSE)
+            await _first(opened, reading)
+            opened_at = time.monotonic()
+            checked_at = await self._checked(waiting)
+            while not reading.done() or waiting.events:
+                waiting.news.clear()
+                if not waiting.events:
+                    pause = HURRY_SECONDS if waiting.has_gap else CHECK_SECONDS
+                    await _first(waiting.news, reading, max(0.0, checked_at + pause - time.monotonic()))
+                await self._keep(waiting, live=time.monotonic() > opened_at + FRESH_SECONDS)
+                if time.monotonic() >= checked_at + (HURRY_SECONDS if waiting.has_gap else CHECK_SECONDS):
+                    checked_at = await self._checked(waiting)
+            await reading  # says why it ended
+        except BmcError:
+            if not opened.is_set():
+                # A BMC that opens no stream, for now or for us, has a log all the same.
+                await self._catch_up()
+            raise
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _take(self, waiting: _Waiting, opened: asyncio.Event, last_id: str) -> None:
+        stream = stream_events(self._bmc, self._stream, last_event_id=last_id, opened=opened.set)
+        async for event in stream:
+            self._disturbed.set()
+            await waiting.put(event, can_wait=not self._logs)
+
+    async def _checked(self, waiting: _Waiting) -> float:
+        """Look into the logs; return when that was."""
+        self._heard = self._heard and not waiting.has_gap
+        waiting.has_gap = False
+        await self._catch_up()
+        self._heard = not waiting.has_gap
+        return time.monotonic()
+
+    async def _keep(self, waiting: _Waiting, *, live: bool) -> None:
+        """Write what waits. It stays in memory until it is in the database."""
+        while waiting.events:
+            batch = [waiting.events[index] for index in range(min(AT_ONCE, len(waiting.events)))]
+            await self._written(
+                records_from_stream,
+                chassis_id=self._chassis,
+                stream_uri=self._stream,
+                records=batch,
+                owners=await self._of_readings(),
+                ahead=self._ahead,
+                live=live,
+            )
+            for _ in batch:
+                waiting.events.popleft()
+            waiting.room.set()
+
+    async def _catch_up(self) -> None:
+        """Read what the logs have behind their positions. One that cannot be read does not keep the others from it."""
+        failure: BmcError | None = None
+        for uri in self._logs:
+            try:
+                facts = await log_facts(self._bmc, uri)
+                if facts.ahead is not None:
+                    self._ahead = facts.ahead
+                if facts.has_events and facts.entries_uri:
+                    await self._read(facts)
+            except BmcError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _read(self, facts: LogFacts) -> None:
+        mark = await self._written(position_of_log, self._chassis, facts.entries_uri)
+        reading = await read_log(self._bmc, facts.entries_uri, after=mark)
+        if mark is not None and not reading.events and reading.newest == mark:
+            return
+        new = known = 0
+        for start in range(0, len(reading.events), AT_ONCE):
+            kept: Kept = await self._written(
+                records_from_log,
+                chassis_id=self._chassis,
+                records=reading.events[start : start + AT_ONCE],
+                owners=await self._of_readings(),
+                ahead=self._ahead if facts.ahead is None else facts.ahead,
+            )
+            new, known = new + kept.new, known + kept.known
+        gap = None
+        if mark is not None:
+            tally.add("events_backfilled", new, chassis=self._chassis)
+            gap = gaps.gap_of(mark, reading, known=known, heard=self._heard)
+        if gap is not None:
+            logger.warning("chassis %s: %s", self._chassis, gap.sentence)
+            tally.add("event_gaps", chassis=self._chassis)
+        if new:
+            self._disturbed.set()
+        # Last: a death before it begins anew, and knows what it wrote.
+        await self._written(
+            log_read, chassis_id=self._chassis, entries_uri=facts.entries_uri, newest=reading.newest, gap=gap
+        )
+
+    async def _of_readings(self) -> dict[str, Owner]:
+        """Return which thing each sensor belongs to."""
+        if self._owners is None:
+            self._owners = await self._written(owners_of_readings, self._chassis, self._inventory)
+        return self._owners
+
+    async def _written(self, work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+        """Ask the database, again and again while it is away: what is not written is not forgotten."""
+        tries = 0
+        while True:
+            try:
+                return await in_thread(work, *arguments, **more)
+            except DatabaseError as error:
+                if tries == 0:
+                    logger.warning("events of chassis %s wait for the database: %s", self._chassis, error)
+                await asyncio.sleep(DATABASE_PAUSES[min(tries, len(DATABASE_PAUSES) - 1)])
+                tries += 1
+
+
+async def _first(event: asyncio.Event, task: asyncio.Task[None], seconds: float | None = None) -> None:
+    """Wait for an event, or until a task ends, so long at most; raises what ended the task where that came first."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({waiting, task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if task.done() and not event.is_set():
+        task.result()

@@ -1,37 +1,55 @@
 """The loop of a worker that follows chassis: one polite client a chassis, in one thread of a Celery worker.
 
-Chassis are shared among workers by leases in Redis: one poller a chassis, taken over within LEASE_SECONDS of a death.
+Chassis are shared among workers by leases (telemetry.polling.leases): one poller a chassis, and within five seconds of
+a death another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
+import secrets
 import socket
+import sys
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import redis
 import redis.asyncio
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 
 from fabric.models import Chassis
 from telemetry.live import REFRESH_CHANNEL
-from telemetry.polling.following import Following, until
+from telemetry.pipeline.publishing import watch
+from telemetry.polling.following import Following, Surroundings
+from telemetry.polling.leases import Leases, Share
 from telemetry.polling.listening import STREAM_PAUSE
+from telemetry.polling.mirroring import until
+from telemetry.polling.outbox import Outbox
 
 logger = logging.getLogger(__name__)
 
-LEASE_SECONDS = 5
-LOOK_SECONDS = 1.0  # how often chassis are claimed, and new ones found
+LOOK_SECONDS = 0.75  # how often leases are renewed and free chassis claimed
 STOP_SECONDS = 3.0
+WALKS_AT_A_TIME = 4
+# Chassis of one worker are read one after the other rather than all at the rounded second: so much apart, s, and all
+# of them within so much of it, so that each frame is there before its second is over.
+APART_SECONDS = 0.0015
+LONGEST_PHASE = 0.5
+# Multiples of it, without their whole part, spread evenly however many there are.
+GOLDEN = 0.6180339887498949
 
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
 _poller: Poller | None = None
 _ended = threading.Event()
+
+Key = tuple[int, str]
 
 
 def keep_polling() -> None:
@@ -40,7 +58,7 @@ def keep_polling() -> None:
     with _lock:
         if not _ended.is_set() and (_thread is None or not _thread.is_alive()):
             _poller = poller = Poller()
-            _thread = threading.Thread(target=lambda: asyncio.run(poller.run()), name="polling", daemon=True)
+            _thread = threading.Thread(target=lambda: run(poller), name="polling", daemon=True)
             _thread.start()
 
 
@@ -53,16 +71,34 @@ def stop_polling() -> None:
             _thread.join(STOP_SECONDS)
 
 
+def run(poller: Poller) -> None:
+    """Run a poller to its end in this thread, on the fastest loop there is: its TLS costs half of asyncio's own."""
+    # A walk makes some ten thousand objects and drops them at its end. Looked at meanwhile, they would be taken for
+    # lasting ones, and everything that lasts would be gone through time and again.
+    gc.set_threshold(100_000, 20, 20)
+    factory = None
+    if sys.platform != "win32":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(poller.run())
+
+
 class Poller:
     """Follows every chassis whose lease it holds. `run` ends after `stop`, which any thread may call."""
 
-    def __init__(self) -> None:
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
+    def __init__(self, name: str = "") -> None:
+        # In containers every process may have the same number on hosts of the same name.
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0, socket_connect_timeout=2.0)
+        self._leases = Leases(client, self.name)
         # Claims have a thread of their own: a slow database write of one chassis must not let all leases lapse.
         self._claims = ThreadPoolExecutor(1, "leases")
-        self._tasks: dict[tuple[int, str], asyncio.Task[None]] = {}
+        self._rows: dict[int, Key] = {}
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._following: dict[int, Following] = {}
+        self._ending: dict[int, asyncio.Future[None]] = {}  # followed no longer, but not yet given back
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
 
@@ -74,22 +110,30 @@ class Poller:
     async def run(self) -> None:
         """Claim and follow until stopped."""
         self._loop = asyncio.get_running_loop()
+        watch(self._loop)
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=5.0)
+        outbox = Outbox(bus, self.name)
+        gate = asyncio.Semaphore(WALKS_AT_A_TIME)
+        around = Surroundings(bus=bus, outbox=outbox, holds=self._leases.holds, phase=self._phase, gate=gate)
         hearing = asyncio.create_task(self._hear())
         try:
             while not self._stopped.is_set():
-                await self._look(bus)
+                await self._look(around)
                 await until(self._stopped, LOOK_SECONDS)
         finally:
-            left = {hearing, *self._tasks.values()}
+            left: set[asyncio.Future[None]] = {hearing, *self._tasks.values(), *self._ending.values()}
             while left:
                 # Asked again: somewhere below, one may be taken for a time-out.
                 for task in left:
                     task.cancel()
                 _, left = await asyncio.wait(left, timeout=1.0)
-            await self._loop.run_in_executor(self._claims, self._give_back)
+            await outbox.close()
+            await self._loop.run_in_executor(self._claims, self._leave)
             self._claims.shutdown(wait=False)
             await bus.aclose()
+
+    def _phase(self, chassis: int) -> float:
+        return chassis * GOLDEN % 1.0 * min(LONGEST_PHASE, APART_SECONDS * (len(self._tasks) - 1))
 
     async def _hear(self) -> None:
         """Refresh a chassis at once whose operation has ended."""
@@ -107,39 +151,65 @@ class Poller:
                 logger.warning("ends of operations are not heard: %s", error)
             await asyncio.sleep(STREAM_PAUSE)
 
-    async def _look(self, bus: redis.asyncio.Redis) -> None:
+    async def _look(self, around: Surroundings) -> None:
         try:
-            wanted = await asyncio.get_running_loop().run_in_executor(self._claims, self._claim)
-        except Exception:
+            leaving = sum(map(self._leases.holds, self._ending))
+            share = await asyncio.get_running_loop().run_in_executor(self._claims, self._claim, leaving)
+        except Exception as error:
+            if self._leases.are_in_force:
+                logger.warning("leases were not renewed: %s", error)
+                return
             logger.exception("chassis could not be claimed")
-            wanted = set()  # without a lease nobody is polled: another worker may hold it
-        for key in [key for key in self._tasks if key not in wanted or self._tasks[key].done()]:
-            self._tasks.pop(key).cancel()
-            self._following.pop(key[0], None)
-        for key in wanted - self._tasks.keys():
-            following = self._following[key[0]] = Following(key[0], bus)
-            self._tasks[key] = asyncio.create_task(following.run())
-
-    def _claim(self) -> set[tuple[int, str]]:
-        close_old_connections()
-        claimed = set()
-        rows = Chassis.objects.filter(enabled=True)
+            share = Share(held=frozenset(), keep=0, workers=0)  # another worker may hold them by now
         # A changed address or password ends the old client and starts a new one.
-        fields = ("pk", "url", "username", "password_encrypted", "ca_pem", "fingerprint")
-        for pk, *address in rows.values_list(*fields):
-            lease = f"polling:{pk}"
-            held = self._redis.set(lease, self.name, nx=True, ex=LEASE_SECONDS)
-            if not held and self._redis.get(lease) == self.name.encode():
-                held = self._redis.expire(lease, LEASE_SECONDS)
-            if held:
-                claimed.add((pk, "\0".join(address)))
-        return claimed
+        wanted = {self._rows[pk] for pk in share.held if pk in self._rows}
+        self._end([key for key in self._tasks if key not in wanted or self._tasks[key].done()])
+        # Those not yet read go first: nobody misses them.
+        mine = sorted(self._tasks, key=lambda key: self._following[key[0]].is_reading)
+        self._end(mine[: max(0, len(share.held - self._ending.keys()) - share.keep)], give_back=True)
+        for key in wanted - self._tasks.keys():
+            if key[0] not in self._ending and self._leases.holds(key[0]):
+                following = self._following[key[0]] = Following(key[0], around)
+                self._tasks[key] = asyncio.create_task(following.run())
 
-    def _give_back(self) -> None:
+    def _end(self, keys: Iterable[Key], *, give_back: bool = False) -> None:
+        """Follow these no longer; a lease is given back once nobody here asks the BMC any more."""
+        for key in keys:
+            task = self._tasks.pop(key)
+            self._following.pop(key[0], None)
+            task.cancel()
+            self._ending[key[0]] = task
+            task.add_done_callback(partial(self._ended, key[0], give_back=give_back))
+
+    def _ended(self, pk: int, _: asyncio.Future[None], *, give_back: bool = False) -> None:
+        if give_back and self._loop is not None and not self._stopped.is_set():
+            self._ending[pk] = self._loop.run_in_executor(self._claims, self._give_back, pk)
+            self._ending[pk].add_done_callback(partial(self._ended, pk))
+        else:
+            self._ending.pop(pk, None)
+
+    def _claim(self, leaving: int) -> Share:
+        close_old_connections()
+        fields = ("pk", "url", "username", "password_encrypted", "ca_pem", "fingerprint")
         try:
-            for pk, _ in self._tasks:
-                if self._redis.get(f"polling:{pk}") == self.name.encode():
-                    self._redis.delete(f"polling:{pk}")
+            rows = list(Chassis.objects.filter(enabled=True).order_by("pk").values_list(*fields))
+        except DatabaseError as error:
+            if not self._rows:
+                raise
+            logger.warning("chassis are followed as they were known: %s", error)
+        else:
+            self._rows = {pk: (pk, "\0".join(address)) for pk, *address in rows}
+        return self._leases.look(self._rows, leaving=leaving)
+
+    def _give_back(self, pk: int) -> None:
+        try:
+            self._leases.give_back([pk])
+        except redis.RedisError as error:
+            logger.info("a lease was not given back: %s", error)
+
+    def _leave(self) -> None:
+        try:
+            self._leases.leave()
         except redis.RedisError as error:
             logger.info("leases were not given back: %s", error)
         close_old_connections()

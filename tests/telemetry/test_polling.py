@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import redis
@@ -15,7 +15,8 @@ from django.conf import settings
 
 from fabric.models import Chassis, Device
 from telemetry.frames import Frame, decode_key
-from telemetry.polling.poller import LEASE_SECONDS, Poller
+from telemetry.polling.leases import LEASE_SECONDS
+from telemetry.polling.poller import Poller, run
 from tests.processes import SimulatorProcess
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,10 +42,8 @@ def chassis(simulator: SimulatorProcess) -> Chassis:
 @contextmanager
 def polling(name: str = "") -> Iterator[Poller]:
     """A worker's polling thread."""
-    poller = Poller()
-    if name:
-        poller.name = name
-    thread = threading.Thread(target=lambda: asyncio.run(poller.run()))
+    poller = Poller(name)
+    thread = threading.Thread(target=run, args=(poller,))
     thread.start()
     try:
         yield poller
@@ -106,7 +105,7 @@ def test_the_client_never_takes_more_than_its_places(chassis: Chassis, simulator
 
 def test_another_worker_takes_over_within_the_lease_and_nobody_polls_twice(chassis: Chassis) -> None:
     client = redis.Redis.from_url(settings.REDIS_URL)
-    client.set(f"polling:{chassis.pk}", "dead-worker:1", ex=LEASE_SECONDS)  # it died a moment ago
+    client.set(f"polling:{chassis.pk}", "dead-worker:1", px=round(LEASE_SECONDS * 1000))  # it died a moment ago
     with polling("first"):
         began = time.monotonic()
         next(frames(chassis, 20))
@@ -117,6 +116,42 @@ def test_another_worker_takes_over_within_the_lease_and_nobody_polls_twice(chass
         assert len(sequences) == len(set(sequences))
     # One that ends gives the lease back, so that another need not wait for it.
     assert client.get(f"polling:{chassis.pk}") is None
+
+
+def test_who_takes_over_reads_at_once_what_was_found_a_moment_ago(
+    chassis: Chassis, simulator: SimulatorProcess
+) -> None:
+    with polling():
+        before = next(frames(chassis, 20))
+        wait_for(lambda: Chassis.objects.get(pk=chassis.pk).inventory_at)
+    # A walk takes a minute from here on, the report does not.
+    simulator.fault("slow", path="/redfish/v1/Chassis", delay=1.0)
+    with polling():
+        began = time.monotonic()
+        after = next(frames(chassis, 20))
+        assert time.monotonic() - began < LEASE_SECONDS + 2
+    assert len(after.values) == len(before.values)
+    assert after.revision == before.revision
+    assert after.sequence > before.sequence
+
+
+def test_a_quiet_chassis_is_looked_at_and_nothing_is_written_but_that(
+    chassis: Chassis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=1.0))
+    with polling():
+        next(frames(chassis, 20))
+        wait_for(lambda: Chassis.objects.get(pk=chassis.pk).inventory_at)
+        # What the site noted meanwhile of its own accord ends with the next look that finds the chassis well.
+        time.sleep(3)
+        first = Chassis.objects.get(pk=chassis.pk)
+        Chassis.objects.filter(pk=chassis.pk).update(last_error="It did not answer.")
+        Device.objects.filter(chassis=chassis).update(name="of another look")
+        wait_for(lambda: Chassis.objects.get(pk=chassis.pk).inventory_at > first.inventory_at)  # type: ignore[operator]
+        again = Chassis.objects.get(pk=chassis.pk)
+    assert again.last_error == ""
+    assert again.inventory_revision == first.inventory_revision
+    assert set(Device.objects.filter(chassis=chassis).values_list("name", flat=True)) == {"of another look"}
 
 
 def test_one_chassis_that_hangs_leaves_the_others_live(chassis: Chassis, simulator: SimulatorProcess) -> None:

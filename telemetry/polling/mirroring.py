@@ -1,0 +1,143 @@
+"""The mirror of one chassis in the database, kept true beside its readings.
+
+A thousand chassis are looked at all the time, and nearly always nothing has changed: a look that finds what the one
+before found writes only that it was there, and while the BMC's events are heard the next look comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from datetime import timedelta
+
+import msgspec
+from django.conf import settings
+from django.db import DatabaseError
+from django.utils import timezone
+
+from fabric.bmc.client import BmcClient
+from fabric.bmc.discovery import Discovery
+from fabric.bmc.types import Inventory
+from fabric.models import Chassis, Walk
+from fabric.selectors import Owner, owners_of_readings
+from fabric.services.drift import drifts_explain
+from fabric.services.sync import inventory_apply, inventory_confirmed
+from falconweb.threads import in_thread
+
+logger = logging.getLogger(__name__)
+
+PERIODS_A_WALK = 40  # a whole walk finds what a refresh does not look for
+LONGEST_PERIODS = 4  # between two looks at a chassis that is quiet and whose events are heard
+SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
+REST_SECONDS = 2.0  # where they come without end, each refresh would only be outdated by the next
+# Workers that start together, or take over from a dead one, must not all look at the same moment.
+JITTER = (0.8, 1.2)
+# What was found so short a while ago is read at once, before the first walk of a worker that takes over.
+RECENT = timedelta(minutes=2)
+
+
+class Mirror:
+    """Walks and refreshes one chassis; `gate` bounds how many of a worker's chassis are walked at a time."""
+
+    def __init__(self, chassis: Chassis, bmc: BmcClient, gate: asyncio.Semaphore, disturbed: asyncio.Event) -> None:
+        self._chassis = chassis
+        self._bmc = bmc
+        self._gate = gate
+        self._disturbed = disturbed
+        self._discovery = Discovery(bmc, at_a_time=1)
+        self._applied: Inventory | None = None
+        self._walked_at = 0.0
+        self._periods = 1.0
+        self.owners: dict[str, Owner] = {}  # of what was found last
+
+    async def recent(self) -> Inventory | None:
+        """Return what another worker found a moment ago, None where nobody looked so lately."""
+        found: Inventory | None = await in_thread(_recent, self._chassis.pk)
+        if found is not None:
+            self.owners = await in_thread(owners_of_readings, self._chassis.pk, found)
+        return found
+
+    async def walk(self) -> Inventory:
+        """Read the whole service anew and write it down; raises BmcError, DatabaseError."""
+        async with self._gate:
+            begun = timezone.now()
+            inventory = await self._discovery.walk()
+            await in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
+            self.owners = await in_thread(owners_of_readings, self._chassis.pk, inventory)
+        # The first ones after a start are spread over the whole time: later walks, too, come one by one then.
+        early = random.random() if self._applied is None else 0.0  # noqa: S311 - no secret
+        self._walked_at = time.monotonic() - early * settings.CONFIG.inventory_period * PERIODS_A_WALK
+        self._applied, self._periods = inventory, 1.0
+        return inventory
+
+    async def follow(self, inventory: Inventory) -> Inventory:
+        """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by.
+
+        Raises BmcError. Without the database readings go on: what could not be written is found again.
+        """
+        healths, owners = _healths(inventory), self.owners
+        walk_at = self._walked_at + settings.CONFIG.inventory_period * PERIODS_A_WALK * _jitter()
+        rested_at = 0.0
+        while True:
+            try:
+                if time.monotonic() > walk_at:
+                    return await self.walk()
+                await until(self._disturbed, settings.CONFIG.inventory_period * self._periods * _jitter())
+                is_disturbed = self._disturbed.is_set()
+                if is_disturbed:
+                    await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > rested_at else REST_SECONDS)
+                    self._disturbed.clear()
+                fresh = await self._look(is_disturbed=is_disturbed)
+            except DatabaseError as error:
+                logger.warning("chassis %s is not mirrored: %s", self._chassis.pk, error)
+                self._applied = None
+                await asyncio.sleep(REST_SECONDS)
+                continue
+            finally:
+                rested_at = time.monotonic() + REST_SECONDS
+            if _healths(fresh) != healths:
+                walk_at = 0.0  # the walk finds out what below it has fallen ill, or is well again
+            elif self.owners != owners:
+                # A device came, went or was swapped: its readings must not go out under another's id.
+                return fresh
+
+    async def _look(self, *, is_disturbed: bool) -> Inventory:
+        begun = timezone.now()
+        inventory = await self._discovery.refresh()
+        if is_disturbed or inventory != self._applied:
+            # What an operation has changed meanwhile may stand in the database, so that every event counts.
+            await in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
+            self.owners = await in_thread(owners_of_readings, self._chassis.pk, inventory)
+            self._applied, self._periods = inventory, 1.0
+        else:
+            await in_thread(inventory_confirmed, chassis_id=self._chassis.pk)
+            self._periods = min(self._periods * 2, LONGEST_PERIODS) if self._bmc.streams else 1.0
+        await drifts_explain(chassis_id=self._chassis.pk, bmc=self._bmc)
+        return inventory
+
+
+def _recent(chassis: int) -> Inventory | None:
+    row = Walk.objects.filter(chassis=chassis, chassis__inventory_at__gt=timezone.now() - RECENT).first()
+    try:
+        return None if row is None else msgspec.convert(row.found, Inventory)
+    except msgspec.ValidationError:
+        return None  # of another version of the site
+
+
+def _jitter() -> float:
+    return random.uniform(*JITTER)  # noqa: S311 - no secret
+
+
+def _healths(inventory: Inventory) -> dict[str, str]:
+    return {one.uri: one.health for one in (*inventory.chassis, *inventory.drawers)}
+
+
+async def until(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, so long at most."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
