@@ -5,10 +5,10 @@ PYTHON := $(VENV)/bin/python
 ROOMS := falconweb accounts fabric telemetry simulator agent hostwire tests manage.py
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check nightly perf locks clean
+.PHONY: help up test test-postgres check nightly perf locks clean
 
 help: ## Explain each target
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch
@@ -16,6 +16,14 @@ up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site 
 test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ARGS=... for pytest)
 	@$(PYTHON) -m tests.chromium
 	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
+
+# What asks the database in its own words, or leans on its locks; the rooms of the store test both databases anyway.
+ON_POSTGRES := $(foreach name,sync grants booking leases drafts drift plans,tests/fabric/test_$(name).py) \
+	tests/accounts/test_people.py tests/accounts/test_audit.py tests/api/test_api.py \
+	$(foreach name,alerts events exports history links,tests/telemetry/$(name)) tests/telemetry/test_sockets.py
+
+test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
+	@$(PYTHON) -m tests.postgres -n 2 --dist loadfile $(ON_POSTGRES) $(ARGS)
 
 check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)

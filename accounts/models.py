@@ -82,6 +82,7 @@ class Token(models.Model):
 
         READ = "read", "Read"
         WRITE = "write", "Read and write"
+        METRICS = "metrics", "Read /metrics, nothing else"
 
     person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=100)

@@ -22,6 +22,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts import services
 from accounts.access import administrator_of, person_of
+from accounts.addresses import client_address
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import note_credential
 from accounts.audit.services import Target, audit_record, audited, target_of
@@ -29,6 +30,7 @@ from accounts.forms import PasswordForm, PersonForm, TenantForm, TokenForm, tell
 from accounts.guesses import too_many_guesses
 from accounts.models import Token, User
 from accounts.selectors import people_found, tenants_found
+from accounts.signals import sign_in_refused
 from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound
 
 PEOPLE_A_PAGE = 50
@@ -81,6 +83,8 @@ class SignIn(LoginView):
             sentence=sentence,
             status=status,
         )
+        if actor is None:
+            sign_in_refused.send(type(self), person=named, address=client_address(self.request), sentence=sentence)
 
     def get_redirect_url(self) -> str:  # type: ignore[override]  # the stub has an argument of a later Django
         """Return where to go on to, '' for this page itself: that would lead in a circle."""

@@ -15,13 +15,16 @@ django_application = get_asgi_application()
 
 from falconweb.gate import ELSEWHERE, BodyLimit, OwnPagesOnly  # noqa: E402 - models need Django set up first
 from falconweb.socket_sessions import SocketSessionMiddleware  # noqa: E402
+from telemetry.pipeline.web import Published  # noqa: E402
 from telemetry.routing import websocket_urlpatterns  # noqa: E402
 
 sockets = CookieMiddleware(SocketSessionMiddleware(AuthMiddleware(URLRouter([*websocket_urlpatterns, ELSEWHERE]))))
 
-application = ProtocolTypeRouter(
-    {
-        "http": BodyLimit(django_application),
-        "websocket": AllowedHostsOriginValidator(OwnPagesOnly(sockets)),
-    }
+application = Published(
+    ProtocolTypeRouter(
+        {
+            "http": BodyLimit(django_application),
+            "websocket": AllowedHostsOriginValidator(OwnPagesOnly(sockets)),
+        }
+    )
 )

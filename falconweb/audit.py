@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from accounts.addresses import client_address
 from accounts.audit.actions import Action, Outcome
-from accounts.audit.context import Origin, bind, new_request_id, unbind
+from accounts.audit.context import ORIGIN, Origin, bind, new_request_id, unbind
 from accounts.audit.models import AuditEntry
 from accounts.audit.services import NOTHING, Target, audit_record
 from accounts.models import User
@@ -51,6 +51,7 @@ ROUTES: dict[str, Action | dict[str, Action]] = {
     "fabric:chassis_edit": Action.CHASSIS_EDIT,
     "fabric:chassis_remove": Action.CHASSIS_REMOVE,
     "fabric:drawer": Action.DRAWER_MODE,
+    "links:counter_reset": Action.PORT_COUNTERS,
     "fabric:drift_accept": Action.DRIFT_ACCEPT,
     "fabric:drift_reapply": Action.DRIFT_REAPPLY,
     "fabric:allocation": Action.ALLOCATION_READ,
@@ -88,6 +89,7 @@ ROUTES: dict[str, Action | dict[str, Action]] = {
     "api:chassis_list": Action.CHASSIS_ADD,
     "api:chassis": {"PATCH": Action.CHASSIS_EDIT, "DELETE": Action.CHASSIS_REMOVE},
     "api:drawer_mode": Action.DRAWER_MODE,
+    "api:link_counter_reset": Action.PORT_COUNTERS,
     "api:drift_accept": Action.DRIFT_ACCEPT,
     "api:drift_reapply": Action.DRIFT_REAPPLY,
     "api:device_tenant": Action.GRANT_CHANGE,
@@ -111,6 +113,55 @@ ROUTES: dict[str, Action | dict[str, Action]] = {
     "api:tenant": {"PATCH": Action.TENANT_EDIT, "DELETE": Action.TENANT_REMOVE},
     "api:tenant_grants": Action.GRANTS_SET,
     "api:audit_verification": Action.AUDIT_VERIFY_REQUEST,
+    "exports:export_add": Action.EXPORT_ADD,
+    "exports:export_edit": Action.EXPORT_EDIT,
+    "exports:export_remove": Action.EXPORT_REMOVE,
+    "exports:export_switch": Action.EXPORT_SWITCH,
+    "exports:export_preview": Action.EXPORT_PREVIEW,
+    "exports:export_test": Action.EXPORT_TEST,
+    "exports:export_start": Action.EXPORT_RUN,
+    "exports:export_run_cancel": Action.EXPORT_CANCEL,
+    "exports:export_run_resume": Action.EXPORT_RESUME,
+    "api:exports": Action.EXPORT_ADD,
+    "api:export": {"PATCH": Action.EXPORT_EDIT, "DELETE": Action.EXPORT_REMOVE},
+    "api:export_preview": Action.EXPORT_PREVIEW,
+    "api:export_try": Action.EXPORT_TEST,
+    "api:export_start": Action.EXPORT_RUN,
+    "api:export_run_cancel": Action.EXPORT_CANCEL,
+    "api:export_run_resume": Action.EXPORT_RESUME,
+    "alerts:acknowledge": Action.ALERT_ACKNOWLEDGE,
+    "alerts:rule_add": Action.ALERT_RULE_ADD,
+    "alerts:rule": Action.ALERT_RULE_EDIT,
+    "alerts:rule_switch": Action.ALERT_RULE_EDIT,
+    "alerts:rule_remove": Action.ALERT_RULE_REMOVE,
+    "alerts:built_in": Action.ALERT_BUILT_IN,
+    "alerts:silence_add": Action.SILENCE_ADD,
+    "alerts:silence_end": Action.SILENCE_END,
+    "alerts:route_add": Action.ALERT_ROUTE_ADD,
+    "alerts:route": Action.ALERT_ROUTE_EDIT,
+    "alerts:route_remove": Action.ALERT_ROUTE_REMOVE,
+    "alerts:route_test": Action.ALERT_ROUTE_TEST,
+    "alerts:delivery_retry": Action.DELIVERY_RETRY,
+    "api:alert_acknowledge": Action.ALERT_ACKNOWLEDGE,
+    "api:alert_rules": Action.ALERT_RULE_ADD,
+    "api:alert_rule": {"PATCH": Action.ALERT_RULE_EDIT, "DELETE": Action.ALERT_RULE_REMOVE},
+    "api:alert_built_in": Action.ALERT_BUILT_IN,
+    "api:alert_silences": Action.SILENCE_ADD,
+    "api:alert_silence_end": Action.SILENCE_END,
+    "api:alert_routes": Action.ALERT_ROUTE_ADD,
+    "api:alert_route": {"PATCH": Action.ALERT_ROUTE_EDIT, "DELETE": Action.ALERT_ROUTE_REMOVE},
+    "api:alert_route_test": Action.ALERT_ROUTE_TEST,
+    "api:alert_delivery_retry": Action.DELIVERY_RETRY,
+    "events:saved": Action.EVENT_VIEW_ADD,
+    "events:saved_change": Action.EVENT_VIEW_CHANGE,
+    "events:saved_remove": Action.EVENT_VIEW_REMOVE,
+    "api:my_event_views": Action.EVENT_VIEW_ADD,
+    "api:my_event_view": {"PATCH": Action.EVENT_VIEW_CHANGE, "DELETE": Action.EVENT_VIEW_REMOVE},
+    "history:dashboards": Action.DASHBOARD_ADD,
+    "history:dashboard_change": Action.DASHBOARD_CHANGE,
+    "history:dashboard_remove": Action.DASHBOARD_REMOVE,
+    "api:my_dashboards": Action.DASHBOARD_ADD,
+    "api:my_dashboard": {"PATCH": Action.DASHBOARD_CHANGE, "DELETE": Action.DASHBOARD_REMOVE},
 }
 # What the number in an address is of, where it is not what the action is about.
 KINDS = {
@@ -118,6 +169,10 @@ KINDS = {
     "api:tenant_grants": "tenant",
     "api:device_tenant": "device",
     "api:host_port_tenant": "host port",
+    "exports:export_run_cancel": "export run",
+    "exports:export_run_resume": "export run",
+    "api:export_run_cancel": "export run",
+    "api:export_run_resume": "export run",
 }
 SENTENCES = {
     400: "Something about the request was wrong.",
@@ -144,6 +199,8 @@ class AuditMiddleware:
         """Pass the request on."""
         origin = _origin_of(request)
         token = bind(origin)
+        # Django logs some answers once every middleware is through.
+        request.META[ORIGIN] = origin
         try:
             answer = self.get_response(request)
             if request.method not in SAFE_METHODS and not origin.counted:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+# s; what the next coarser readings are made from has to be there for longer than they are waited for.
+LEAST_KEPT = (2 * 3600, 6 * 3600, 24 * 3600, 24 * 3600)
 
 
 class ConfigurationError(Exception):
@@ -22,9 +24,16 @@ class ConfigurationError(Exception):
 
 
 def _setting(
-    name: str, description: str, default: Any, *, secret: bool = False, least: float = 0, most: float = math.inf
+    name: str,
+    description: str,
+    default: Any,
+    *,
+    secret: bool = False,
+    least: float = 0,
+    most: float = math.inf,
+    among: tuple[str, ...] = (),
 ) -> Any:
-    metadata = {"name": name, "description": description, "least": least, "most": most}
+    metadata = {"name": name, "description": description, "least": least, "most": most, "among": among}
     # A secret stays out of what is printed of the whole, such as the settings on a debug page.
     return field(default=default, metadata=metadata, repr=not secret)
 
@@ -72,10 +81,26 @@ class Config:
         "",
         secret=True,
     )
+    log: str = _setting(
+        "FALCONWEB_LOG", "Lines of the site's logs: plain, or json for whoever gathers them", "plain",
+        among=("plain", "json"),
+    )  # fmt: skip
     simulated: int = _setting("FALCONWEB_SIMULATED", "How many simulated chassis `make up` starts (0 to 2)", 2, most=2)
     web_processes: int = _setting("FALCONWEB_WEB_PROCESSES", "Web processes of `make up`", 1, least=1, most=256)
+    workers: int = _setting(
+        "FALCONWEB_WORKERS",
+        "Worker processes of `make up`: they share the chassis, some 400 each",
+        1,
+        least=1,
+        most=256,
+    )
     inventory_period: float = _setting(
-        "FALCONWEB_INVENTORY_PERIOD", "Seconds between inventory walks of a chassis", 15.0, least=1, most=3600
+        "FALCONWEB_INVENTORY_PERIOD",
+        "Seconds between looks at what a chassis holds; up to four times as many while nothing changes and its events "
+        "are heard",
+        15.0,
+        least=1,
+        most=3600,
     )
     # A frame is numbered by its second.
     reading_period: float = _setting(
@@ -85,6 +110,11 @@ class Config:
         "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is believed", 0
     )
 
+    exports: str = _setting(
+        "FALCONWEB_EXPORTS",
+        "Folder of exported files, on the worker and the web machine alike; `exports` in the data folder when empty",
+        "",
+    )
     email_url: str = _setting(
         "FALCONWEB_EMAIL_URL",
         "Mail server: smtp://name:password@host:587 (STARTTLS; ?tls=no without), smtps://host:465, or console: to print"
@@ -101,11 +131,43 @@ class Config:
     idle_hours: float = _setting(
         "FALCONWEB_IDLE_HOURS", "Hours without use after which a held device is called idle; 0 never", 24.0, most=8760
     )
+    keep_events: str = _setting(
+        "FALCONWEB_KEEP_EVENTS", "How long events are kept, in d, h or m; two years unless told", "731d"
+    )
+
+    keep_raw: str = _setting("FALCONWEB_KEEP_RAW", "How long every reading is kept, in d, h or m", "1d")
+    keep_10s: str = _setting(
+        "FALCONWEB_KEEP_10S", "How long least, mean and greatest of each 10 s are kept, in d, h or m", "7d"
+    )
+    keep_1min: str = _setting("FALCONWEB_KEEP_1MIN", "The same of each minute", "92d")
+    keep_15min: str = _setting("FALCONWEB_KEEP_15MIN", "The same of each quarter of an hour", "731d")
+
+    @property
+    def keep_seconds(self) -> tuple[int, int, int, int]:
+        """How long readings, and those of 10 s, 1 min and 15 min are kept, in seconds, as telemetry.store.models.Tier.
+
+        Each is made from the one before it, which has to be there for so long: raises ConfigurationError otherwise.
+        """
+        names = ("FALCONWEB_KEEP_RAW", "FALCONWEB_KEEP_10S", "FALCONWEB_KEEP_1MIN", "FALCONWEB_KEEP_15MIN")
+        texts = (self.keep_raw, self.keep_10s, self.keep_1min, self.keep_15min)
+        periods = tuple(_seconds(name, text) for name, text in zip(names, texts, strict=True))
+        for name, text, period, needed in zip(names, texts, periods, LEAST_KEPT, strict=True):
+            if period < needed:
+                raise ConfigurationError(f"{name} is '{text}'; it may be {needed // 3600}h or more.")
+        for name, text, period, before in zip(names[1:], texts[1:], periods[1:], periods, strict=False):
+            if period < before:
+                raise ConfigurationError(f"{name} is '{text}', which is less than what is finer is kept.")
+        return periods[0], periods[1], periods[2], periods[3]
 
     @property
     def lease_warning_seconds(self) -> tuple[int, ...]:
         """How long before an end people are warned, in seconds; raises ConfigurationError for what is no time."""
         return tuple(sorted({_seconds("FALCONWEB_LEASE_WARNINGS", one) for one in self.lease_warnings}))
+
+    @property
+    def keep_events_seconds(self) -> int:
+        """How long events are kept, in seconds; raises ConfigurationError for what is no time."""
+        return _seconds("FALCONWEB_KEEP_EVENTS", self.keep_events)
 
     @property
     def address(self) -> str:
@@ -153,6 +215,8 @@ def kept_secret(folder: Path, name: str, *, size: int = 32) -> str:
 
 
 def _check_range(metadata: Mapping[str, Any], value: Any) -> None:
+    if metadata["among"] and value not in metadata["among"]:
+        raise ConfigurationError(f"{metadata['name']} is '{value}'; it may be {' or '.join(metadata['among'])}.")
     least, most = metadata["least"], metadata["most"]
     if isinstance(value, int | float) and not isinstance(value, bool) and not least <= value <= most:
         limit = f"from {least:g}" + ("" if most == math.inf else f" to {most:g}")

@@ -20,12 +20,12 @@ from django.urls import Resolver404, resolve
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
 
-from accounts.audit.context import request_id
+from accounts.audit.context import note_person, request_id
 from falconweb.api.authentication import SAFE_METHODS
 from falconweb.api.problems import PREFIX
 from falconweb.database import database_away
 from falconweb.errors import FalconWebError, TooLarge
-from falconweb.health import healthz
+from falconweb.health import healthz, readyz
 from falconweb.sqlite.patience import waiting_at_most
 from falconweb.views import database_error, error_answer, nothing_to_see
 
@@ -35,7 +35,7 @@ REQUEST_SECONDS: Final = 15.0
 
 
 class HealthMiddleware:
-    """Answers /healthz ahead of everything else: who asks for it knows the site by its address, not by its name."""
+    """Answers /healthz and /readyz ahead of all else: who asks for them knows the site by its address, not its name."""
 
     sync_capable = True
     async_capable = False
@@ -45,7 +45,9 @@ class HealthMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Answer, or pass the request on."""
-        return healthz(request) if request.path == "/healthz" else self.get_response(request)
+        if request.path == "/healthz":
+            return healthz(request)
+        return readyz(request) if request.path == "/readyz" else self.get_response(request)
 
 
 class SignInRequiredMiddleware(LoginRequiredMiddleware):
@@ -57,6 +59,8 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
         """Let the API authenticate (sessions and tokens); hold everybody else to the sign-in page."""
         if request.path.startswith("/api/"):
             return None
+        if getattr(view_func, "login_required", True) and (person_id := request.user.pk) is not None:
+            note_person(person_id)
         return super().process_view(request, view_func, view_args, view_kwargs)  # type: ignore[arg-type]
 
     def handle_no_permission(self, request: HttpRequest, view_func: View) -> HttpResponseBase:  # type: ignore[override]

@@ -66,11 +66,25 @@ NAVIGATION: tuple[Page | Menu, ...] = (
         ),
     ),
     Menu(
+        "Telemetry",
+        (
+            Page("Charts", "history:telemetry"),
+            Page("Dashboards", "history:dashboards", ("history:dashboard_*",)),
+            Page("Throughput", "history:throughput", ("history:throughput_*",)),
+            Page("Heat map", "history:heat_map"),
+            Page("Link health", "links:links", ("links:*",)),
+        ),
+    ),
+    Page("Alerts", "alerts:alerts", ("alerts:*",)),
+    Page("Events", "events:events", ("events:*",)),
+    Menu(
         "Administration",
         (
             Page("People", "accounts:people", ("accounts:person*",)),
             Page("Tenants", "accounts:tenants", ("accounts:tenant*", "fabric:tenant*", "fabric:quotas")),
             Page("Audit", "accounts:audit", ("accounts:audit_*",)),
+            Page("Event exports", "exports:exports", ("exports:*",)),
+            Page("Pipeline", "pipeline:pipeline", ("pipeline:*",)),
             Page("Add a chassis", "fabric:chassis_add"),
             Page("System", "fabric:system"),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -122,8 +123,8 @@ if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
-            # Chunks are some 30 KB: pages of the default size would chain eight of them for each.
-            "init_command": "PRAGMA page_size=16384; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+            # Pages of SQLite's own size: chunks fill larger ones by three quarters at most.
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
         "TEST": {"NAME": str(CONFIG.data / f"test-readings-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.sqlite3")},
     }
@@ -226,6 +227,8 @@ if MAIL is not None:
     EMAIL_USE_TLS, EMAIL_USE_SSL = MAIL.starttls, MAIL.tls
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = CONFIG.email_from
 LEASE_WARNING_SECONDS: tuple[int, ...] = CONFIG.lease_warning_seconds
+KEEP_SECONDS: tuple[int, int, int, int] = CONFIG.keep_seconds
+KEEP_EVENTS_SECONDS: int = CONFIG.keep_events_seconds
 
 # Of a form: as large as the gate lets in where an allocation file is typed or sent.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * 2**20
@@ -250,8 +253,21 @@ CELERY_BEAT_SCHEDULE = {
     "forget answers": {"task": "fabric.forget_answers", "schedule": 3600.0, "options": {"expires": 600}},
     "recover operations": {"task": "fabric.recover_operations", "schedule": 5.0, "options": {"expires": 10}},
     "tend leases": {"task": "fabric.tend_leases", "schedule": 60.0, "options": {"expires": 50}},
+    "tend exports": {"task": "exports.tend", "schedule": 2.0, "options": {"expires": 4}},
+    "tidy exports": {"task": "exports.tidy", "schedule": 3600.0, "options": {"expires": 600}},
+    "events: catch up": {"task": "events.catch_up", "schedule": 60.0, "options": {"expires": 50}},
+    "events: forget": {"task": "events.forget", "schedule": 3600.0, "options": {"expires": 600}},
+    "alerts: notify": {"task": "alerts.notify", "schedule": 3.0, "options": {"expires": 6}},
+    "alerts: watch chassis": {"task": "alerts.watch_chassis", "schedule": 10.0, "options": {"expires": 20}},
+    "alerts: forget": {"task": "alerts.forget", "schedule": 3600.0, "options": {"expires": 600}},
     "note activity": {"task": "telemetry.note_activity", "schedule": 60.0, "options": {"expires": 50}},
+    "roll readings up": {"task": "telemetry.store.roll_up", "schedule": 60.0, "options": {"expires": 50}},
+    "remove old readings": {"task": "telemetry.store.clean", "schedule": 120.0, "options": {"expires": 100}},
+    "forget links": {"task": "links.forget", "schedule": 3600.0, "options": {"expires": 600}},
 }
+
+# Nothing outside is ever written to or read from by an export.
+EXPORTS_FOLDER = Path(CONFIG.exports).resolve() if CONFIG.exports else CONFIG.data / "exports"
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -278,6 +294,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "ENUM_NAME_OVERRIDES": {
+        "AlertSeverityEnum": "telemetry.alerts.models.Severity",
+        "AlertScopeEnum": "telemetry.alerts.scopes.SCOPES",
+        "ScopeEnum": "accounts.models.Token.Scope",
+        "ExportRunStateEnum": "telemetry.exports.models.ExportRun.State",
+        "EventSeverityEnum": "telemetry.events.models.Severity",
         "LeaseStateEnum": "fabric.models.leases.Lease.State",
         "HeldKindEnum": "fabric.models.leases.KINDS",
         "PlanStateEnum": "fabric.models.operations.Plan.State",
@@ -289,11 +310,16 @@ SPECTACULAR_SETTINGS = {
     ],
 }
 
+# Warnings of libraries are lines of the log too.
+logging.captureWarnings(CONFIG.log == "json")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "formatters": {
+        "plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
+        "json": {"()": "falconweb.logs.JsonLines"},
+    },
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": CONFIG.log}},
     "root": {"handlers": ["console"], "level": "INFO"},
     "loggers": {
         "axes": {"level": "WARNING"},

@@ -1,12 +1,15 @@
-"""Every address of the site but /healthz, which a middleware answers; each room owns its own."""
+"""Every address of the site but /healthz and /readyz, which a middleware answers; each room owns its own."""
 
 from __future__ import annotations
 
 from django.urls import include, path
 
+from falconweb.metrics import Metrics
+
 handler500 = "falconweb.views.server_error"
 urlpatterns = [
     path("api/v1/", include("falconweb.api.urls")),
+    path("metrics", Metrics.as_view(), name="metrics"),
     path("", include("accounts.urls")),
     path("", include("fabric.urls")),
     path("", include("telemetry.urls")),

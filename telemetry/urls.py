@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import include, path
 
 urlpatterns = [
+    path("telemetry/pipeline/", include("telemetry.pipeline.urls")),
     path("telemetry/", include("telemetry.history.urls")),
     path("links/", include("telemetry.links.urls")),
     path("alerts/", include("telemetry.alerts.urls")),

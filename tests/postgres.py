@@ -1,10 +1,14 @@
-"""A PostgreSQL server of a test's own, where Debian's binaries are installed: there to be ended and started again."""
+"""A PostgreSQL server of a test's own, where Debian's binaries are installed: there to be ended and started again.
+
+`python -m tests.postgres PYTEST-ARGUMENTS` runs tests on one: those that have a database run on PostgreSQL then.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Self
@@ -56,3 +60,17 @@ class PostgresServer:
             self.stop()
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Run pytest on a server of its own; returns its exit status."""
+    if PROGRAMS is None:
+        sys.stderr.write("PostgreSQL is not installed: apt-get install postgresql\n")
+        return 1
+    with PostgresServer() as server:
+        command = [sys.executable, "-m", "pytest", *arguments]
+        return subprocess.run(command, env={**os.environ, "DATABASE_URL": server.url}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

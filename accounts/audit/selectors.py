@@ -27,6 +27,7 @@ SEARCHED = (
 PAGES = {
     "person": "accounts:person", "tenant": "fabric:tenant", "chassis": "fabric:chassis", "device": "fabric:device",
     "drawer": "fabric:drawer", "host": "fabric:host", "operation": "fabric:operation", "plan": "fabric:plan",
+    "export": "exports:export", "export run": "exports:export_run",
 }  # fmt: skip
 
 

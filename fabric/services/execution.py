@@ -13,6 +13,7 @@ from django.db.models import F, Max, Q
 from django.utils import timezone
 
 from accounts.audit.actions import Action, Outcome
+from accounts.audit.context import telling_about
 from accounts.audit.services import audit_record, target_of
 from fabric.bmc.client import BmcClient
 from fabric.models import Operation
@@ -74,7 +75,7 @@ def execute(operation_id: str, *, worker: str) -> None:
     if operation is None:
         return
     try:
-        with one_connection():
+        with telling_about(chassis_id=operation.chassis_id, operation_id=str(operation.pk)), one_connection():
             asyncio.run(_Run(operation, worker).run())
     finally:
         close_old_connections()

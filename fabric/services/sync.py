@@ -57,6 +57,13 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
     return changed
 
 
+def inventory_confirmed(*, chassis_id: int) -> None:
+    """Note that a look found what is written already; raises Chassis.DoesNotExist for a removed one."""
+    now = timezone.now()
+    if not Chassis.objects.filter(pk=chassis_id).update(inventory_at=now, last_error="", last_error_at=None):
+        raise Chassis.DoesNotExist("The chassis was removed.")
+
+
 def inventory_failed(*, chassis_id: int, sentence: str) -> None:
     """Note why a chassis cannot be read for now; what is known of it stays."""
     Chassis.objects.filter(pk=chassis_id).exclude(last_error=sentence).update(

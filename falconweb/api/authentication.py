@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -10,7 +11,7 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
-from accounts.audit.context import note_token
+from accounts.audit.context import note_person, note_token
 from accounts.models import Token, User
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
@@ -21,13 +22,25 @@ NOTED_EVERY = timedelta(minutes=1)
 class SessionAuthentication(authentication.SessionAuthentication):
     """Django's session, with a 401 (not 403) for those who have none."""
 
+    def authenticate(self, request: Request) -> tuple[Any, None] | None:
+        """Return the person, None without a session."""
+        found = super().authenticate(request)
+        if found is not None:
+            note_person(found[0].pk)
+        return found
+
     def authenticate_header(self, request: Request) -> str:
         """Name the way scripts sign in."""
         return "Bearer"
 
 
 class TokenAuthentication(authentication.BaseAuthentication):
-    """`Authorization: Bearer <token>`; a token that only reads is refused on writes."""
+    """`Authorization: Bearer <token>`; a token that only reads is refused on writes, one for /metrics everywhere else.
+
+    `scopes` are those that the address lets in.
+    """
+
+    scopes: frozenset[str] = frozenset({Token.Scope.READ, Token.Scope.WRITE})
 
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
         """Return the person and the token, None without one; raises 401 for a wrong or expired one."""
@@ -43,7 +56,9 @@ class TokenAuthentication(authentication.BaseAuthentication):
         if token is None:
             raise exceptions.AuthenticationFailed("The token is unknown, expired, or its person is no longer active.")
         note_token(token)
-        if token.scope == Token.Scope.READ and request.method not in SAFE_METHODS:
+        if token.scope not in self.scopes:
+            raise exceptions.PermissionDenied("This token opens /metrics, nothing else.")
+        if token.scope != Token.Scope.WRITE and request.method not in SAFE_METHODS:
             raise exceptions.PermissionDenied("This token may only read.")
         if token.last_used_at is None or now - token.last_used_at > NOTED_EVERY:
             Token.objects.filter(pk=token.pk).update(last_used_at=now)
@@ -52,6 +67,12 @@ class TokenAuthentication(authentication.BaseAuthentication):
     def authenticate_header(self, request: Request) -> str:
         """Name the scheme."""
         return "Bearer"
+
+
+class MetricsAuthentication(TokenAuthentication):
+    """What opens /metrics: tokens made for it, and those that may read the same by the API."""
+
+    scopes = frozenset(Token.Scope.values)
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

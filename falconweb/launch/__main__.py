@@ -19,7 +19,7 @@ from falconweb.config import BASE_DIR, Config, ConfigurationError
 from falconweb.launch.agents import SimulatedHost, hosts_root, simulated_hosts, start_agents
 from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_command, web_command, worker_command
-from falconweb.launch.processes import Child, end_all
+from falconweb.launch.processes import Child, allow_many_files, end_all
 from falconweb.launch.simulated import SimulatedChassis, start_simulated
 
 HEALTH_SECONDS = 60.0
@@ -33,6 +33,7 @@ def main() -> int:
     """Run the site until it is asked to end; returns the exit status."""
     # Databases and logs are nobody else's on this machine; the processes below inherit this.
     os.umask(0o077)
+    allow_many_files()
     stop = _stop_on_signals()
     children: list[Child] = []
     try:
@@ -78,19 +79,27 @@ def _start(config: Config, children: list[Child]) -> None:
     celery = "falconweb.celery:application"
     commands = {
         "web": web_command(
-            "falconweb.asgi:application", host=config.host, port=config.port, processes=config.web_processes
+            "falconweb.asgi:application",
+            host=config.host,
+            port=config.port,
+            processes=config.web_processes,
+            log=config.log,
         ),
-        "worker": worker_command(celery),
-        "beat": beat_command(celery),
+        **{name: worker_command(celery, number, log=config.log) for number, name in enumerate(_workers(config), 1)},
+        "beat": beat_command(celery, log=config.log),
     }
     for name, command in commands.items():
         # A worker that is asked to end waits for a broker that is ending, too; its leases and operations are made for
         # a worker that is gone.
-        orphaned = signal.SIGKILL if name in {"worker", "beat"} else signal.SIGTERM
+        orphaned = signal.SIGTERM if name == "web" else signal.SIGKILL
         child = Child(name, command, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
         child.start()
         children.append(child)
     start_agents(config.data, hosts, environment, children)
+
+
+def _workers(config: Config) -> list[str]:
+    return ["worker", *(f"worker-{number}" for number in range(2, config.workers + 1))]
 
 
 def _manage(*arguments: str, environment: dict[str, str]) -> None:

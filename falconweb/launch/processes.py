@@ -19,6 +19,17 @@ QUICK_DEATH_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 15.0
 LONGEST_LOG = 50 * 2**20
 PR_SET_PDEATHSIG = 1
+MANY_FILES = 65_536
+
+
+def allow_many_files() -> None:
+    """Let this process and its children have many open files, as far as the system lets them: each socket is one."""
+    if sys.platform != "win32":
+        import resource
+
+        soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        enough = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), most))
 
 
 def end_with_parent(by: int = signal.SIGTERM) -> None:

@@ -1,11 +1,13 @@
 """What a reading costs, from the GET to the published frame, beside a client that fetches and parses the same report.
 
-CPU time of this process alone: how fast the simulated chassis answer plays no part in it.
+CPU time of this process alone: how fast the simulated chassis answer plays no part in it. Then what a thousand chassis
+take of the site's own workers (falconweb.perf.fleet).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import statistics
 import time
@@ -14,6 +16,7 @@ from contextlib import AsyncExitStack
 
 import aiohttp
 import redis.asyncio
+import uvloop
 from django.conf import settings
 
 from fabric.bmc.client import BmcClient
@@ -21,15 +24,19 @@ from fabric.bmc.discovery import discover
 from fabric.bmc.readings import DECODER, ReportPlan, plan_readings
 from fabric.bmc.tls import client_tls
 from fabric.bmc.types import Address, Trust
+from falconweb.launch.processes import allow_many_files
 from falconweb.perf.figures import Figure
+from falconweb.perf.fleet import measure_fleet
 from falconweb.perf.place import PASSWORD, CannotMeasureError, simulator
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame
-from telemetry.live import keep_catalogue, publish
+from telemetry.live import News, keep_catalogue
+from telemetry.polling.outbox import Outbox
 
 CHASSIS = 8
 ROUNDS = 9
 POLLS = 50  # a chassis and round
+HOLDER = "perf"
 MOST_RATIO = 3.0
 
 Poll = Callable[[], Awaitable[None]]
@@ -37,19 +44,22 @@ Poll = Callable[[], Awaitable[None]]
 
 def measure(say: Callable[[str], None]) -> list[Figure]:
     """Return the figures of polling."""
+    allow_many_files()
     with simulator("--chassis-count", str(CHASSIS), environment=os.environ) as said:
         trust = Trust(fingerprint=said["fingerprint"][0])
         addresses = [
             Address(url=url, username="administrator", password=PASSWORD, trust=trust) for url in said["address"]
         ]
         say(f"{CHASSIS} chassis, {ROUNDS} rounds of {POLLS} polls each")
-        return asyncio.run(_measure(addresses))
+        figures = uvloop.run(_measure(addresses))
+    return figures + measure_fleet(say)
 
 
 async def _measure(addresses: list[Address]) -> list[Figure]:
     async with AsyncExitStack() as stack:
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
         stack.push_async_callback(bus.aclose)
+        outbox = Outbox(bus, HOLDER)
         ours, bares = [], []
         size = series = 0
         for number, address in enumerate(addresses, 1):
@@ -60,7 +70,8 @@ async def _measure(addresses: list[Address]) -> list[Figure]:
                 raise CannotMeasureError("the simulated chassis are not read by one report.")
             uri = inventory.service.metric_report_uris[0]
             series, size = len(plan.series), len(await bmc.get_bytes(uri))
-            ours.append(await _as_the_site(bmc, plan, number, bus))
+            await bus.set(f"polling:{number}", HOLDER)
+            ours.append(await _as_the_site(bmc, plan, number, bus, outbox))
             bares.append(await _bare(stack, address, uri, series))
         site, bare = await _rounds(ours, bares)
     what = f"a report of {size / 1000:.0f} kB, {series} series"
@@ -85,14 +96,16 @@ async def _measure(addresses: list[Address]) -> list[Figure]:
     ]
 
 
-async def _as_the_site(bmc: BmcClient, plan: ReportPlan, number: int, bus: redis.asyncio.Redis) -> Poll:
+async def _as_the_site(bmc: BmcClient, plan: ReportPlan, number: int, bus: redis.asyncio.Redis, outbox: Outbox) -> Poll:
     """Return one poll as the worker's loop does it (telemetry.polling)."""
     catalogue = Catalogue(plan.series, {})
     revision = await keep_catalogue(bus, number, catalogue.entries)
+    numbers = itertools.count(1)
 
     async def poll() -> None:
         sample = catalogue.sample(await plan.read(bmc))
-        await publish(bus, Frame(revision, number, int(sample.at), sample.at, sample.values))
+        frame = Frame(revision, number, next(numbers), sample.at, sample.values)
+        await outbox.publish(News(frame, catalogue.counters(sample)))
 
     return poll
 

@@ -82,6 +82,17 @@ def pytest_configure(config: pytest.Config) -> None:
         django.setup()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test that has a database all of them: readings lie in one of their own, which no test need know."""
+    for item in items:
+        marker = item.get_closest_marker("django_db")
+        asks = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
+        if (marker is None and asks) or (marker is not None and not marker.args and "databases" not in marker.kwargs):
+            known = marker.kwargs if marker is not None else {}
+            item.add_marker(pytest.mark.django_db(**known, databases="__all__"), append=False)
+
+
 def _let_rows_go(sender: Any, using: str, **_: object) -> None:
     """Lift from the test database what keeps the audit log: after a test with real transactions all rows go."""
     if sender.name == "accounts":

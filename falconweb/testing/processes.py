@@ -156,6 +156,23 @@ class SimulatorProcess(OwnProcess):
         """Unmount a drive on a host."""
         self.ask_control("DELETE", f"/hosts/{host}/mounts/{device}")
 
+    def add_events(self, count: int = 1, **more: Any) -> None:
+        """Make events at once; `more`: `message_id`, `message` with `{n}` for the number, `severity`, `origin`."""
+        self.ask_control("POST", "/events", {"count": count, **more})
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return every event that there was, as the stream tells them, whatever became of the log."""
+        answer: list[dict[str, Any]] = self.ask_control("GET", "/events")
+        return answer
+
+    def change_log(self, **how: Any) -> None:
+        """Change the log of events: `clear=True`, `begin_anew=True` (numbers too), `limit=100` entries."""
+        self.ask_control("POST", "/events/log", how)
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the chassis' clock forward, or back, by so many seconds."""
+        self.ask_control("POST", "/time", {"shift": seconds})
+
     def set_speed(self, speed: float) -> None:
         """Set how many simulated seconds pass in a second."""
         self.ask_control("POST", "/time", {"speed": speed})

@@ -35,6 +35,14 @@ from fabric.models import (
 )
 from fabric.planning import Wanted
 from fabric.services.plans import plan_create
+from telemetry.alerts.models import Alert, Delivery, Route, Rule, Silence
+from telemetry.events.models import SavedView
+from telemetry.events.services import event_record
+from telemetry.exports.models import ExportRun
+from telemetry.exports.options import Wanted as WantedExport
+from telemetry.exports.running import run_go_on
+from telemetry.exports.runs import run_request
+from telemetry.exports.services import export_add
 from telemetry.routing import websocket_urlpatterns
 
 PEOPLE = ("administrator", "owner", "member", "stranger", "nobody")
@@ -110,6 +118,35 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "fabric:lease_extension_decline": (405, 405, 405, 405, 302),
     "fabric:lease_return": (405, 405, 405, 405, 302),
     "fabric:system": (200, 403, 403, 403, 302),
+    "links:links": (200, 200, 200, 200, 302),
+    "links:links_csv": (200, 200, 200, 200, 302),
+    "links:link": (200, 200, 200, 404, 302),
+    "links:states_csv": (200, 200, 200, 404, 302),
+    "links:counter_reset": (405, 405, 405, 405, 302),
+    "api:links": (200, 200, 200, 200, 401),
+    "api:link": (200, 200, 200, 404, 401),
+    "api:link_states": (200, 200, 200, 404, 401),
+    "api:link_counter_reset": (405, 405, 405, 405, 401),
+    "history:telemetry": (200, 200, 200, 200, 302),
+    "history:throughput": (200, 200, 200, 200, 302),
+    "history:throughput_csv": (200, 200, 200, 404, 302),
+    "history:heat_map": (200, 200, 200, 200, 302),
+    "history:dashboards": (200, 200, 200, 200, 302),
+    "history:dashboard_change": (405, 405, 405, 405, 302),
+    "history:dashboard_remove": (405, 405, 405, 405, 302),
+    "metrics": (200, 200, 200, 200, 401),
+    "events:events": (200, 200, 200, 200, 302),
+    "events:events_csv": (200, 200, 200, 200, 302),
+    "events:catalogue": (200, 200, 200, 200, 302),
+    "events:newest": (200, 200, 200, 200, 302),
+    "events:news": (200, 200, 200, 200, 302),
+    "events:event": (200, 200, 200, 404, 302),
+    "events:saved": (405, 405, 405, 405, 302),
+    "events:saved_change": (405, 405, 405, 405, 302),
+    "events:saved_remove": (405, 405, 405, 405, 302),
+    "pipeline:pipeline": (200, 403, 403, 403, 302),
+    "pipeline:chassis_csv": (200, 403, 403, 403, 302),
+    "pipeline:counts_csv": (200, 403, 403, 403, 302),
     "api:chassis_list": (200, 200, 200, 200, 401),
     "api:chassis": (200, 200, 200, 404, 401),
     "api:chassis_settings": (200, 403, 403, 403, 401),
@@ -152,6 +189,14 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "api:me": (200, 200, 200, 200, 401),
     "api:my_tokens": (200, 200, 200, 200, 401),
     "api:my_token": (404, 404, 404, 404, 401),
+    "api:my_dashboards": (200, 200, 200, 200, 401),
+    "api:my_dashboard": (404, 404, 404, 404, 401),
+    "api:telemetry": (400, 400, 400, 400, 401),
+    "api:telemetry_table": (400, 400, 400, 400, 401),
+    "api:telemetry_raw": (400, 400, 400, 400, 401),
+    "api:telemetry_heat_map": (400, 400, 400, 400, 401),
+    "api:telemetry_throughput": (400, 400, 400, 400, 401),
+    "api:telemetry_catalogue": (200, 200, 200, 200, 401),
     "api:people": (200, 403, 403, 403, 401),
     "api:person": (200, 403, 403, 403, 401),
     "api:person_password": (405, 403, 403, 403, 401),
@@ -176,6 +221,76 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "api:lease_extension_decline": (405, 403, 403, 403, 401),
     "api:lease_return": (405, 405, 405, 405, 401),
     "api:usage": (200, 200, 200, 200, 401),
+    "api:pipeline": (200, 403, 403, 403, 401),
+    "api:events": (200, 200, 200, 200, 401),
+    "api:events_pull": (200, 200, 200, 200, 401),
+    "api:events_catalogue": (200, 200, 200, 200, 401),
+    "api:event": (200, 200, 200, 404, 401),
+    "api:my_event_views": (200, 200, 200, 200, 401),
+    "api:my_event_view": (200, 404, 404, 404, 401),
+    "exports:exports": (200, 403, 403, 403, 302),
+    "exports:exports_csv": (200, 403, 403, 403, 302),
+    "exports:export_add": (200, 403, 403, 403, 302),
+    "exports:export_preview": (405, 405, 405, 405, 302),
+    "exports:export_test": (405, 405, 405, 405, 302),
+    "exports:export_runs": (200, 403, 403, 403, 302),
+    "exports:export_runs_csv": (200, 403, 403, 403, 302),
+    "exports:export": (200, 403, 403, 403, 302),
+    "exports:export_edit": (200, 403, 403, 403, 302),
+    "exports:export_remove": (200, 403, 403, 403, 302),
+    "exports:export_switch": (405, 405, 405, 405, 302),
+    "exports:export_start": (405, 405, 405, 405, 302),
+    "exports:export_run": (200, 403, 403, 403, 302),
+    "exports:export_run_cancel": (405, 405, 405, 405, 302),
+    "exports:export_run_resume": (405, 405, 405, 405, 302),
+    "exports:export_run_file": (200, 403, 403, 403, 302),
+    "api:exports": (200, 403, 403, 403, 401),
+    "api:export": (200, 403, 403, 403, 401),
+    "api:export_preview": (405, 403, 403, 403, 401),
+    "api:export_try": (405, 403, 403, 403, 401),
+    "api:export_start": (405, 403, 403, 403, 401),
+    "api:export_runs": (200, 403, 403, 403, 401),
+    "api:export_run": (200, 403, 403, 403, 401),
+    "api:export_run_cancel": (405, 403, 403, 403, 401),
+    "api:export_run_resume": (405, 403, 403, 403, 401),
+    "api:export_run_file": (200, 403, 403, 403, 401),
+    "alerts:alerts": (200, 200, 200, 200, 302),
+    "alerts:alerts_csv": (200, 200, 200, 200, 302),
+    "alerts:alert": (200, 200, 200, 404, 302),
+    "alerts:badge": (200, 200, 200, 200, 302),
+    "alerts:acknowledge": (405, 405, 405, 405, 302),
+    "alerts:rules": (200, 403, 403, 403, 302),
+    "alerts:rule_add": (200, 403, 403, 403, 302),
+    "alerts:rule_preview": (200, 403, 403, 403, 302),
+    "alerts:rule": (200, 403, 403, 403, 302),
+    "alerts:rule_switch": (405, 405, 405, 405, 302),
+    "alerts:rule_remove": (405, 405, 405, 405, 302),
+    "alerts:built_in": (405, 405, 405, 405, 302),
+    "alerts:silences": (200, 403, 403, 403, 302),
+    "alerts:silence_add": (200, 403, 403, 403, 302),
+    "alerts:silence_end": (405, 405, 405, 405, 302),
+    "alerts:routes": (200, 403, 403, 403, 302),
+    "alerts:route_add": (200, 403, 403, 403, 302),
+    "alerts:route": (200, 403, 403, 403, 302),
+    "alerts:route_remove": (405, 405, 405, 405, 302),
+    "alerts:route_test": (405, 405, 405, 405, 302),
+    "alerts:deliveries": (200, 403, 403, 403, 302),
+    "alerts:delivery_retry": (405, 405, 405, 405, 302),
+    "api:alerts": (200, 200, 200, 200, 401),
+    "api:alert": (200, 200, 200, 404, 401),
+    "api:alert_acknowledge": (405, 405, 405, 405, 401),
+    "api:alert_rules": (200, 403, 403, 403, 401),
+    "api:alert_rule": (200, 403, 403, 403, 401),
+    "api:alert_rule_preview": (400, 403, 403, 403, 401),
+    "api:alert_built_ins": (200, 403, 403, 403, 401),
+    "api:alert_built_in": (405, 403, 403, 403, 401),
+    "api:alert_silences": (200, 403, 403, 403, 401),
+    "api:alert_silence_end": (405, 403, 403, 403, 401),
+    "api:alert_routes": (200, 403, 403, 403, 401),
+    "api:alert_route": (200, 403, 403, 403, 401),
+    "api:alert_route_test": (405, 403, 403, 403, 401),
+    "api:alert_deliveries": (200, 403, 403, 403, 401),
+    "api:alert_delivery_retry": (405, 403, 403, 403, 401),
     "api:schema": (200, 200, 200, 200, 401),
     "api:docs": (200, 200, 200, 200, 302),
     "api:nothing": (404, 404, 404, 404, 401),
@@ -243,6 +358,19 @@ def drifted(device: Device, approved: HostPort) -> Drift:
     )  # fmt: skip
 
 
+def happened(*devices: Device) -> int:
+    """Let something happen to devices of each tenant; return the number of the first one's event."""
+    made = [
+        event_record(
+            source="bmc", message_id="Fabric.1.0.PortDown", severity="Critical", text=f"{device.name} is gone.",
+            at=timezone.now(), chassis_id=device.chassis_id, device_id=device.pk, person_name=device.serial_number,
+        )
+        for device in devices
+    ]  # fmt: skip
+    assert made[0] is not None
+    return made[0].pk
+
+
 def leased(tenant: Tenant, *things: Device | HostPort) -> Lease:
     """Make an active lease of these things that is asked to be longer, or, without any, a request for one."""
     now = timezone.now()
@@ -273,6 +401,47 @@ def ended(drafted: Plan, device: Device, state: str) -> Plan:
         finished_at=now, requested_by_name="owner",
     )  # fmt: skip
     return plan
+
+
+def exported(by: User) -> dict[str, list[object]]:
+    """Make exports and runs of them in each state that an address is for: with a file, to cancel, to resume, none."""
+    done, going, failed, idle = (
+        export_add(by=by, wanted=WantedExport(name, format="csv", target="download")) for name in ("a", "b", "c", "d")
+    )
+    runs = [run_request(by=by, definition=one) for one in (done, going, failed)]
+    assert not run_go_on(runs[0].pk, worker="lab")
+    ExportRun.objects.filter(pk=runs[2].pk).update(state="failed", ended_at=timezone.now())
+    found: dict[str, list[object]] = {
+        name: [idle.pk] for name in (
+            "export", "export_edit", "export_remove", "export_switch", "export_start", "export_try",
+        )
+    }  # fmt: skip
+    found |= {name: [runs[0].pk] for name in ("export_run", "export_run_file")}
+    return found | {"export_run_cancel": [runs[1].pk], "export_run_resume": [runs[2].pk]}
+
+
+def rung(*devices: Device) -> dict[str, list[object]]:
+    """Let an alert fire of each device, and make a rule, a silence, and a route with a delivery that waits."""
+    now = timezone.now()
+    alerts = [
+        Alert.objects.create(
+            chassis=device.chassis, cause="sensor_critical:upper", series_key=f"device/{device.pk}/x", title="Too hot",
+            severity="Critical", rank=2, state="firing", object="device", subject_name=device.name, device=device,
+            threshold=device.serial_number, since=now, fired_at=now,
+        )
+        for device in devices
+    ]  # fmt: skip
+    rule = Rule.objects.create(name="Hot", metric="temperature_celsius", condition="above", value=80)
+    silence = Silence.objects.create(ends_at=now + timedelta(hours=1), made_by_name="administrator", why="Fans")
+    route = Route.objects.create(name="Hook", kind="webhook", address="https://hook.example/")
+    delivery = Delivery.objects.create(route=route, number=1, summary="Too hot", content={"kind": "test"})
+    made: dict[str, list[object]] = {"alert": [alerts[0].pk]}
+    made |= {name: [rule.pk] for name in ("rule", "rule_switch", "rule_remove", "alert_rule")}
+    made |= {name: ["fan_failed"] for name in ("built_in", "alert_built_in")}
+    made |= {name: [silence.pk] for name in ("silence_end", "alert_silence_end")}
+    routes = ("route", "route_remove", "route_test", "alert_route", "alert_route_test")
+    made |= {name: [route.pk] for name in routes}
+    return made | {name: [delivery.pk] for name in ("delivery_retry", "alert_delivery_retry")}
 
 
 @pytest.fixture
@@ -314,12 +483,19 @@ def lab(db: None) -> Lab:
     arguments |= {name: [people["owner"].pk] for name in ("person", "person_password")}
     arguments |= {name: [tenant.pk] for name in ("tenant", "tenant_grants", "tenant_removal")}
     arguments |= {name: [1] for name in ("token_revoke", "my_token")}
+    arguments |= {name: [1] for name in ("my_dashboard", "dashboard_change", "dashboard_remove")}
     # Of an operation, so that a tenant could find its own name in it.
     audit_record(action=Action.OPERATION_REQUEST, actor=people["owner"], target=target_of(device))
     arguments |= {"audit_entry": [AuditEntry.objects.latest("sequence").pk]}
     arguments |= {name: [device.slot_id] for name in ("slot_history", "slot_history_csv")}
     arguments |= {name: [device.pk] for name in ("device_history", "device_history_csv")}
     arguments |= {"drift": [drift.pk]}
+    arguments |= exported(people["administrator"])
+    arguments |= {"event": [happened(device, other)]}
+    view = SavedView.objects.create(person=people["administrator"], name="Of the administrator").pk
+    arguments |= {name: [view] for name in ("my_event_view", "saved_change", "saved_remove")}
+    link: list[object] = [device.slot.port_id if device.slot else 0]
+    arguments |= dict.fromkeys(("link", "states_csv", "counter_reset", "link_states", "link_counter_reset"), link)
     arguments |= {"switch": [switch.pk], "host_port": [host_port.pk], "drawer_mode": [drawer.pk]}
     arguments |= {"device_tenant": [device.pk], "host_port_tenant": [host_port.pk]}
     arguments |= {"person_tokens": [people["owner"].pk], "person_token": [people["owner"].pk, 1]}
@@ -335,6 +511,7 @@ def lab(db: None) -> Lab:
     arguments |= {f"lease{name}": [held.pk] for name in ("", "_extension", "_extension_decline", "_return")}
     arguments |= {f"lease_{name}": [asked.pk] for name in ("decision", "approval", "decline", "withdrawal")}
     arguments |= {name: [tenant.pk] for name in ("quotas", "tenant_quotas")}
+    arguments |= rung(device, other)
     return Lab(clients, arguments, device, host_port)
 
 

@@ -25,15 +25,23 @@ from fabric.holdings import holdings_revision
 from fabric.models import Device, HostPort, Lease, LeaseItem, Operation, Plan
 from fabric.planning import Wanted
 from fabric.services.plans import plan_change
+from telemetry.events.models import SavedView
+from telemetry.history.models import Dashboard
 from tests.access.test_matrix import Lab, lab
 
 __all__ = ["lab"]
 pytestmark = pytest.mark.django_db
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 # Here everybody changes what is their own.
-OWN = {"accounts:sign_in", "accounts:sign_out", "accounts:account_password", "accounts:token_add", "api:my_tokens"}
+OWN = {
+    "accounts:sign_in", "accounts:sign_out", "accounts:account_password", "accounts:token_add", "api:my_tokens",
+    "history:dashboards", "api:my_dashboards", "events:saved", "api:my_event_views",
+}  # fmt: skip
 # Not even an administrator is let through by the plausible body: the BMC is asked, and does not answer.
-ASKS_THE_BMC = {"fabric:chassis_add", "fabric:chassis_edit", "api:chassis_list", "api:chassis"}
+ASKS_THE_BMC = {
+    "fabric:chassis_add", "fabric:chassis_edit", "api:chassis_list", "api:chassis", "links:counter_reset",
+    "api:link_counter_reset",
+}  # fmt: skip
 # Administrators ask nobody for a lease.
 OF_TENANTS = {"fabric:lease_request", "api:leases"}
 # What is kept of attempts and visits is no object of the lab.
@@ -45,7 +53,16 @@ FILE = {
 }  # fmt: skip
 # Signed out is a session, whether the log is whole is found out by a worker, and planned anew on what is as it was
 # is the same plan.
-CHANGES_NO_ROW = {"accounts:sign_out", "accounts:audit_verification", "api:audit_verification", "fabric:plan_anew"}
+CHANGES_NO_ROW = {
+    "accounts:sign_out",
+    "accounts:audit_verification",
+    "api:audit_verification",
+    "fabric:plan_anew",
+    "exports:export_preview",
+    "exports:export_test",
+    "api:export_preview",
+    "api:export_try",
+}
 AUDIT = {"accounts.AuditEntry", "accounts.AuditHead"}
 
 
@@ -78,6 +95,7 @@ ROUTES = list(writing(get_resolver().url_patterns))
 @pytest.fixture
 def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
     """What one would send to take, break or free the owner's things: by the API and by pages, each with all fields."""
+    Dashboard.objects.create(pk=1, person=User.objects.get(username="owner"), name="Ours", query="of=chassis/1")
     Token.objects.create(
         pk=1, person=User.objects.get(username="owner"), name="job", digest="0" * 64, expires_at=timezone.now()
     )
@@ -89,19 +107,34 @@ def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
     month = timezone.now() + timedelta(days=30)
     return {
         "api": {
-            **both, "device_id": lab.device.pk, "target_host_port_id": None, "tenant_id": strangers,
+            **both, "query": "of=chassis/1", "position": 1, "device_id": lab.device.pk, "target_host_port_id": None,
+            "tenant_id": strangers,
             "device_ids": things, "host_port_ids": ports, "take_device_ids": things, "take_host_port_ids": ports,
-            "drift_ids": lab.arguments["drift"], "ends_at": month.isoformat(),
+            "format": "csv", "target": "download", "drift_ids": lab.arguments["drift"], "ends_at": month.isoformat(),
             "limits": [{"kind": "gpu", "most_at_once": 3}],
             "attachments": [{"device_id": lab.device.pk, "host_port_id": None}], "title": "Another",
         },
         "page": {
-            **both, "device": lab.device.pk, "target": "", "tenant": strangers, "active": "on", "current": "x",
-            "new": "another long word", "again": "another long word", "take_devices": things, "take_host_ports": ports,
+            **both, "query": "of=chassis/1", "device": lab.device.pk, "target": "", "tenant": strangers,
+            "active": "on", "current": "x", "new": "another long word", "again": "another long word",
+            "take_devices": things, "take_host_ports": ports,
             "text": json.dumps(FILE), "make": "1", "seen": holdings_revision(), "drift": lab.arguments["drift"],
+            "format": "csv", "destination": "download", "columns": ["id"],
             "devices": things, "approve": "1", "title": "Another", "all": "1",
             "once_gpu": "3", "ends_at": f"{month:%Y-%m-%dT%H:%M}",
         },
+    }  # fmt: skip
+
+
+def of_alerts(lab: Lab, name: str) -> dict[str, Any]:
+    """Return what one would send to the addresses of alerts: some of their fields have names that others have too."""
+    if not name.startswith(("alerts:", "api:alert")):
+        return {}
+    return {
+        "alert": lab.arguments["alert"], "alert_ids": lab.arguments["alert"], "metric": "power_watts",
+        "condition": "above", "value": 1, "clear_value": None if name.startswith("api:") else "", "hold_seconds": 5,
+        "severity": "Critical", "scope": "all", "kind": "syslog", "address": "udp://127.0.0.1:9", "secret": "",
+        "why": "Maintenance", "enabled": name != "alerts:built_in",
     }  # fmt: skip
 
 
@@ -127,6 +160,8 @@ def fields_of(route: str, method: str) -> set[str]:
 def play(lab: Lab, who: str, route: tuple[str, str], body: dict[str, Any]) -> Any:
     """Send a request from a browser of its own: who signs out there is signed in elsewhere."""
     name, method = route
+    if body:
+        body = {**body, **of_alerts(lab, name)}
     if name == "api:allocation" and body:
         body = FILE
     client = Client()
@@ -150,7 +185,8 @@ def rows(but: User | None) -> dict[str, list[Any]]:
     }
     if but is not None:
         found["accounts.User"] = [one for one in found["accounts.User"] if one["id"] != but.pk]
-        found["accounts.Token"] = [one for one in found["accounts.Token"] if one["person_id"] != but.pk]
+        for label in ("accounts.Token", "history.Dashboard", "events.SavedView"):
+            found[label] = [one for one in found[label] if one["person_id"] != but.pk]
     return found
 
 
@@ -163,7 +199,16 @@ def waits(person: User, device: Device) -> Operation:
 
 
 def test_nobody_changes_what_is_not_theirs(lab: Lab, bodies: dict[str, dict[str, Any]]) -> None:
-    assert {name.partition(":")[0] for name, _ in ROUTES} == {"accounts", "fabric", "api"}
+    assert {name.partition(":")[0] for name, _ in ROUTES} == {
+        "accounts",
+        "fabric",
+        "alerts",
+        "links",
+        "events",
+        "exports",
+        "api",
+        "history",
+    }
     people = {"member": User.objects.get(username="member"), "stranger": User.objects.get(username="stranger")}
     for who in ("member", "stranger", "nobody"):
         before, of_others = rows(None), rows(people.get(who))
@@ -198,6 +243,10 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     mine: list[object] = [Token.objects.create(person=boss, name="job", digest="1" * 64, expires_at=timezone.now()).pk]
     empty: list[object] = [Tenant.objects.create(name="Four").pk]
     bodies["page"]["seen"] = holdings_revision()
+    pinned: list[object] = [Dashboard.objects.create(person=boss, name="mine", query="").pk]
+    lab.arguments |= dict.fromkeys(("my_dashboard", "dashboard_change", "dashboard_remove"), pinned)
+    view: list[object] = [SavedView.objects.create(person=boss, name="mine").pk]
+    lab.arguments |= dict.fromkeys(("my_event_view", "saved_change", "saved_remove"), view)
     lab.arguments |= {"my_token": mine, "tenant": empty, "tenant_removal": empty}
     before = rows(None)
     for route in ROUTES:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
 from tests.chromium import ADVICE, ARGUMENTS, find_chromium
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
 
 PATIENCE = 10_000  # ms
+# Points that are no shade of grey: axes and words are.
+COLOURED = """async (png) => {
+  const picture = await createImageBitmap(new Blob([Uint8Array.from(atob(png), (one) => one.charCodeAt(0))]));
+  const canvas = new OffscreenCanvas(picture.width, picture.height);
+  const context = canvas.getContext("2d");
+  context.drawImage(picture, 0, 0);
+  const { data } = context.getImageData(0, 0, picture.width, picture.height);
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4) {
+    if (Math.max(data[i], data[i + 1], data[i + 2]) - Math.min(data[i], data[i + 1], data[i + 2]) > 60) count += 1;
+  }
+  return count;
+}"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,6 +57,13 @@ def sign_in(context: BrowserContext, name: str, password: str) -> Page:
     page.click("form.narrow button")
     page.wait_for_url(lambda address: "sign-in" not in address)
     return page
+
+
+def painted(page: Page, chart: Locator) -> int:
+    """Return how many points of a chart's picture have a colour of the palette: what its worker has drawn."""
+    raw = chart.locator("canvas").screenshot()
+    found: int = page.evaluate(COLOURED, base64.b64encode(raw).decode())
+    return found
 
 
 @pytest.fixture(scope="module")

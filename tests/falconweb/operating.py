@@ -27,6 +27,11 @@ class Operator:
         form = {"username": "administrator", "password": ADMINISTRATOR_PASSWORD, "csrfmiddlewaretoken": self._csrf()}
         self._send("POST", "/sign-in/", urllib.parse.urlencode(form).encode(), "application/x-www-form-urlencoded")
 
+    @property
+    def cookies(self) -> str:
+        """The header that a browser sends with each request, and with the handshake of a websocket."""
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in self._cookies)
+
     def _csrf(self) -> str:
         return next((cookie.value or "" for cookie in self._cookies if "csrf" in cookie.name), "")
 

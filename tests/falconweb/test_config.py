@@ -51,6 +51,27 @@ def test_a_setting_out_of_its_range_is_named(name: str, text: str) -> None:
         Config.from_environment({name: text})
 
 
+def test_readings_are_kept_for_a_day_a_week_a_quarter_and_two_years_unless_told() -> None:
+    assert Config().keep_seconds == (86400, 7 * 86400, 92 * 86400, 731 * 86400)
+    told = Config.from_environment({"FALCONWEB_KEEP_RAW": "36h", "FALCONWEB_KEEP_10S": "14d"})
+    assert told.keep_seconds[:2] == (36 * 3600, 14 * 86400)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("FALCONWEB_KEEP_RAW", "soon", "'soon', which is no time such as 7d, 1h or 30m"),
+        ("FALCONWEB_KEEP_RAW", "30m", "FALCONWEB_KEEP_RAW is '30m'; it may be 2h or more"),
+        ("FALCONWEB_KEEP_10S", "12h", "FALCONWEB_KEEP_10S is '12h', which is less than what is finer is kept"),
+        ("FALCONWEB_KEEP_1MIN", "3d", "FALCONWEB_KEEP_1MIN is '3d', which is less"),
+        ("FALCONWEB_KEEP_15MIN", "30d", "FALCONWEB_KEEP_15MIN is '30d', which is less"),
+    ],
+)
+def test_a_period_that_readings_cannot_be_kept_for_is_named(name: str, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        _ = Config.from_environment({name: text}).keep_seconds
+
+
 def test_a_generated_secret_is_kept_and_readable_by_the_owner_only(tmp_path: Path) -> None:
     first = kept_secret(tmp_path, "secret_key")
     assert len(first) >= 43

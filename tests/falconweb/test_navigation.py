@@ -12,8 +12,15 @@ from accounts.models import Role, User
 from falconweb.navigation import NAVIGATION, Group, Menu, navigation
 from tests.access.test_matrix import names
 
-# Pages that belong to nobody's way: one's own account, what leads in and out.
-APART = {"accounts:account", "accounts:account_password", "accounts:sign_in", "accounts:sign_out", "accounts:token_*"}
+# What belongs to nobody's way: one's own account, what leads in and out, what programs read.
+APART = {
+    "accounts:account",
+    "accounts:account_password",
+    "accounts:sign_in",
+    "accounts:sign_out",
+    "accounts:token_*",
+    "metrics",
+}
 
 
 def patterns() -> list[str]:

@@ -1,0 +1,264 @@
+"""The day's chart of 32 series at 500 points through the HTTP API, and what others take for the same question.
+
+The site answers by one uvicorn process over one kept-alive connection, to a token. The store has the day of one, a
+hundred and a thousand chassis. Prometheus and VictoriaMetrics have the same 32 series and are asked by `query_range`
+for the mean of each bucket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import numpy as np
+from django.utils import timezone
+
+from accounts.models import Token, User
+from fabric.models import Chassis, Port
+from falconweb.launch.broker import free_port
+from falconweb.launch.processes import end_all, end_with_parent
+from falconweb.perf.figures import Figure
+from falconweb.perf.filled import chassis_made, copied, entries_of, fill
+from falconweb.perf.place import CannotMeasureError
+from falconweb.perf.servers import start_web
+from telemetry.store.reading import read
+
+DAY = 86_400
+POINTS = 500
+STEP = 180  # s, of the buckets that the site answers with: 480 of them
+FILLED = (1, 100, 1000)
+ASKED = 60
+MOST_MS = 15.0
+SECRET = "fw_perf_history"  # noqa: S105 - of a site that lives as long as the measurement
+METRICS = "rx_bytes_per_second,tx_bytes_per_second"
+PROMETHEUS, VICTORIA = "prometheus", "victoria-metrics"
+READY_SECONDS = 60.0
+
+Values = np.ndarray
+
+
+def measure(say: Callable[[str], None]) -> list[Figure]:
+    """Return the figures of history; takes some minutes."""
+    person = User.objects.create_superuser("perf")
+    Token.objects.create(
+        person=person, name="perf", digest=Token.digest_of(SECRET), expires_at=timezone.now() + timedelta(days=1)
+    )
+    chassis = chassis_made("perf")
+    entries = entries_of(chassis)
+    until = time.time() // STEP * STEP
+    say(f"a day of {len(entries)} series")
+    fill(chassis.pk, entries, since=until - DAY, until=until)
+    site = asyncio.run(_site(say, chassis, until))
+    ports = Port.objects.filter(chassis=chassis).values_list("pk", flat=True)
+    keys = [f"port/{pk}/{metric}" for pk in ports for metric in METRICS.split(",")]
+    beside = _others(say, chassis.pk, keys, until)
+    what = f"32 series, {POINTS} points at most, over HTTP"
+    figures = []
+    for name, milliseconds in beside.items():
+        figures.append(
+            Figure(
+                name="history", figure=f"the day's chart, {what}, 1 chassis", value=site[1], unit="ms",
+                beside=name if milliseconds else f"{name}: not run", beside_value=milliseconds or None, most=MOST_MS,
+            )
+        )  # fmt: skip
+    figures += [
+        Figure(name="history", figure=f"the same, {count:,} chassis", value=site[count], unit="ms", most=MOST_MS)
+        for count in FILLED[1:]
+    ]
+    return figures
+
+
+async def _site(say: Callable[[str], None], chassis: Chassis, until: float) -> dict[int, float]:
+    """Return ms by how many chassis the store has."""
+    child, port = await start_web("site", "falconweb.asgi:application")
+    refs = ",".join(f"port/{pk}" for pk in await asyncio.to_thread(_ports, chassis))
+    query = urlencode(
+        {"subjects": refs, "metrics": METRICS, "since": until - DAY, "until": until, "points": POINTS}, safe=","
+    )
+    found: dict[int, float] = {}
+    has = 1
+    try:
+        for count in FILLED:
+            say(f"{count:,} chassis")
+            others = range(1_000_000 + has, 1_000_000 + count)
+            await asyncio.to_thread(copied, chassis.pk, others)
+            has = count
+            found[count] = await asyncio.to_thread(
+                _asked, port, f"/api/v1/telemetry/?{query}", {"Authorization": f"Bearer {SECRET}"}, _of_site
+            )
+    finally:
+        end_all([child])
+    return found
+
+
+def _ports(chassis: Chassis) -> list[int]:
+    return list(Port.objects.filter(chassis=chassis).values_list("pk", flat=True))
+
+
+def _asked(port: int, path: str, headers: dict[str, str], lines: Callable[[bytes], list[int]]) -> float:
+    """Return how long an answer takes, ms: the median, over a connection that is kept."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    taken = []
+    body = b""
+    for _ in range(ASKED):
+        begin = time.perf_counter()
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        taken.append((time.perf_counter() - begin) * 1e3)
+        if answer.status != 200:
+            raise CannotMeasureError(f"{answer.status}: {body[:300].decode(errors='replace')}")
+    connection.close()
+    points = lines(body)
+    if len(points) != 32 or min(points) < 0.95 * DAY / STEP:
+        raise CannotMeasureError(f"the answer has {len(points)} series of {min(points, default=0)} points and more.")
+    # The first ones warm up.
+    return statistics.median(taken[5:])
+
+
+def _of_site(body: bytes) -> list[int]:
+    return [sum(value is not None for value in line["mean"]) for line in json.loads(body)["series"]]
+
+
+def _of_others(body: bytes) -> list[int]:
+    return [len(line["values"]) for line in json.loads(body)["data"]["result"]]
+
+
+def _others(say: Callable[[str], None], chassis: int, keys: Sequence[str], until: float) -> dict[str, float | None]:
+    """Return ms by server, None for one that is not installed."""
+    found: dict[str, float | None] = {PROMETHEUS: None, VICTORIA: None}
+    programs = {name: shutil.which(name) for name in found}
+    if not any(programs.values()):
+        return found
+    at, values = _every_second(chassis, keys, until)
+    query = f"/api/v1/query_range?query={quote(f'avg_over_time(falcon_bytes[{STEP}s])')}"
+    # Without what VictoriaMetrics keeps of the answer before: the site and Prometheus keep none.
+    query += f"&start={until - DAY + STEP:.0f}&end={until:.0f}&step={STEP}&nocache=1"
+    with tempfile.TemporaryDirectory(prefix="falconweb-perf-peer-") as folder:
+        if programs[PROMETHEUS] and shutil.which("promtool"):
+            say(PROMETHEUS)
+            with _prometheus(programs[PROMETHEUS] or "", Path(folder), at, values) as port:
+                found[PROMETHEUS] = _asked(port, query, {}, _of_others)
+        if programs[VICTORIA]:
+            say(VICTORIA)
+            with _victoria(programs[VICTORIA] or "", Path(folder), at, values) as port:
+                found[VICTORIA] = _asked(port, query, {}, _of_others)
+    return found
+
+
+def _every_second(chassis: int, keys: Sequence[str], until: float) -> tuple[Values, Values]:
+    """Return the readings of the day as the store has them: times (s) and values[series, rows]."""
+    times, values = [], []
+    for begin in range(int(until) - DAY, int(until), 3600):
+        part = read(chassis, keys, since=begin, until=begin + 3600, points=3600)
+        order = [next(row for row, entry in enumerate(part.series) if entry["key"] == key) for key in keys]
+        times.append(part.at)
+        values.append(part.mean[order])
+    return np.concatenate(times), np.concatenate(values, axis=1)
+
+
+@contextmanager
+def _prometheus(program: str, folder: Path, at: Values, values: Values) -> Iterator[int]:
+    """Run Prometheus over blocks made of the readings; yields its port."""
+    text = folder / "readings.txt"
+    with text.open("w") as file:
+        file.write("# TYPE falcon_bytes gauge\n")
+        for series, row in enumerate(values):
+            file.writelines(
+                f'falcon_bytes{{series="{series}"}} {value} {moment:.0f}\n'
+                for moment, value in zip(at.tolist(), row.tolist(), strict=True)
+                if not math.isnan(value)
+            )
+        file.write("# EOF\n")
+    data = folder / PROMETHEUS
+    _run("promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(data))
+    text.unlink()
+    config = folder / "prometheus.yml"
+    config.write_text("scrape_configs: []\n")
+    port = free_port()
+    command = [
+        program, f"--config.file={config}", f"--storage.tsdb.path={data}", "--storage.tsdb.retention.time=10y",
+        f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
+    ]  # fmt: skip
+    with _server(command, port, "/-/ready"):
+        yield port
+
+
+@contextmanager
+def _victoria(program: str, folder: Path, at: Values, values: Values) -> Iterator[int]:
+    """Run VictoriaMetrics with the readings imported; yields its port."""
+    port = free_port()
+    command = [
+        program, f"-storageDataPath={folder / VICTORIA}", f"-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=10y",
+        "-loggerLevel=ERROR", "-search.latencyOffset=0s",
+    ]  # fmt: skip
+    with _server(command, port, "/health"):
+        for series, row in enumerate(values):
+            here = ~np.isnan(row)
+            line = {
+                "metric": {"__name__": "falcon_bytes", "series": str(series)},
+                "values": row[here].astype(float).tolist(),
+                "timestamps": (at[here] * 1000).astype(np.int64).tolist(),
+            }
+            _send(port, "/api/v1/import", json.dumps(line).encode())
+        _send(port, "/internal/force_flush", b"")
+        yield port
+
+
+@contextmanager
+def _server(command: Sequence[str], port: int, ready: str) -> Iterator[None]:
+    process = subprocess.Popen(  # noqa: S603 - a program of the system, with our own arguments
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=sys.stderr,
+        preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs
+    )
+    try:
+        deadline = time.monotonic() + READY_SECONDS
+        while _status(port, ready) != 200:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise CannotMeasureError(f"{command[0]} did not start.")
+            time.sleep(0.2)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _status(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def _send(port: int, path: str, body: bytes) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", path, body)
+    status = connection.getresponse().status
+    connection.close()
+    if status >= 300:
+        raise CannotMeasureError(f"{path} answered {status}.")
+
+
+def _run(*command: str) -> None:
+    answer = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - see `_server`
+    if answer.returncode:
+        raise CannotMeasureError(f"{command[0]} failed: {answer.stderr.decode(errors='replace')[-500:]}")
