@@ -37,7 +37,7 @@ check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-lin
 nightly: $(VENV)/dev.stamp ## Run all tests at length: 5,000 steps of plans, leases and faults among them (half an hour)
 	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile -m "nightly or not nightly" --timeout 3600 $(ARGS)
 
-perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, attach, plan or apply for one)
+perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) manage.py perf $(ONLY)
 
 locks: $(VENV)/dev.stamp ## Make the lock files anew from requirements/*.in
