@@ -18,9 +18,8 @@ test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in
 	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
 
 # What asks the database in its own words, or leans on its locks; the rooms of the store test both databases anyway.
-ON_POSTGRES := $(foreach name,sync grants booking leases drafts drift plans,tests/fabric/test_$(name).py) \
-	tests/accounts/test_people.py tests/accounts/test_audit.py tests/api/test_api.py \
-	$(foreach name,alerts events exports history links,tests/telemetry/$(name)) tests/telemetry/test_sockets.py
+ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabric/test_$(name).py) \
+	$(foreach name,alerts events exports history links,tests/telemetry/$(name))
 
 test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
 	@$(PYTHON) -m tests.postgres -n 2 --dist loadfile $(ON_POSTGRES) $(ARGS)

@@ -8,12 +8,13 @@ from typing import Any
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
+from accounts.audit.exports import Download
 from accounts.models import User
 from fabric import sheets
 from fabric.drift import drift_rows, drift_views
@@ -108,7 +109,7 @@ def slot_history(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-def slot_history_csv(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+def slot_history_csv(request: HttpRequest, pk: int) -> Download:
     """Stream who held a slot, when, as CSV."""
     person = person_of(request)
     _slot(person, pk)
@@ -123,7 +124,7 @@ def device_history(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
-def device_history_csv(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+def device_history_csv(request: HttpRequest, pk: int) -> Download:
     """Stream where a device was, and whose, when, as CSV."""
     person = person_of(request)
     _device(person, pk)
@@ -185,11 +186,11 @@ def _history(request: HttpRequest, rows: QuerySet[Attachment], context: dict[str
     return render(request, "fabric/history.html", {**context, "page": page, "times": times})
 
 
-def _sheet(person: User, rows: QuerySet[Attachment], name: str) -> StreamingHttpResponse:
+def _sheet(person: User, rows: QuerySet[Attachment], name: str) -> Download:
     def lines() -> Iterator[tuple[object, ...]]:
         for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
             yield from attachment_lines(attachment_views(person, pages.page(number).object_list))
 
-    answer = StreamingHttpResponse(sheets.lines(COLUMNS, lines()), content_type="text/csv; charset=utf-8")
+    answer = Download(sheets.lines(COLUMNS, lines()), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer

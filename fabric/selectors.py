@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import F, Max, Prefetch, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
@@ -21,6 +21,7 @@ from fabric.bmc.types import Inventory
 from fabric.drift import Notes, drift_notes
 from fabric.links import NEARLY
 from fabric.models import (
+    Attachment,
     Chassis,
     Device,
     Drawer,
@@ -512,14 +513,26 @@ def owners_of_readings(chassis_id: int, inventory: Inventory) -> dict[str, Owner
 
 
 def held_since(chassis_id: int) -> dict[tuple[str, int], datetime]:
-    """Return since when devices and ports of a chassis are whose they are; those never granted are left out."""
+    """Return since when devices and ports of a chassis are whose they are; those never granted are left out.
+
+    A port is a tenant's no longer than its device is behind it: what was there before may have been another's.
+    """
     since: dict[tuple[str, int], datetime] = {}
+    left = others_left(Attachment.objects.filter(chassis=chassis_id))
     devices = Device.objects.filter(chassis=chassis_id, tenant_since__isnull=False)
     for pk, port, at in devices.values_list("pk", "slot__port", "tenant_since"):
         since["device", pk] = at
         if port is not None:
-            since["port", port] = at
+            since["port", port] = max(at, left.get(port, at))
     host_ports = HostPort.objects.filter(chassis=chassis_id, tenant_since__isnull=False, port__isnull=False)
     for port, at in host_ports.values_list("port", "tenant_since"):
         since["port", port] = at
     return since
+
+
+def others_left(attachments: QuerySet[Attachment]) -> dict[int, datetime]:
+    """Return when the last other device left a slot, by the slot's port: of slots in which another one is now."""
+    rows = attachments.filter(slot__port__isnull=False, slot__device__isnull=False, until__isnull=False)
+    rows = rows.exclude(device=F("slot__device"))
+    last: QuerySet[Any, Any] = rows.order_by().values("slot__port").annotate(left=Max("until"))
+    return {row["slot__port"]: row["left"] for row in last}

@@ -6,13 +6,14 @@ from datetime import date
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import administrator_of, person_of
+from accounts.audit.exports import Download
 from accounts.forms import tell
 from accounts.models import Tenant
 from fabric import sheets
@@ -63,10 +64,10 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-def usage_csv(request: HttpRequest) -> StreamingHttpResponse:
+def usage_csv(request: HttpRequest) -> Download:
     """Stream the same as CSV."""
     held, _, _, _ = _asked(request)
-    answer = StreamingHttpResponse(sheets.lines(COLUMNS, usage_lines(held)), content_type="text/csv; charset=utf-8")
+    answer = Download(sheets.lines(COLUMNS, usage_lines(held)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="usage.csv"'
     return answer
 

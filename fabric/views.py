@@ -8,12 +8,13 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
+from accounts.audit.exports import Download
 from accounts.models import User
 from fabric import sheets
 from fabric.agent_views import agent_context
@@ -65,10 +66,10 @@ def fabric(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-def devices_csv(request: HttpRequest) -> StreamingHttpResponse:
+def devices_csv(request: HttpRequest) -> Download:
     """Stream the list view as CSV, with the same search."""
     views = fabric_view(person_of(request), search=request.GET.get("q", ""))
-    answer = StreamingHttpResponse(
+    answer = Download(
         sheets.lines(sheets.SLOT_COLUMNS, sheets.slot_rows(views)), content_type="text/csv; charset=utf-8"
     )
     answer["Content-Disposition"] = 'attachment; filename="devices.csv"'

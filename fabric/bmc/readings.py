@@ -7,6 +7,7 @@ collections of sensors and ports are read with $expand, or resource by resource 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
 from collections import defaultdict
@@ -47,6 +48,49 @@ class MetricReport(msgspec.Struct, rename="pascal"):
 DECODER = msgspec.json.Decoder(MetricReport)
 
 
+def report_of(raw: bytes, host: str) -> MetricReport:
+    """Return the report in these bytes; an entry that no schema allows costs that entry alone. Raises Malformed."""
+    try:
+        return DECODER.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _salvaged(raw, host)
+
+
+def _salvaged(raw: bytes, host: str) -> MetricReport:
+    """Return what can be read of a report with NaN, Infinity, objects or other things in the place of values.
+
+    An entry without a name is left out; a value that is neither text nor number is None.
+    """
+    try:
+        # Knows NaN and Infinity, which JSON does not, and numbers of any size.
+        found = json.loads(raw.decode(errors="replace"))
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{host} sent a metric report that cannot be read.") from error
+    entries = found.get("MetricValues") if isinstance(found, dict) else None
+    named = [
+        MetricValue(entry["MetricProperty"], _plain(entry.get("MetricValue")))
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and isinstance(entry.get("MetricProperty"), str) and entry["MetricProperty"]
+    ]
+    if not named:
+        raise Malformed(f"{host} sent a metric report that cannot be read.")
+    at = found.get("Timestamp")
+    return MetricReport(named, at if isinstance(at, str) else None)
+
+
+def _plain(value: object) -> str | float | None:
+    """Return a value of JSON where it is a text, or a number that fits into 64 bits and is one."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 class ReadingPlan:
     """Where the readings of a chassis come from; `series` names them, `period` is the suggested interval in s."""
 
@@ -78,12 +122,10 @@ class ReportPlan(ReadingPlan):
 
     def decode(self, raw: bytes, at: float, host: str = "The BMC") -> Reading:
         """Return the reading in a report's bytes; raises Malformed, PlanOutdated."""
-        try:
-            report = DECODER.decode(raw)
-        except msgspec.MsgspecError as error:
-            raise Malformed(f"{host} sent a metric report that cannot be read.") from error
+        report = report_of(raw, host)
         entries, targets = report.metric_values, self._targets
         if [entry.metric_property for entry in entries] != self._order:
+            entries = [entry for entry in entries if entry.metric_property]
             targets = self._realign(entries, host)
         values = [NAN] * len(self.series)
         for target, entry in zip(targets, entries, strict=True):
@@ -200,11 +242,10 @@ async def plan_readings(bmc: BmcClient, inventory: Inventory) -> ReadingPlan:
 
 async def _report_properties(bmc: BmcClient, uri: str) -> list[str]:
     try:
-        report = DECODER.decode(await bmc.get_bytes(uri))
-    except (RequestRefused, ServerFault, Malformed, msgspec.MsgspecError):
+        report = report_of(await bmc.get_bytes(uri), bmc.host)
+    except (RequestRefused, ServerFault, Malformed):
         return []
-    properties = [entry.metric_property for entry in report.metric_values]
-    return properties if all(properties) else []
+    return [entry.metric_property for entry in report.metric_values if entry.metric_property]
 
 
 def wanted_properties(inventory: Inventory) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.exports import Download
 from falconweb.api.fields import number
 from falconweb.errors import Invalid
 from telemetry.history.encoding import STATS, as_json, csv_lines, heat_json
@@ -217,7 +218,7 @@ class TelemetryTable(APIView):
     """The same as a table."""
 
     @extend_schema(operation_id="telemetry_table_retrieve", parameters=PICKED, responses={(200, CSV): TABLE})
-    def get(self, request: Request) -> StreamingHttpResponse:
+    def get(self, request: Request) -> Download:
         """Download metrics of subjects as CSV: the same as a table, a row a bucket."""
         stats = _stats(request)
         history = _history(request)
@@ -230,7 +231,7 @@ class TelemetryRaw(APIView):
     @extend_schema(
         operation_id="telemetry_raw_retrieve", parameters=[*PICKED[:2], *RANGE], responses={(200, CSV): TABLE}
     )
-    def get(self, request: Request) -> StreamingHttpResponse:
+    def get(self, request: Request) -> Download:
         """Download every reading of a range as CSV: of as long as readings are kept raw."""
         span = _span(request)
         lines = raw_lines(person_of(request), _subjects(request), _metrics(request), span)
@@ -367,8 +368,8 @@ def _stats(request: Request) -> tuple[str, ...]:
     return STATS[name]
 
 
-def _table(lines: Any, name: str, span: Span) -> StreamingHttpResponse:
-    answer = StreamingHttpResponse(lines, content_type=f"{CSV}; charset=utf-8")
+def _table(lines: Any, name: str, span: Span) -> Download:
+    answer = Download(lines, content_type=f"{CSV}; charset=utf-8")
     begin = iso(span.since).replace(":", "")
     answer["Content-Disposition"] = f'attachment; filename="{name}-{begin}.csv"'
     return answer

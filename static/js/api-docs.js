@@ -11,6 +11,8 @@ SwaggerUIBundle({
   layout: "BaseLayout",
   deepLinking: true,
   filter: true,
+  // Drawn once a tag is opened: some two hundred requests at once keep a browser busy for seconds.
+  docExpansion: "none",
   defaultModelsExpandDepth: 0,
   // Nothing leaves this site: no badge of a validator elsewhere.
   validatorUrl: null,

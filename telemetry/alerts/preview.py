@@ -121,7 +121,8 @@ def rule_preview(*, person: User, rule: RuleInForce, since: float, until: float)
     Raises Invalid for a range that is none or longer than LONGEST.
     """
     if not 0 < until - since <= LONGEST:
-        raise Invalid("The range cannot be looked at.", errors={"since": "Give a range of at most 92 days."})
+        wrong = "Give a range of at most 92 days that ends after it begins."
+        raise Invalid("The range cannot be looked at.", errors={"since": wrong})
     compares = rule.terms.condition is not Condition.MISSING
     preview = Preview(since=since, until=until, value=rule.terms.value if compares else None)
     deadline = time.monotonic() + MOST_SECONDS
@@ -161,6 +162,8 @@ def _play(preview: Preview, chassis: int, name: str, checks: Sequence[Check], ru
     preview.gaps += len(extract.gaps)
     engine = Engine(checks, [places[check.key] for check in checks])
     met, clearing = _judged(extract, rule)
+    if rule.terms.condition is Condition.MISSING:
+        met[_not_yet(extract, chassis, preview.since)] = 0.0
     found: dict[str, list[Episode]] = {}
     begun: dict[str, Change] = {}
     for row, at in enumerate(extract.at):
@@ -204,6 +207,15 @@ def _judged(extract: Extract, rule: RuleInForce) -> tuple[NDArray[np.float64], N
         touched = np.where(least != rule.terms.value, least, most)
         return (differs if rule.terms.hold > 0 else touched), differs
     return least, least
+
+
+def _not_yet(extract: Extract, chassis: int, since: float) -> NDArray[np.bool_]:
+    """Tell in which buckets a series was not measured yet: [series, rows]. What never was before is not missing."""
+    before = {entry["key"] for entry in known_series(chassis, since=since - LONGEST, until=since)}
+    here = ~np.isnan(extract.mean)
+    is_new = np.array([entry["key"] not in before for entry in extract.series], dtype=np.bool_)
+    begun = np.logical_or.accumulate(here, axis=1)
+    return np.logical_and((is_new & here.any(axis=1))[:, np.newaxis], np.logical_not(begun))
 
 
 def _episode(chassis: int, name: str, fired: Change, until: float | None, worst: float) -> Episode:

@@ -9,11 +9,13 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
-from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet
+from django.db.models import BooleanField, Case, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet, When
+from django.db.models.functions import Coalesce, Greatest
 from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
+from fabric.bmc.types import Quantity
 from fabric.models import Device, Port
 from fabric.numbers import whole_number
 from falconweb.errors import Invalid, NotFound
@@ -23,9 +25,9 @@ from telemetry.alerts.wording import chart_of
 
 SHOWS: Final = ("open", "history", "all")
 SORTS: Final = {
-    "worst": ("is_pending", "-rank", "is_acknowledged", "-since", "-pk"),
-    "newest": ("-since", "-pk"),
-    "oldest": ("since", "pk"),
+    "worst": ("is_pending", "-rank", "is_acknowledged", "-shown_since", "-pk"),
+    "newest": ("-shown_since", "-pk"),
+    "oldest": ("shown_since", "pk"),
     "subject": ("chassis__name", "subject_name", "-rank", "-pk"),
     "title": ("title", "chassis__name", "subject_name", "pk"),
 }
@@ -77,7 +79,7 @@ class Filter:
         )  # fmt: skip
 
     def apply(self, rows: QuerySet[Alert]) -> QuerySet[Alert]:
-        """Return the rows that it keeps, sorted."""
+        """Return those of `alert_rows` that it keeps, sorted; by the times that the person may know."""
         if self.show == "open":
             rows = rows.filter(state__in=Alert.OPEN)
         elif self.show == "history":
@@ -88,7 +90,7 @@ class Filter:
         if self.since is not None:
             rows = rows.filter(Q(resolved_at=None) | Q(resolved_at__gte=self.since))
         if self.until is not None:
-            rows = rows.filter(since__lt=self.until)
+            rows = rows.filter(Q(("shown_since__lt", self.until)))
         for word in self.search.split()[:20]:
             fields = ("title", "subject_name", "chassis__name", "quantity", "threshold", "series_key")
             rows = rows.filter(reduce(or_, (Q((f"{field}__icontains", word)) for field in fields)))
@@ -177,11 +179,17 @@ def hushed_alerts(now: datetime | None = None) -> Q:
 
 
 def alert_rows(person: User) -> QuerySet[Alert]:
-    """Return the alerts that a person may see, with whether each is silenced or inhibited."""
+    """Return the alerts that a person may see, with whether each is silenced or inhibited.
+
+    `shown_since` is when it began as far as the person may know.
+    """
     rows: QuerySet[Alert] = Alert.objects.visible_to(person)
+    held = Case(When(device__isnull=False, then=F("device__tenant_since")), default=F("host_port__tenant_since"))
+    known = F("since") if person.is_administrator else Greatest("since", Coalesce(held, "since"))
     return rows.select_related("chassis", "device", "host_port").annotate(
         is_silenced=ExpressionWrapper(silenced_alerts(), output_field=BooleanField()),
         is_inhibited=ExpressionWrapper(inhibited_alerts(), output_field=BooleanField()),
+        shown_since=known,
     )
 
 
@@ -250,7 +258,7 @@ def ringing_for(person: User, *, most: int = 5) -> Ringing:
 def _view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertView:
     held = None if person.is_administrator else _held_since(row)
     begun_before = held is not None and row.since < held
-    seen = held is None or row.acknowledged_at is None or row.acknowledged_at >= held
+    seen = acknowledgement_is_seen(person, row)
     device = row.device_id if row.device_id in devices else None
     port = row.port_id if row.port_id in ports else None
     since = held if begun_before and held is not None else row.since
@@ -293,6 +301,12 @@ def _view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertVi
     )
 
 
+def acknowledgement_is_seen(person: User, row: Alert) -> bool:
+    """Tell whether a person may know who acknowledged an alert, and when: not what was before they held its subject."""
+    held = None if person.is_administrator else _held_since(row)
+    return held is None or row.acknowledged_at is None or row.acknowledged_at >= held
+
+
 def _words(value: float, row: Any) -> str:
     return "" if row.unit == "health" or not row.series_key else value_words(value, row.unit)
 
@@ -320,7 +334,8 @@ def _chart(row: Any, device: int | None, port: int | None, person: User, since: 
         return ""
     until = row.resolved_at or timezone.now()
     own = {"device": device, "port": port}.get(row.object)
-    if own is not None and len(steps) == 3:
+    # What no metric is made of is a series by itself.
+    if own is not None and len(steps) == 3 and steps[2] != Quantity.OTHER:
         return chart_of(f"{row.object}/{own}", steps[2], since, until)
     if own is None and not person.is_administrator:
         return ""

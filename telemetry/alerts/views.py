@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -16,6 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
+from accounts.audit.exports import Download
 from accounts.models import User
 from accounts.sheets import lines
 from fabric.models import Chassis
@@ -72,11 +73,11 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-def alerts_csv(request: HttpRequest) -> StreamingHttpResponse:
+def alerts_csv(request: HttpRequest) -> Download:
     """Stream what the filter keeps as CSV."""
     person = person_of(request)
     rows = Filter.of(request.GET).apply(alert_rows(person))
-    answer = StreamingHttpResponse(lines(COLUMNS, _table(person, rows)), content_type="text/csv; charset=utf-8")
+    answer = Download(lines(COLUMNS, _table(person, rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="alerts.csv"'
     return answer
 

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 from urllib.parse import urlencode
 
 from telemetry.alerts.terms import value_words
+from telemetry.delivery.syslog import one_line
 
 MOST_LISTED = 50  # alerts of a message; of the rest there is the number
 AROUND = 900  # s of a chart before an alert began, and after it ended
@@ -59,7 +60,7 @@ def summary_of(lines: Sequence[Mapping[str, Any]]) -> str:
     if len(lines) == 1:
         one = lines[0]
         word = one["severity"] if firing else "Resolved"
-        return f"{word}: {one['title']}, {one['subject']} of {one['chassis']}"[:250]
+        return f"{word}: {one['title']}, {_place(one)}"[:250]
     counts = [(sum(one["severity"] == word for one in firing), word.lower()) for word in ("Critical", "Warning")]
     parts = [f"{count} {word}" for count, word in (*counts, (len(resolved), "resolved")) if count]
     chassis = sorted({one["chassis"] for one in lines})
@@ -108,13 +109,19 @@ def line_words(one: Mapping[str, Any]) -> str:
     """Return one alert in a line."""
     word = one["severity"] if one["state"] == "firing" else "Resolved"
     measured = "" if one["value"] is None or not one["series_key"] else f" {value_words(one['value'], one['unit'])},"
-    return f"{word}: {one['title']}, {one['subject']} of {one['chassis']}.{measured} {one['threshold']}".strip()
+    # Names are a BMC's: a line end in one would begin a line of its own, such as another alert.
+    return one_line(f"{word}: {one['title']}, {_place(one)}.{measured} {one['threshold']}".strip())
+
+
+def _place(one: Mapping[str, Any]) -> str:
+    """Return what an alert is about, and of which chassis, where that is not the same."""
+    return one["subject"] if one["subject"] == one["chassis"] else f"{one['subject']} of {one['chassis']}"
 
 
 def _said(one: Line) -> str:
     lines = [line_words(one)]
     if one["quantity"]:
-        lines.append(f"Measured: {one['quantity']} ({one['series_key']})")
+        lines.append(one_line(f"Measured: {one['quantity']} ({one['series_key']})"))
     lines.append(f"Since {one['since']}" + (f", over at {one['resolved_at']}" if one["resolved_at"] else ""))
     lines += [part for part in (one["resolved_because"], one["note"], one["url"]) if part]
     return "\n".join(lines)
@@ -126,11 +133,11 @@ def instant(at: datetime) -> str:
 
 
 def chart_of(reference: str, quantity: str, since: datetime, until: datetime) -> str:
-    """Return where a subject's chart of a metric shows a time, with some before and after it."""
+    """Return where a subject's chart of a metric ('' for a series) shows a time, with some before and after it."""
     wanted = {
-        "subject": reference,
+        "of": reference,
         "metric": quantity,
         "since": instant(datetime.fromtimestamp(since.timestamp() - AROUND, UTC)),
         "until": instant(datetime.fromtimestamp(until.timestamp() + AROUND, UTC)),
     }
-    return f"/telemetry/?{urlencode(wanted)}"
+    return f"/telemetry/?{urlencode({name: value for name, value in wanted.items() if value})}"

@@ -20,10 +20,15 @@ LONGEST = 2000
 SYSLOG_PORTS = {"udp": 514, "tcp": 601, "tls": 6514}  # RFC 5426, RFC 6587, RFC 5425
 HTTP_PORTS = {"http": 80, "https": 443}
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-# NAT64 carries an IPv4 address in its last four bytes (RFC 6052).
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Translators carry an IPv4 address in the last four bytes (RFC 6052, RFC 8215, RFC 2765).
+TRANSLATED = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")))
 # Where clouds answer with the machine's own credentials, besides 169.254.169.254.
-METADATA = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("100.100.100.200")})
+METADATA = frozenset(
+    ipaddress.ip_address(number)
+    for number in (
+        "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+    )
+)  # fmt: skip
 
 
 class DeliveryFailed(FalconWebError):
@@ -130,7 +135,9 @@ def _meant(address: Address) -> list[Address]:
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     inside: list[Address | None] = [address, address.ipv4_mapped, address.sixtofour]
-    if address in NAT64:
+    if address.teredo is not None:
+        inside.extend(address.teredo)
+    if any(address in network for network in TRANSLATED):
         inside.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     if int(address) >> 32 == 0 and int(address) > 1:  # IPv4-compatible, long out of use
         inside.append(ipaddress.IPv4Address(int(address)))

@@ -31,6 +31,11 @@ class Message:
     explanation: str
     advice: str  # what to do, '' where there is nothing to do
 
+    @property
+    def key(self) -> str:
+        """Its name within the registry: 'LinkDropped'."""
+        return self.name.removeprefix(f"{self.registry}.")
+
 
 def _all(registries: Sequence[Mapping[str, Mapping[str, Words]]]) -> dict[str, Message]:
     return {

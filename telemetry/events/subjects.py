@@ -105,7 +105,7 @@ class Subjects:
             if (found := self._by_uri.get(at)) is not None:
                 return found
             at = at.rpartition("/")[0]
-        return self._whole if uri else NOTHING
+        return self._whole
 
     def holders(self, wanted: Iterable[tuple[Subject, datetime]]) -> list[Holder]:
         """Return who held each thing at its moment."""

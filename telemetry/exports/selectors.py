@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django.core.paginator import Paginator
 from django.db.models import Prefetch, Q
 
 from accounts.models import User
@@ -17,6 +18,7 @@ from telemetry.exports.options import Wanted
 
 LARGEST_ID = 2**63 - 1
 PREVIEWED = 20
+LINES_AT_ONCE = 500
 EXPORT_SORTS = {"name": "name", "format": "format", "target": "target", "next": "next_at", "changed": "changed_at"}
 RUN_SORTS = {
     "number": "pk", "name": "name", "state": "state", "events": "counted", "bytes": "bytes", "begun": "started_at",
@@ -106,12 +108,14 @@ def preview_of(person: User, wanted: Wanted) -> Preview:
 
 def run_lines(rows: Runs) -> Iterator[tuple[object, ...]]:
     """Yield runs as a table has them."""
-    for run in rows.iterator(chunk_size=500):
-        yield (
-            run.pk, run.name, run.state, run.requested_by_name or run.get_trigger_display(), stamp(run.created_at),
-            stamp(run.started_at), stamp(run.ended_at), run.counted, run.total, run.bytes, run.checksum, run.file,
-            run.error,
-        )  # fmt: skip
+    # Page by page: each part of a download may come from another thread, where no cursor goes along.
+    for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+        for run in pages.page(number).object_list:
+            yield (
+                run.pk, run.name, run.state, run.requested_by_name or run.get_trigger_display(), stamp(run.created_at),
+                stamp(run.started_at), stamp(run.ended_at), run.counted, run.total, run.bytes, run.checksum, run.file,
+                run.error,
+            )  # fmt: skip
 
 
 def definition_lines(rows: Definitions) -> Iterator[tuple[object, ...]]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import chain
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accounts import sheets
 from accounts.models import User
+from falconweb.errors import Unavailable
 from telemetry.history.encoding import shown
 from telemetry.history.metrics import Metric
 from telemetry.history.ranges import Span
@@ -22,12 +24,20 @@ from telemetry.store.reading import Readings, read_raw
 
 Timed = tuple[float, str]
 
+# Of one person in one process: each is minutes of work, which live pages need, too.
+MOST_AT_ONCE = 4
+_on_the_way: Counter[int] = Counter()
+_changing = Lock()
+
 
 def raw_lines(person: User, refs: Sequence[str], metrics: Sequence[Metric], span: Span) -> Iterator[str]:
     """Return the lines of a table with a row a reading, and a column for each series that the metrics are made of.
 
-    Readings of several chassis are rows of their own, in order of time. What is wrong is raised before the first line.
+    Readings of several chassis are rows of their own, in order of time. What is wrong is raised before the first line:
+    Unavailable where the person has as many such tables on the way as one may.
     """
+    if _on_the_way[person.pk] >= MOST_AT_ONCE:
+        raise Unavailable(f"{MOST_AT_ONCE} tables of readings are on the way to you. Wait until one is there.")
     lines, _ = lines_of(subjects_seen(person, refs, span), metrics, span)
     columns = [(line, part) for line in lines for part in line.parts]
     head = ["time", *(_name(line, part) for line, part in columns)]
@@ -35,7 +45,21 @@ def raw_lines(person: User, refs: Sequence[str], metrics: Sequence[Metric], span
     for place, (_, part) in enumerate(columns):
         by_chassis[part.chassis].append((place, part))
     rows = [_rows(chassis, parts, len(columns), span) for chassis, parts in by_chassis.items()]
-    return chain(sheets.lines([sheets.safe(name) for name in head], ()), (text for _, text in heapq.merge(*rows)))
+    heading = sheets.lines([sheets.safe(name) for name in head], ())
+    return _counted(person.pk, chain(heading, (text for _, text in heapq.merge(*rows))))
+
+
+def _counted(person: int, lines: Iterator[str]) -> Iterator[str]:
+    """Yield lines; from the first to the last, or until nobody takes them any more, they count as on the way."""
+    with _changing:
+        _on_the_way[person] += 1
+    try:
+        yield from lines
+    finally:
+        with _changing:
+            _on_the_way[person] -= 1
+            if not _on_the_way[person]:
+                del _on_the_way[person]
 
 
 def _name(line: Line, part: Part) -> str:

@@ -12,10 +12,10 @@ from django.db.models import Q
 
 from accounts.models import Tenant, User
 from fabric.listing import device_rows, drawer_rows, host_rows, port_rows, slot_rows
-from fabric.models import Chassis
+from fabric.models import Chassis, Slot
 from telemetry.catalogue import Entry
 from telemetry.history.ranges import DAY
-from telemetry.history.subjects import slot_place
+from telemetry.history.subjects import port_place, slot_place
 from telemetry.store.reading import known_series
 
 SENSORS_OF = 8  # chassis whose sensors are looked through
@@ -50,16 +50,21 @@ def _matching(person: User, text: str, chassis: int | None) -> Iterator[Found]:
             yield Found(f"host/{row.pk}", "host", row.name, "")
         yield from _tenants(person, text)
     for row in device_rows(person, **asked).iterator(100):
-        place = f"{row.chassis.name}{f', {row.slot.name}' if row.slot is not None else ''}"
+        place = ", ".join(part for part in (row.chassis.name, _slot_words(row.slot)) if part)
         yield Found(f"device/{row.pk}", "device", row.name, place)
     for row in slot_rows(person, **asked).filter(missing_since=None).iterator(100):
-        name = slot_place(row.name, row.drawer.name if row.drawer is not None else None)
-        yield Found(f"slot/{row.pk}", "slot", name, row.chassis.name)
+        yield Found(f"slot/{row.pk}", "slot", _slot_words(row), row.chassis.name)
     for row in port_rows(person, **asked).filter(missing_since=None).iterator(100):
-        yield Found(f"port/{row.pk}", "port", row.name, row.chassis.name)
+        part = getattr(row, "slot", None) or getattr(row, "host_port", None)
+        drawer = part.drawer.name if part is not None and part.drawer is not None else None
+        yield Found(f"port/{row.pk}", "port", row.name, port_place(row.name, row.chassis.name, drawer))
     if person.is_administrator and (text or chassis is not None):
         for pk, name in all_chassis.values_list("pk", "name")[:SENSORS_OF]:
             yield from sensors_of(pk, name, text)
+
+
+def _slot_words(slot: Slot | None) -> str:
+    return "" if slot is None else slot_place(slot.name, slot.drawer.name if slot.drawer is not None else None)
 
 
 def _tenants(person: User, text: str) -> Iterator[Found]:

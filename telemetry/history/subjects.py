@@ -247,8 +247,16 @@ def _slots(person: User, pks: list[int], span: Span) -> Iterable[Subject]:
 
 def _ports(person: User, pks: list[int], _: Span) -> Iterable[Subject]:
     rows = Port.objects.visible_to(person).filter(pk__in=pks)
-    for pk, name, chassis, lab in rows.values_list("pk", "name", "chassis", "chassis__name"):
-        yield Subject(f"port/{pk}", "port", name, lab, (Member(chassis, "port", pk),), chassis)
+    for pk, name, chassis, lab, behind, facing in rows.values_list(
+        "pk", "name", "chassis", "chassis__name", "slot__drawer__name", "host_port__drawer__name"
+    ):
+        place = port_place(name, lab, behind or facing)
+        yield Subject(f"port/{pk}", "port", name, place, (Member(chassis, "port", pk),), chassis)
+
+
+def port_place(port: str, chassis: str, drawer: str | None) -> str:
+    """Return where a port is: 'Slot 3' is in each drawer, unless the service names the drawer in it."""
+    return chassis if not drawer or drawer in port else f"{chassis}, {drawer}"
 
 
 def _drawers(person: User, pks: list[int], span: Span) -> Iterable[Subject]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accounts.models import User
 from fabric.models import Chassis, Device, Drawer, Slot
@@ -16,6 +17,7 @@ from telemetry.history.metrics import METRICS
 from telemetry.history.ranges import Span
 from telemetry.history.selectors import History, Missing, history_of
 from telemetry.history.subjects import MOST_SUBJECTS, slot_place
+from telemetry.store.queries import first_stored
 
 BUCKETS: Final = 200
 DIRECTIONS: Final = ("rx_bytes_per_second", "tx_bytes_per_second")
@@ -82,9 +84,10 @@ def throughput_of(person: User, chassis_id: int, span: Span, *, sort: str = "pla
         history_of(person, refs[begin : begin + MOST_SUBJECTS], metrics, span, points=BUCKETS)
         for begin in range(0, len(refs), MOST_SUBJECTS)
     ]
+    begun = first_stored(chassis.pk) or span.since
     flows: dict[tuple[str, str], Flow] = {}
     for part in parts:
-        flows |= _flows(part)
+        flows |= _flows(part, begun)
     devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
     of_drawers = [
         Carried("drawer", one.pk, one.name, "", one.number, None, *_both(flows, f"drawer/{one.pk}")) for one in drawers
@@ -102,16 +105,34 @@ def _carried_by(slot: Slot, device: Device | None, flows: dict[tuple[str, str], 
     return Carried("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
 
 
-def _flows(history: History) -> dict[tuple[str, str], Flow]:
+def _flows(history: History, begun: float) -> dict[tuple[str, str], Flow]:
+    seconds = _read_seconds(history, begun)
     found = {}
     for line in history.lines:
-        here = line.mean[~np.isnan(line.mean)]
-        if len(here):
-            seconds = min(len(here) * history.step, history.span.seconds)
-            mean = float(here.mean())
-            share = seconds / history.span.seconds
-            found[line.subject.ref, line.metric] = Flow(mean, float(here.max()), mean * seconds, share)
+        here = ~np.isnan(line.mean)
+        if here.any():
+            means, lasting = line.mean[here], seconds[here]
+            total = float(lasting.sum())
+            carried = float((means * lasting).sum())
+            mean = carried / total if total else float(means.mean())
+            share = total / history.span.seconds
+            found[line.subject.ref, line.metric] = Flow(mean, float(means.max()), carried, share)
     return found
+
+
+def _read_seconds(history: History, begun: float) -> NDArray[np.float64]:
+    """Return for how long (s) of each bucket the chassis was read, since `begun`: a bucket may be days long."""
+
+    def inside(since: float, until: float) -> NDArray[np.float64]:
+        since, until = max(since, begun, history.span.since), min(until, history.span.until)
+        ends, begins = np.minimum(history.at + history.step, until), np.maximum(history.at, since)
+        lasting: NDArray[np.float64] = np.maximum(ends - begins, 0.0)
+        return lasting
+
+    seconds = inside(-math.inf, math.inf)
+    for gap in history.gaps:
+        seconds = seconds - inside(gap.since, gap.until)
+    return seconds.clip(0.0)
 
 
 def _both(flows: dict[tuple[str, str], Flow], ref: str) -> tuple[Flow, Flow]:

@@ -9,13 +9,14 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from accounts import sheets
 from accounts.access import person_of
+from accounts.audit.exports import Download
 from accounts.models import User
 from fabric.models import Chassis, Drawer
 from fabric.numbers import whole_number
@@ -131,12 +132,12 @@ def throughput(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-def throughput_csv(request: HttpRequest) -> StreamingHttpResponse:
+def throughput_csv(request: HttpRequest) -> Download:
     """Stream the same as CSV."""
     person = person_of(request)
     found, _, _ = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
     lines = sheets.lines(COLUMNS, throughput_lines([*found.drawers, *found.slots]))
-    answer = StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8")
+    answer = Download(lines, content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="throughput.csv"'
     return answer
 

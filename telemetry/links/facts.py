@@ -106,10 +106,16 @@ def facts_of(
 
 
 def holder_of(port: Port) -> tuple[int, datetime | None] | None:
-    """Return the tenant (id) that holds what is on a port, and since when (None: always); None: nobody."""
-    for part in _on(port):
-        if part is not None and part.tenant_id is not None:
-            return part.tenant_id, part.tenant_since
+    """Return the tenant (id) that holds what is on a port, and since when (None: always); None: nobody.
+
+    `port` is one of `judged_ports`: what another device did in the slot is not this one's holder's to see.
+    """
+    device, host_port = _on(port)
+    if device is not None and device.tenant_id is not None:
+        left: datetime | None = getattr(port, "others_left", None)
+        return device.tenant_id, max((at for at in (device.tenant_since, left) if at is not None), default=None)
+    if host_port is not None and host_port.tenant_id is not None:
+        return host_port.tenant_id, host_port.tenant_since
     return None
 
 

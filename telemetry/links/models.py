@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q
 
 from accounts.models import Tenant
-from fabric.models import Chassis, Port, Restricted
+from fabric.models import Attachment, Chassis, Port, Restricted
 from telemetry.links.verdict import Level
 
 
@@ -56,7 +56,10 @@ class LinkMinute(models.Model):
 
 
 class OfPort(Restricted):
-    """A tenant sees what ended after a port became its own, by way of the device in its slot or of its host port."""
+    """A tenant sees what ended after a port became its own, by way of the device in its slot or of its host port.
+
+    What ended while another device was in the slot is not its own, however long it has held the one that is there now.
+    """
 
     when = "until"
 
@@ -64,6 +67,9 @@ class OfPort(Restricted):
         seen = Q()
         for holder in ("port__slot__device", "port__host_port"):
             lasts = Q((f"{holder}__tenant_since", None)) | Q((f"{self.when}__gt", F(f"{holder}__tenant_since")))
+            if holder == "port__slot__device":
+                others = Attachment.objects.exclude(device=OuterRef(holder))
+                lasts &= Q(~Exists(others.filter(slot=OuterRef("port__slot"), until__gte=OuterRef(self.when))))
             if self.when == "until":
                 lasts |= Q(until=None)
             seen |= Q((f"{holder}__tenant", tenant_id)) & lasts

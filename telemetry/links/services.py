@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from fabric.bmc.types import LINK_STATUSES
-from fabric.models import Chassis, Port
+from fabric.models import Attachment, Chassis, Port
 from fabric.services.locks import locked_rows
 from telemetry.links.changes import Known, State
 from telemetry.links.facts import ASKED_WITHIN, Windows, facts_of, holder_of, ports_at_work, windows_of
@@ -177,7 +177,10 @@ def links_forget(*, now: datetime | None = None) -> int:
 
 
 def judged_ports(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return ports with all that a verdict looks at."""
+    """Return ports with all that a verdict looks at; `others_left`: when the last other device left the slot."""
+    others = Attachment.objects.filter(slot=OuterRef("slot"), until__isnull=False)
+    others = others.exclude(device=OuterRef("slot__device")).order_by("-until")
+    rows = rows.annotate(others_left=Subquery(others.values("until")[:1]))
     return rows.select_related("chassis", "slot__device", "slot__drawer", "host_port__host", "host_port__drawer")
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from accounts.access import administrator_of
+from accounts.audit.exports import Download
 from accounts.sheets import lines
 from telemetry.pipeline.health import Health, health_now
 from telemetry.pipeline.judging import ChassisHealth
@@ -56,7 +57,7 @@ def pipeline(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-def chassis_csv(request: HttpRequest) -> StreamingHttpResponse:
+def chassis_csv(request: HttpRequest) -> Download:
     """Stream the chassis that the page's filter finds."""
     health = health_now(administrator_of(request))
     rows = (
@@ -68,7 +69,7 @@ def chassis_csv(request: HttpRequest) -> StreamingHttpResponse:
 
 
 @require_GET
-def counts_csv(request: HttpRequest) -> StreamingHttpResponse:
+def counts_csv(request: HttpRequest) -> Download:
     """Stream what was counted that is no good."""
     health = health_now(administrator_of(request))
     rows = (
@@ -99,7 +100,7 @@ def _gauge(health: Health, name: str) -> float | None:
     return sum(told) if told else None
 
 
-def _csv(name: str, columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> StreamingHttpResponse:
-    answer = StreamingHttpResponse(lines(columns, rows), content_type="text/csv; charset=utf-8")
+def _csv(name: str, columns: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> Download:
+    answer = Download(lines(columns, rows), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer

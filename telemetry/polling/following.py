@@ -69,6 +69,7 @@ class Following:
         self._around = around
         self._failures = 0
         self._second = 0  # of the newest frame
+        self._beat = 0  # the number of the beat that was read last
         self.is_reading = False
         self._hearers = Hearers(pk)
         self._beats = Beats(pk)
@@ -157,9 +158,10 @@ class Following:
         self._beats.plan(period)
         while not mirroring.done():
             phase, begun = self._around.phase(self._pk), time.time()
-            # A timer may end a moment before its beat.
+            # A timer may end a moment before its beat, and a beat comes again as the phase grows with more chassis.
             number = math.floor((begun - phase) / period + EARLY)
-            if plan.series and self._around.holds(self._pk):
+            if plan.series and number != self._beat and self._around.holds(self._pk):
+                self._beat = number
                 self._beats.begin(begun, phase)
                 sample = catalogue.sample(await plan.read(bmc))
                 if not self._around.holds(self._pk):

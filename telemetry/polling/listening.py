@@ -44,9 +44,10 @@ STREAM_PAUSE = 15.0
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, STREAM_PAUSE)  # s between tries to open a stream that was lost
 DATABASE_PAUSES = (0.5, 1.0, 2.0, 5.0)
 CHECK_SECONDS = 300.0  # between looks into the log while the stream is open
-HURRY_SECONDS = 5.0  # the same where the stream seems to have left something out
+HURRY_SECONDS = 5.0  # the same where the stream seems to have left something out, or may have
 FRESH_SECONDS = 30.0  # for so long after it was opened a stream may tell of what was before
 AT_ONCE = 500  # events of one transaction
+BURST = 100  # events that wait at once: BMCs drop the end of many, and no later number tells of that
 MOST_WAITING = 5000  # events in memory while the database is away: the log has the others
 
 
@@ -63,7 +64,13 @@ class _Waiting:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     room: asyncio.Event = field(default_factory=asyncio.Event)
     has_gap: bool = False
+    has_burst: bool = False
     last: int | None = None  # number of the newest
+
+    @property
+    def pause(self) -> float:
+        """The seconds from one look into the log to the next."""
+        return HURRY_SECONDS if self.has_gap or self.has_burst else CHECK_SECONDS
 
     async def put(self, event: Event, *, can_wait: bool) -> None:
         """Take an event. Without room it is dropped, if a log has it; else the BMC has to wait."""
@@ -79,6 +86,7 @@ class _Waiting:
             self.room.clear()
             await self.room.wait()
         self.events.append(event)
+        self.has_burst = self.has_burst or len(self.events) >= BURST
         self.news.set()
 
 
@@ -132,10 +140,9 @@ class _Listening:
             while not reading.done() or waiting.events:
                 waiting.news.clear()
                 if not waiting.events:
-                    pause = HURRY_SECONDS if waiting.has_gap else CHECK_SECONDS
-                    await _first(waiting.news, reading, max(0.0, checked_at + pause - time.monotonic()))
+                    await _first(waiting.news, reading, max(0.0, checked_at + waiting.pause - time.monotonic()))
                 await self._keep(waiting, live=time.monotonic() > opened_at + FRESH_SECONDS)
-                if time.monotonic() >= checked_at + (HURRY_SECONDS if waiting.has_gap else CHECK_SECONDS):
+                if time.monotonic() >= checked_at + waiting.pause:
                     checked_at = await self._checked(waiting)
             await reading  # says why it ended
         except BmcError:
@@ -156,7 +163,7 @@ class _Listening:
     async def _checked(self, waiting: _Waiting) -> float:
         """Look into the logs; return when that was."""
         self._heard = self._heard and not waiting.has_gap
-        waiting.has_gap = False
+        waiting.has_gap = waiting.has_burst = False
         await self._catch_up()
         self._heard = not waiting.has_gap
         return time.monotonic()

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 0.75  # how often leases are renewed and free chassis claimed
 STOP_SECONDS = 3.0
 WALKS_AT_A_TIME = 4
+SWITCH_SECONDS = 0.0005
 # Chassis of one worker are read one after the other rather than all at the rounded second: so much apart, s, and all
 # of them within so much of it, so that each frame is there before its second is over.
 APART_SECONDS = 0.0015
@@ -76,6 +77,9 @@ def run(poller: Poller) -> None:
     # A walk makes some ten thousand objects and drops them at its end. Looked at meanwhile, they would be taken for
     # lasting ones, and everything that lasts would be gone through time and again.
     gc.set_threshold(100_000, 20, 20)
+    # The loop lets go of the interpreter at each answer that it waits for, and gets it back from a thread that works on
+    # rows of the database only after so long (5 ms by default): with hundreds of chassis these waits are what is late.
+    sys.setswitchinterval(SWITCH_SECONDS)
     factory = None
     if sys.platform != "win32":
         import uvloop

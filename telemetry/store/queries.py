@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import connections
 
+from telemetry.store.models import Tier
+
 CHUNKS = (
     "SELECT id, catalogue_id, since, until, before, version, data FROM store_chunk WHERE chassis = %s AND tier = %s"
 )
@@ -52,6 +54,20 @@ def last_stored(chassis: int, now: float) -> float | None:
     sql = "SELECT until FROM store_chunk WHERE chassis = %s AND tier = 0 AND since <= %s ORDER BY since DESC LIMIT 1"
     found = _rows(sql, chassis, now)
     return found[0][0] if found else None
+
+
+def first_stored(chassis: int) -> float | None:
+    """Return when the oldest reading that is kept was taken, as near as its chunks tell; None where there is none.
+
+    A window of a rollup may begin long before the first reading in it: a finer one that begins in it tells better.
+    """
+    sql = "SELECT since, until FROM store_chunk WHERE chassis = %s AND tier = %s ORDER BY since LIMIT 1"
+    found: tuple[float, float] | None = None
+    for tier in sorted(Tier, reverse=True):
+        for since, until in _rows(sql, chassis, tier.value):
+            if found is None or since < found[1]:
+                found = (since, until) if found is None else (max(since, found[0]), min(until, found[1]))
+    return found[0] if found else None
 
 
 def gaps_between(chassis: int, since: float, until: float) -> list[tuple[float, float | None, str]]:

@@ -30,10 +30,12 @@ from telemetry.store.newest import newest_rows
 from telemetry.store.queries import Stored, due_between, gaps_between, last_stored
 from telemetry.store.series import RATES, Identity, identity, shown
 from telemetry.store.spans import Span, minus, widened
-from telemetry.store.tiers import RAW_SPAN, ROLLUPS, SHAPES
+from telemetry.store.tiers import RAW_SPAN, ROLLUPS, SHAPES, window_of
 
 LATEST = 20  # catalogues that are asked what a key is, where none of the range has it
 MOST_VALUES = 5_000_000
+MOST_HELD = 1_000_000  # values of one answer that are held as they are stored; each takes 32 bytes, and copies
+WINDOWS_AT_ONCE = 64  # chunks of rollups whose bytes are held at a time
 PORTION = 600_000  # ms; what is read of raw readings at a time
 SOON = 120.0  # s; what is measured for no longer may not be stored yet
 LONGEST_BELOW = max(RAW_SPAN, *(SHAPES[tier].window for tier in ROLLUPS[:-1])) / 1000  # s
@@ -156,6 +158,7 @@ class _Reading:
     parts: list[tuple[list[Identity], Buckets]] = field(default_factory=list)
     entries: dict[Identity, tuple[float, Entry]] = field(default_factory=dict)  # with when it was seen last
     gaps: list[Gap] = field(default_factory=list)
+    held: int = 0
 
     def extract(self) -> Extract:
         """Return the answer."""
@@ -200,6 +203,11 @@ class _Reading:
 
     def _rollups(self, tier: Tier, span: Span) -> None:
         """Take a span from a tier's chunks; what is damaged comes from the tier below, where that is still kept."""
+        first, long = window_of(tier, span[0]), WINDOWS_AT_ONCE * SHAPES[tier].window
+        for begin in range(first, span[1], long):
+            self._windows(tier, (max(begin, span[0]), min(begin + long, span[1])))
+
+    def _windows(self, tier: Tier, span: Span) -> None:
         rows = chunks.stored(self.chassis, tier, *span)
         wanted_of = self._wanted_of(rows, chunks.entries_of)
         for row in rows:
@@ -211,7 +219,12 @@ class _Reading:
             except DamagedError:
                 self._instead_of(tier, row, span)
                 continue
-            self.parts.append((wanted, buckets.between(*span)))
+            buckets = buckets.between(*span)
+            self.held += buckets.count.size
+            if self.held > MOST_HELD:
+                # Years of hundreds of series would be gigabytes, of which a few points are shown.
+                buckets = buckets.in_steps(self.grid.step, self.grid.begin)
+            self.parts.append((wanted, buckets))
 
     def _instead_of(self, tier: Tier, row: Stored, span: Span) -> None:
         tally.add("chunks_damaged", chassis=self.chassis)

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -198,10 +199,21 @@ def test_an_export_is_streamed_in_blocks_over_asgi_too(ada: User, monkeypatch: p
     assert [block.count("\n") for block in exports.exported(entries(Filter()), "jsonl")] == [3, 3, 1]
 
     async def taken() -> list[bytes]:
-        answer = exports.Download(iter(["a", "b", "", "c"]))
-        return [part async for part in answer]
+        made: list[str] = []
+        texts = ("a" * exports.PART_BYTES, "b", "", "c" * exports.PART_BYTES, "d")
 
-    assert asyncio.run(taken())[:2] == [b"a", b"b"]
+        def making() -> Iterator[str]:
+            for text in texts:
+                made.append(text)
+                yield text
+
+        answer = exports.Download(making())
+        parts = aiter(answer)
+        first = await anext(parts)
+        assert made == ["a" * exports.PART_BYTES]
+        return [first, *[part async for part in parts]]
+
+    assert [(part[:1], len(part) - exports.PART_BYTES) for part in asyncio.run(taken())[:2]] == [(b"a", 0), (b"b", 1)]
 
 
 def test_verifying_from_the_page_and_the_api_asks_a_worker(client: Client, told: Tenant) -> None:

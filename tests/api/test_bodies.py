@@ -12,6 +12,7 @@ from django.urls import reverse
 from accounts.models import User
 from fabric.models import Operation, Plan, Quota
 from fabric.planning import Setting, Wanted
+from telemetry.history.models import Dashboard
 from tests.access.test_matrix import Lab
 from tests.access.test_matrix_writes import FILE, ROUTES
 
@@ -39,6 +40,9 @@ def sent(lab: Lab, method: str, name: str, body: Any) -> Any:
     if name == "api:my_token":
         where = reverse(name, args=[User.objects.get(username="administrator").tokens.create(
             name="job", digest="2" * 64, expires_at="2999-01-01T00:00:00Z").pk])  # fmt: skip
+    if name == "api:my_dashboard":
+        own = Dashboard.objects.create(person=User.objects.get(username="administrator"), name="x", query="")
+        where = reverse(name, args=[own.pk])
     return lab.clients["administrator"].generic(method, where, json.dumps(body), content_type=JSON)
 
 

@@ -196,6 +196,28 @@ def test_a_value_that_is_no_number_is_a_gap_and_never_zero(given: Any) -> None:
     assert math.isnan(value)
 
 
+@pytest.mark.parametrize(
+    "given", [b"NaN", b"-Infinity", b"1e999", b"9" * 400, b'{"Value": 1}', b"[1]", b'"\\ud800"', b'"\xff"']
+)
+def test_a_value_that_json_or_the_schema_do_not_know_is_a_gap_and_the_others_are_read(given: bytes) -> None:
+    raw = report(("/a#/x", "1"), ("/a#/y", "odd"), ("/a#/z", 3)).replace(b'"odd"', given)
+    first, odd, last = plan_of("/a#/x", "/a#/y", "/a#/z").decode(raw, 0.0).values
+    assert (first, last) == (1.0, 3.0)
+    assert math.isnan(odd)
+
+
+@pytest.mark.parametrize("entry", [b"null", b"5", b"{}", b'{"MetricProperty": null, "MetricValue": "1"}'])
+def test_an_entry_without_a_name_is_left_out_and_the_others_are_read(entry: bytes) -> None:
+    raw = report(("/a#/x", "1"), ("/a#/y", "2")).replace(b"[", b"[" + entry + b",", 1)
+    assert plan_of("/a#/x", "/a#/y").decode(raw, 0.0).values == (1.0, 2.0)
+
+
+def test_a_report_whose_time_is_no_text_is_read_without_it() -> None:
+    raw = report(("/a#/x", "1")).replace(b"{", b'{"Timestamp": 5,', 1)
+    reading = plan_of("/a#/x").decode(raw, 0.0)
+    assert (reading.values, reading.measured_at) == ((1.0,), 0.0)
+
+
 def test_another_order_is_followed_and_a_missing_property_is_a_gap() -> None:
     plan = plan_of("/a#/x", "/a#/y", "/a#/z")
     for _ in range(2):

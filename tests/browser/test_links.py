@@ -32,7 +32,7 @@ def test_a_link_falls_ill_before_one_s_eyes_and_its_counters_are_reset_by_keyboa
     try:
         # Nobody loads the page anew.
         expect(rows.first).to_contain_text("Drawer 1 slot 2", timeout=6 * PATIENCE)
-        expect(rows.first).to_contain_text("a packet comes in damaged")
+        expect(rows.first).to_contain_text("a packet comes in damaged", timeout=3 * PATIENCE)
         judge(page, "a link is ill")
         page.set_viewport_size({"width": 1440, "height": 1000})
         rows.first.get_by_role("link").first.focus()

@@ -13,6 +13,7 @@ from accounts.audit.services import Target, audited
 from accounts.models import User
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
 from telemetry.alerts.models import LONGEST_TEXT, Alert
+from telemetry.alerts.selectors import acknowledgement_is_seen
 from telemetry.alerts.services.recording import acknowledged_tell
 
 MOST_AT_ONCE = 500
@@ -63,6 +64,8 @@ def _acknowledged(row: Alert, person: User, note: str) -> Result:
             when = f"{row.resolved_at:%H:%M:%S} UTC" if row.resolved_at else "meanwhile"
             return Result(row.pk, name, f"It was over at {when}.")
         case Alert.State.ACKNOWLEDGED:
+            if not acknowledgement_is_seen(person, row):
+                return Result(row.pk, name, "It was acknowledged before you held what it is about.")
             when = f"{row.acknowledged_at:%H:%M:%S} UTC" if row.acknowledged_at else "a moment ago"
             return Result(row.pk, name, f"{row.acknowledged_by_name} acknowledged it at {when}.")
         case Alert.State.PENDING:

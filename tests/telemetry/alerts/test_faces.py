@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -84,13 +86,28 @@ def test_an_alert_leads_to_its_thing_and_to_the_moment_in_its_charts(lab: Lab) -
     alert = fire(lab.device)
     page = lab.client(lab.user).get(f"/alerts/{alert.pk}/").content.decode()
     assert f'href="/devices/{lab.device.pk}/"' in page
-    assert f"/telemetry/?subject=device%2F{lab.device.pk}&amp;metric=temperature_celsius&amp;since=" in page
+    (address,) = re.findall(r'href="(/telemetry/\?[^"]+)"', page)
+    charts = lab.client(lab.user).get(html.unescape(address))
+    assert [one.ref for one, _ in charts.context["subjects"]] == [f"device/{lab.device.pk}"]
+    assert charts.context["shown"].metrics == ("temperature_celsius",)
     assert "/alerts/silences/add/" not in page  # that is administrators'
     boss = lab.client(lab.administrator)
     assert f"/alerts/silences/add/?of={alert.pk}" in boss.get(f"/alerts/{alert.pk}/").content.decode()
     form = boss.get("/alerts/silences/add/", {"of": str(alert.pk)}).content.decode()
     assert f'<option value="{lab.device.pk}" selected>' in form
     assert '<option value="sensor_critical" selected>' in form
+
+
+@pytest.mark.parametrize("key", ["device/{}/temperature_celsius/Sensors.hot", "device/{}/other"])
+def test_what_no_metric_is_made_of_is_charted_as_a_series_by_itself(lab: Lab, key: str) -> None:
+    alert = fire(lab.device)
+    key = key.format(lab.device.pk)
+    Alert.objects.filter(pk=alert.pk).update(series_key=key)
+    client = lab.client(lab.administrator)
+    address = client.get(f"/api/v1/alerts/{alert.pk}/").json()["chart_url"]
+    charts = client.get(address)
+    assert charts.status_code == 200
+    assert charts.context["shown"].subjects == (f"series/{lab.chassis.pk}/{key}",)
 
 
 def test_one_or_many_are_acknowledged_with_a_note_and_each_result_is_told(lab: Lab, three: list[Alert]) -> None:

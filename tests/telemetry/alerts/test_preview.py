@@ -78,6 +78,17 @@ def test_hysteresis_scope_and_the_other_conditions(lab: Lab, began: float) -> No
     assert tried(lab, began, metric="power_watts").series == 0
 
 
+def test_a_series_is_not_missing_before_it_was_first_measured(lab: Lab, began: float) -> None:
+    row = Rule(pk=0)
+    rule_fill(row, RuleValues(name="x", metric="temperature_celsius", condition="missing", hold_seconds=3.0))
+    rule, whole = rule_in_force(row), began + SECONDS
+    early = rule_preview(person=lab.administrator, rule=rule, since=began - 600, until=whole)
+    assert [one.since for one in early.episodes] == [pytest.approx(began + 130, abs=early.step)]
+    # One that was measured before is missing from the begin of the range on.
+    late = rule_preview(person=lab.administrator, rule=rule, since=began + 130, until=whole)
+    assert [one.since for one in late.episodes] == [began + 130]
+
+
 def test_the_picture_shows_the_band_the_limit_and_the_times(lab: Lab, began: float) -> None:
     preview = tried(lab, began)
     drawing = drawing_of(preview.lines[0], preview)

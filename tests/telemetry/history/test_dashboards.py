@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import AuditEntry, User
+from fabric.models import Drawer, Port, Slot
 from falconweb.errors import Conflict, Invalid
 from telemetry.history import services
 from telemetry.history.models import Dashboard
@@ -149,6 +150,18 @@ def test_a_dashboard_of_things_that_went_shows_the_rest(lab: Lab) -> None:
 )  # fmt: skip
 def test_an_address_that_means_nothing_says_so(administrator_client: Client, given: dict[str, Any]) -> None:
     assert administrator_client.get(reverse("history:telemetry"), given).status_code == 400
+
+
+def test_ports_of_one_name_are_told_apart_by_their_drawers(lab: Lab) -> None:
+    for drawer in (Drawer.objects.create(chassis=lab.chassis, uri=f"/d{n}", name=f"Drawer {n}") for n in (8, 9)):
+        port = Port.objects.create(chassis=lab.chassis, uri=f"{drawer.uri}/p", name="Slot 7", port_id="7")
+        Slot.objects.create(chassis=lab.chassis, uri=f"{drawer.uri}/s", name="Slot 7", drawer=drawer, port=port)
+    client = lab.clients["administrator"]
+    found = client.get(reverse("api:telemetry_catalogue"), {"search": "Slot 7"}).json()["subjects"]
+    ports = {one["ref"]: one["place"] for one in found if one["kind"] == "port"}
+    assert sorted(ports.values()) == [f"{lab.chassis.name}, Drawer 8", f"{lab.chassis.name}, Drawer 9"]
+    shown = client.get(reverse("history:telemetry"), {"of": list(ports)}).context["subjects"]
+    assert [one.place for one, _ in shown] == list(ports.values())
 
 
 def test_things_are_found_by_name_and_place_as_the_person_sees_them(lab: Lab) -> None:
