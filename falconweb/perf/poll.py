@@ -71,6 +71,7 @@ async def _measure(addresses: list[Address]) -> list[Figure]:
             uri = inventory.service.metric_report_uris[0]
             series, size = len(plan.series), len(await bmc.get_bytes(uri))
             await bus.set(f"polling:{number}", HOLDER)
+            stack.push_async_callback(bus.delete, f"polling:{number}")
             ours.append(await _as_the_site(bmc, plan, number, bus, outbox))
             bares.append(await _bare(stack, address, uri, series))
         site, bare = await _rounds(ours, bares)

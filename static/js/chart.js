@@ -23,7 +23,7 @@ export class Chart {
     this.lines = lines.slice(0, MOST_LINES);
     this.options = options;
     this.scale = options.scale ?? 1;
-    this.columns = new Columns(this.lines, options.step ?? 0);
+    this.columns = new Columns(this.lines.length, options.step ?? 0);
     this.hidden = this.lines.map(() => false);
     this.gaps = [];
     this.range = null; // [since, until]; null: the last `options.seconds`

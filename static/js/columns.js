@@ -13,8 +13,7 @@ export class Columns {
   /** Those that the server has: [{ mean, low, high }] in the order of the lines. */
   static of(at, step, series) {
     const columns = new Columns(0, step);
-    // A line that the server does not know any more has no values.
-    const numbers = (values = []) => {
+    const numbers = (values) => {
       const found = new Float64Array(at.length + ROOM);
       for (let i = 0; i < at.length; i++) found[i] = values[i] ?? NaN;
       return found;

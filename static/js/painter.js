@@ -27,7 +27,8 @@ export class Painter {
     worker ??= new Worker(import.meta.url, { type: "module" });
     this.number = made += 1;
     const offscreen = canvas.transferControlToOffscreen();
-    worker.postMessage({ number: this.number, canvas: offscreen }, [offscreen]);
+    // With its lines: what comes live may come before what the server has.
+    worker.postMessage({ number: this.number, canvas: offscreen, columns: columns.copy() }, [offscreen]);
   }
 
   /** Take other columns. */
@@ -61,8 +62,9 @@ if (typeof document === "undefined") {
   const charts = new Map();
   addEventListener("message", ({ data: { number, canvas, columns, at, values, since, view } }) => {
     const chart = charts.get(number);
-    if (canvas) charts.set(number, { context: canvas.getContext("2d"), columns: new Columns(0) });
-    else if (columns) chart.columns = Object.assign(new Columns(0), columns);
+    const taken = columns && Object.assign(new Columns(0), columns);
+    if (canvas) charts.set(number, { context: canvas.getContext("2d"), columns: taken });
+    else if (taken) chart.columns = taken;
     else if (values) chart.columns.append(at, values, since);
     else if (view) paint(chart.context, { ...view, columns: chart.columns });
     else charts.delete(number);

@@ -89,7 +89,7 @@ def topology_without_errors(context: BrowserContext) -> Iterator[Page]:
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("pageerror", lambda error: wrong.append(f"{page.url}: {error} {error.stack}"))
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.goto("/fabric/")
     yield page
