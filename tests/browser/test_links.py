@@ -44,7 +44,8 @@ def test_a_link_falls_ill_before_one_s_eyes_and_its_counters_are_reset_by_keyboa
         before = int(live.inner_text())
         expect(live).not_to_have_text(str(before))  # it counts on before one's eyes
         expect(counter.locator("svg.bars path")).to_have_count(1)
-        expect(page.locator("svg.time-line rect.up")).to_have_count(1)
+        # One stretch at least: tests before this one may have taken the link down and up.
+        expect(page.locator("svg.time-line rect.up")).not_to_have_count(0)
         judge(page, "a link in detail")
     finally:
         running_site.control("falcon-1", "DELETE", "/faults")
