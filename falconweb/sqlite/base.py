@@ -1,4 +1,4 @@
-"""Django's engine for SQLite, with a queue before the write lock.
+"""Django's engine for SQLite, with a queue before the write lock, and with connections that stay open.
 
 SQLite lets one connection write and has the others ask again, more and more rarely: who has waited long asks least
 often, and where many write, some are refused in the end. Here the threads of a process take turns, and the one whose
@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from django.db.backends.sqlite3 import base
 
 from falconweb.sqlite.patience import patience_left
+from falconweb.sqlite.spare import File, Spares, file_at
 from falconweb.sqlite.turns import Turns
 
 ASKS_EVERY = 0.002  # s
@@ -23,12 +25,18 @@ WRITES = ("INSERT", "UPDATE", "DELETE")
 
 Done = TypeVar("Done")
 _turns = Turns()  # a site has one database
+_spares = Spares()
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
     """A connection that waits for its turn before it writes."""
 
     _has_turn = False
+    _file: File | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._cursors: WeakSet[Cursor] = WeakSet()
 
     @property
     def patience(self) -> float:
@@ -37,7 +45,20 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def create_cursor(self, name: str | None = None) -> Any:
         """Return a cursor whose writes take turns, too, where they are a transaction of their own."""
-        return self.connection.cursor(factory=partial(Cursor, lambda: self.patience))
+        cursor = self.connection.cursor(factory=partial(Cursor, lambda: self.patience))
+        self._cursors.add(cursor)
+        return cursor
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        """Return a connection: one that is open and that nobody uses, where there is one."""
+        path = str(conn_params["database"])
+        spare = _spares.take(None if self.is_in_memory_db() else file_at(path))
+        if spare is None:
+            spare = super().get_new_connection(conn_params)
+        else:
+            spare.execute(f"PRAGMA busy_timeout = {1000 * conn_params.get('timeout', 5.0):.0f}")
+        self._file = None if self.is_in_memory_db() else file_at(path)
+        return spare
 
     def _start_transaction_under_autocommit(self) -> None:
         # Without a turn SQLite alone decides: it refuses with its own error.
@@ -58,9 +79,23 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _close(self) -> None:
         try:
-            super()._close()  # type: ignore[misc]
+            if not self._kept():
+                super()._close()  # type: ignore[misc]
         finally:
             self._give_turn()
+
+    def _kept(self) -> bool:
+        """Let somebody else have the connection, as good as new; tell whether it is kept for them."""
+        if self.connection is None or self.in_atomic_block:
+            return False
+        try:
+            # A statement that was not read to its end would hold on to the past for whoever comes next.
+            for cursor in tuple(self._cursors):
+                cursor.close()
+            self.connection.rollback()
+        except sqlite3.Error:
+            return False
+        return _spares.give(self._file, self.connection)
 
     def _give_turn(self) -> None:
         if self._has_turn:

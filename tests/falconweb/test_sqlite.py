@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,3 +161,73 @@ def test_who_gives_up_waiting_is_passed_over() -> None:
     assert not turns.take(0)
     turns.give()
     assert turns.take(0)
+
+
+def raw() -> Any:
+    """Return the driver's connection of this thread, opened."""
+    connection.ensure_connection()
+    return connection.connection
+
+
+def of_another_thread(work: Callable[[], Any]) -> Any:
+    """Return what work gives in a thread of its own, as a request is."""
+    found: list[Any] = []
+    for thread in in_threads(lambda: found.append(work())):
+        thread.join(10)
+    return found[0]
+
+
+def test_a_request_has_the_connection_of_one_that_is_over() -> None:
+    first = of_another_thread(raw)
+    assert of_another_thread(raw) is first
+
+
+def test_two_requests_at_once_have_connections_of_their_own() -> None:
+    both = threading.Barrier(2)
+    found: list[Any] = []
+
+    def request() -> None:
+        found.append(raw())
+        both.wait(10)
+
+    for thread in in_threads(request, request):
+        thread.join(10)
+    assert found[0] is not found[1]
+
+
+def test_what_a_request_left_open_is_nothing_to_the_next() -> None:
+    Tenant.objects.create(name="early")
+    kept: list[Any] = []
+
+    def careless() -> Any:
+        cursor = connection.cursor().cursor
+        cursor.execute("SELECT name FROM accounts_tenant UNION ALL SELECT 'more'")
+        kept.append((cursor, cursor.fetchone()))  # and does not read on
+        connection.connection.execute("BEGIN")
+        connection.connection.execute("INSERT INTO accounts_tenant (name, created_at) VALUES ('lost', '2026-01-01')")
+        return connection.connection
+
+    first = of_another_thread(careless)
+    Tenant.objects.create(name="late")  # nobody holds the write lock
+
+    def names() -> tuple[Any, set[str]]:
+        return raw(), set(Tenant.objects.values_list("name", flat=True))
+
+    assert of_another_thread(names) == (first, {"early", "late"})
+
+
+def test_a_file_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
+    path = tmp_path / "site.sqlite3"
+    settings = {**connections.settings["default"], "NAME": str(path)}
+
+    def table(name: str = "") -> set[str]:
+        one = base.DatabaseWrapper(settings, "replaced")
+        with closing(one), one.cursor() as cursor:
+            if name:
+                cursor.execute(f"CREATE TABLE {name} (id)")
+            return set(one.introspection.table_names(cursor))
+
+    assert table("before") == {"before"} == table()
+    for left in tmp_path.iterdir():
+        left.unlink()
+    assert table("after") == {"after"} == table()
