@@ -67,20 +67,15 @@ def painted(page: Page, chart: Locator) -> int:
 
 
 @pytest.fixture(scope="module")
-def administrators(browser: Browser, running_site: RunningSite) -> Iterator[dict[str, BrowserContext]]:
-    """A context a theme, each signed in once, after the site has seen its chassis."""
-    contexts = {}
-    for scheme in ("light", "dark"):
-        contexts[scheme] = context = browser.new_context(
-            color_scheme=scheme, base_url=running_site.address, viewport={"width": 1440, "height": 1000}
-        )
-        page = sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
-        page.goto("/fabric/")
-        page.wait_for_function("document.querySelectorAll('[data-device]').length >= 24 || location.reload()")
-        page.close()
-    yield contexts
-    for context in contexts.values():
-        context.close()
+def administrator(browser: Browser, running_site: RunningSite) -> Iterator[BrowserContext]:
+    """The context of an administrator who has signed in, after the site has seen its chassis."""
+    context = browser.new_context(base_url=running_site.address, viewport={"width": 1440, "height": 1000})
+    page = sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
+    page.goto("/fabric/")
+    page.wait_for_function("document.querySelectorAll('[data-device]').length >= 24 || location.reload()")
+    page.close()
+    yield context
+    context.close()
 
 
 @contextmanager
@@ -97,8 +92,8 @@ def topology_without_errors(context: BrowserContext) -> Iterator[Page]:
     assert wrong == []
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request: pytest.FixtureRequest, administrators: dict[str, BrowserContext]) -> Iterator[Page]:
-    """The topology, in both themes; nothing may be written to the console as an error."""
-    with topology_without_errors(administrators[request.param]) as page:
+@pytest.fixture
+def page(administrator: BrowserContext) -> Iterator[Page]:
+    """The topology; nothing may be written to the console as an error."""
+    with topology_without_errors(administrator) as page:
         yield page

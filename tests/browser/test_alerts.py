@@ -18,9 +18,9 @@ SLOW = 40_000  # ms: a device takes a while to get hot, and to cool down
 
 
 @pytest.fixture
-def desk(administrators: dict[str, BrowserContext]) -> Iterator[Page]:
+def desk(administrator: BrowserContext) -> Iterator[Page]:
     """An administrator's page."""
-    page = administrators["light"].new_page()
+    page = administrator.new_page()
     page.set_default_timeout(PATIENCE)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -18,9 +18,7 @@ WIDE: ViewportSize = {"width": 1280, "height": 900}
 
 
 @pytest.fixture(scope="module")
-def context(
-    browser: Browser, running_site: RunningSite, administrators: dict[str, BrowserContext]
-) -> Iterator[BrowserContext]:
+def context(browser: Browser, running_site: RunningSite, administrator: BrowserContext) -> Iterator[BrowserContext]:
     """An administrator's browser that runs no script, once the site has seen its chassis."""
     plain = browser.new_context(
         base_url=running_site.address, viewport=NARROW, accept_downloads=True, java_script_enabled=False
@@ -74,13 +72,11 @@ def test_a_file_is_exported_changed_and_imported_by_way_of_a_plan(page: Page, tm
     assert page.get_by_text("Import of lab.json").first.is_visible()
 
 
-def test_a_file_that_is_too_large_is_told_of_before_it_is_sent(
-    administrators: dict[str, BrowserContext], tmp_path: Path
-) -> None:
+def test_a_file_that_is_too_large_is_told_of_before_it_is_sent(administrator: BrowserContext, tmp_path: Path) -> None:
     large, small = tmp_path / "large.json", tmp_path / "small.json"
     large.write_bytes(b" " * (LARGEST_FILE + 1))
     small.write_text("{}")
-    page = administrators["light"].new_page()
+    page = administrator.new_page()
     page.set_default_timeout(10_000)
     page.goto("/allocation/")
     page.get_by_label("File, JSON or YAML").set_input_files(large)

@@ -18,9 +18,9 @@ def recable(site: RunningSite, host: str) -> None:
 
 
 def test_a_cable_that_is_moved_shows_up_and_is_accepted(
-    running_site: RunningSite, administrators: dict[str, BrowserContext]
+    running_site: RunningSite, administrator: BrowserContext
 ) -> None:
-    page = administrators["light"].new_page()
+    page = administrator.new_page()
     page.set_default_timeout(PATIENCE)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))

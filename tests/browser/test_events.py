@@ -20,10 +20,10 @@ def watched(context: BrowserContext, wrong: list[str]) -> Page:
 
 
 def test_new_events_announce_themselves_and_move_no_row(
-    running_site: RunningSite, administrators: dict[str, BrowserContext]
+    running_site: RunningSite, administrator: BrowserContext
 ) -> None:
     wrong: list[str] = []
-    page = watched(administrators["dark"], wrong)
+    page = watched(administrator, wrong)
     page.goto("/events/")
     first = page.locator("table.events tbody tr").first
     before, place = first.inner_text(), first.bounding_box()
@@ -65,9 +65,9 @@ def test_new_events_announce_themselves_and_move_no_row(
     assert wrong == []
 
 
-def test_the_newest_events_of_a_device_stand_on_its_page(administrators: dict[str, BrowserContext]) -> None:
+def test_the_newest_events_of_a_device_stand_on_its_page(administrator: BrowserContext) -> None:
     wrong: list[str] = []
-    page = watched(administrators["light"], wrong)
+    page = watched(administrator, wrong)
     page.goto("/devices/1/")
     part = page.locator("#newest-events")
     expect(part).not_to_contain_text("Loading")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.site import RunningSite
@@ -62,7 +61,6 @@ def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page) -> None:
     expect(page.locator(slot(page, "falcon-1", 1, 2))).to_contain_text("node-a")
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 def test_a_nic_is_attached_and_detached_by_form(page: Page) -> None:
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     page.select_option("#target", label="node-b (H2)")
@@ -77,7 +75,6 @@ def test_a_nic_is_attached_and_detached_by_form(page: Page) -> None:
     expect(page.locator(slot(page, "falcon-1", 1, 7))).to_contain_text("not attached")
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 def test_a_device_is_detached_and_attached_from_the_list(page: Page) -> None:
     def change(target: str) -> None:
         page.goto("/fabric/?view=list")
@@ -135,7 +132,6 @@ def test_a_question_mark_shows_the_keys(page: Page) -> None:
     expect(page.locator("#keys")).to_be_hidden()
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page) -> None:
     # falcon-1's second drawer serves one host: it may become advanced, and back.
     def change(name: str) -> None:
@@ -158,9 +154,9 @@ def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page)
 
 
 def test_a_mode_is_asked_for_without_javascript_too(
-    browser: Browser, administrators: dict[str, BrowserContext], running_site: RunningSite
+    browser: Browser, administrator: BrowserContext, running_site: RunningSite
 ) -> None:
-    state = administrators["light"].storage_state()
+    state = administrator.storage_state()
     context = browser.new_context(java_script_enabled=False, base_url=running_site.address, storage_state=state)
     page = context.new_page()
     page.goto("/fabric/")

@@ -75,7 +75,6 @@ def test_a_name_from_a_bmc_is_no_markup_in_a_chart(page: Page) -> None:
     assert traffic.locator("[role=status] b").count() == 0
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 def test_a_chassis_that_stops_sending_turns_stale_alone_and_comes_back(page: Page, running_site: RunningSite) -> None:
     expect(page.locator("#freshness")).to_have_text("● Live", timeout=20_000)
     running_site.control("falcon-2", "POST", "/faults", {"kind": "hang", "seconds": 18})

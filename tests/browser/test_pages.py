@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 from django.urls import get_resolver
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.access.test_matrix import names
 from tests.browser.conftest import PATIENCE, sign_in
@@ -122,9 +121,9 @@ ADDRESSES = sorted({*filter(None, PAGES.values()), "/fabric/?view=list"})
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tenant(running_site: RunningSite, administrators: dict[str, object]) -> None:
+def tenant(running_site: RunningSite, administrator: BrowserContext) -> None:
     """One tenant, so that its page is there."""
-    page = administrators["light"].new_page()  # type: ignore[attr-defined]
+    page = administrator.new_page()
     page.goto("/tenants/add/")
     page.fill("#id_name", "Vision group")
     page.click("main form button")
@@ -138,13 +137,15 @@ def test_every_page_of_the_routers_has_its_line() -> None:
 
 
 def judge(page: Page, where: str = "", *, without: str = "") -> None:
-    """Let axe judge what is shown, `without` one of its rules, and see that nothing is wider than the window."""
+    """Let axe judge what is shown, in both themes, `without` one of its rules; see that nothing exceeds the window."""
     if not AXE.exists():
         pytest.skip("axe-core is not installed: make test installs it")
-    page.wait_for_timeout(300)
-    found = page.evaluate(AXE.read_text() + RUN_AXE)
-    violations = [one for one in found if not without or not one.startswith(without)]
-    assert violations == [], where
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_timeout(300)
+        found = page.evaluate(AXE.read_text() + RUN_AXE)
+        violations = [one for one in found if not without or not one.startswith(without)]
+        assert violations == [], f"{where} ({scheme})"
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width, where
@@ -156,17 +157,14 @@ def test_a_page_is_accessible_and_fits(page: Page, address: str) -> None:
     judge(page)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_sign_in_is_accessible_also_when_it_refuses(
-    browser: Browser, running_site: RunningSite, scheme: str
-) -> None:
-    context = browser.new_context(base_url=running_site.address, color_scheme=scheme)  # type: ignore[arg-type]
+def test_the_sign_in_is_accessible_also_when_it_refuses(browser: Browser, running_site: RunningSite) -> None:
+    context = browser.new_context(base_url=running_site.address)
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     page.goto("/sign-in/")
     judge(page, "signed out")
     for attempt in range(12):
-        page.fill("#id_username", f"nobody-{scheme}")
+        page.fill("#id_username", "nobody")
         page.fill("#id_password", "wrong")
         page.click("form.narrow button")
         page.wait_for_load_state()
@@ -203,16 +201,15 @@ def test_a_new_token_and_an_operation_are_accessible(page: Page) -> None:
 def test_a_new_password_and_what_is_refused_are_accessible(
     page: Page, browser: Browser, running_site: RunningSite
 ) -> None:
-    scheme: Any = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'")
     page.goto("/people/add/")
-    page.fill("#id_username", f"user-{scheme}")
+    page.fill("#id_username", "user")
     page.select_option("#id_role", value="user")
     page.select_option("#id_tenant", label="Vision group")
     page.get_by_role("button", name="Add").click()
     expect(page.locator("#secret")).to_be_visible()
     judge(page, "a new password")
-    context = browser.new_context(base_url=running_site.address, color_scheme=scheme)
-    theirs = sign_in(context, f"user-{scheme}", page.locator("#secret").input_value())
+    context = browser.new_context(base_url=running_site.address)
+    theirs = sign_in(context, "user", page.locator("#secret").input_value())
     for address, status in (("/system/", 403), ("/devices/999999/", 404), ("/nowhere/", 404)):
         answer = theirs.goto(address)
         assert answer is not None

@@ -34,21 +34,19 @@ def drag_by_finger(page: Page, start: tuple[float, float], end: tuple[float, flo
     session.detach()
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture
 def phone(
-    request: pytest.FixtureRequest,
     browser: Browser,
-    administrators: dict[str, BrowserContext],
+    administrator: BrowserContext,
     running_site: RunningSite,
 ) -> Iterator[Page]:
-    """The topology on a narrow touch screen, in both themes; nothing may be written to the console as an error."""
+    """The topology on a narrow touch screen; nothing may be written to the console as an error."""
     context = browser.new_context(
         has_touch=True,
         is_mobile=True,
         viewport={"width": 412, "height": 900},
-        color_scheme=request.param,
         base_url=running_site.address,
-        storage_state=administrators[request.param].storage_state(),
+        storage_state=administrator.storage_state(),
     )
     with topology_without_errors(context) as page:
         yield page

@@ -65,7 +65,6 @@ def settled(page: Page, state: str) -> None:
     expect(page.locator(f".plan-facts .state.{state}")).to_be_visible(timeout=60_000)
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by_mouse(
     page: Page, running_site: RunningSite, slow: str
 ) -> None:
@@ -102,7 +101,6 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)  # it is undone
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_the_same_by_keyboard_only(page: Page, running_site: RunningSite, slow: str) -> None:
     before = zones(running_site)
     first = page.locator(slot(page, "falcon-1", 1, 1))
@@ -157,7 +155,6 @@ def test_a_draft_is_made_and_discarded_by_taps(phone: Page, page: Page) -> None:
     expect(phone.locator(".planned-to")).to_have_count(0)
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_what_does_not_reach_the_server_is_said_in_the_dialog(page: Page) -> None:
     other = page.context.new_page()  # its console tells of the request that failed
     other.route("**/draft/", lambda route: route.abort())
@@ -174,7 +171,6 @@ def test_what_does_not_reach_the_server_is_said_in_the_dialog(page: Page) -> Non
     other.close()
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_a_mode_that_breaks_attachments_goes_into_the_draft_with_their_detaches(page: Page) -> None:
     page.goto(drawer(page, "falcon-1", 1))
     page.get_by_role("radio", name=re.compile("Standard, one host")).check()
@@ -236,7 +232,6 @@ def test_a_draft_that_rules_stand_against_says_so(page: Page) -> None:
     judge(page, "a draft that cannot be")
 
 
-@pytest.mark.parametrize("page", ["light"], indirect=True)
 def test_two_windows_see_one_draft(page: Page) -> None:
     handle(page, "falcon-1", 1, 3).click()
     page.locator(port(page, "falcon-1", "H3")).click()

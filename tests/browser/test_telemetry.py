@@ -7,13 +7,10 @@ import re
 import time
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import painted
 from tests.browser.test_pages import judge
-
-LIGHT = pytest.mark.parametrize("page", ["light"], indirect=True)  # the theme makes no difference
 
 
 def open_charts(page: Page, query: str) -> Locator:
@@ -62,7 +59,6 @@ def test_the_page_shows_what_is_there_and_goes_on_live(page: Page) -> None:
     judge(page, "telemetry")
 
 
-@LIGHT
 def test_what_is_hovered_is_marked_at_the_same_instant_in_all(page: Page) -> None:
     charts = open_charts(page, "of=device/1&of=device/2&range=15m&metric=temperature_celsius&charts=apart")
     expect(charts).to_have_count(2)
@@ -90,7 +86,6 @@ def test_what_is_hovered_is_marked_at_the_same_instant_in_all(page: Page) -> Non
     expect(charts.first.locator(".chart-cross")).to_be_hidden()
 
 
-@LIGHT
 def test_dragging_zooms_in_with_finer_points_and_back_leads_out(page: Page) -> None:
     charts = open_charts(page, "of=chassis/1&range=6h&metric=power_watts")
     before = page.locator("#resolution").inner_text()
@@ -118,7 +113,6 @@ def test_dragging_zooms_in_with_finer_points_and_back_leads_out(page: Page) -> N
     page.wait_for_url(re.compile("since="))
 
 
-@LIGHT
 def test_an_address_brings_the_same_view_to_whoever_opens_it(page: Page) -> None:
     now = time.time()
     since, until = (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - ago)) for ago in (600, 60))
@@ -132,7 +126,6 @@ def test_an_address_brings_the_same_view_to_whoever_opens_it(page: Page) -> None
     expect(page.locator(".chart-words").first).to_contain_text("Nothing")
 
 
-@LIGHT
 def test_things_are_found_compared_and_taken_away(page: Page) -> None:
     open_charts(page, "of=device/1&metric=temperature_celsius")
     page.fill("#q", "drawer 2")
@@ -155,7 +148,6 @@ def test_things_are_found_compared_and_taken_away(page: Page) -> None:
     judge(page, "found nothing")
 
 
-@LIGHT
 def test_what_is_shown_is_kept_as_csv_and_png_and_read_as_a_table(page: Page) -> None:
     charts = open_charts(page, "of=device/1&metric=temperature_celsius&range=15m")
     chart = charts.first
@@ -175,7 +167,6 @@ def test_what_is_shown_is_kept_as_csv_and_png_and_read_as_a_table(page: Page) ->
     judge(page, "a chart as a table")
 
 
-@LIGHT
 def test_a_view_is_pinned_renamed_moved_and_removed(page: Page) -> None:
     open_charts(page, "of=device/1&metric=temperature_celsius&range=6h")
     for name in ("Mornings", "Evenings"):
@@ -200,7 +191,6 @@ def test_a_view_is_pinned_renamed_moved_and_removed(page: Page) -> None:
     expect(page.locator("section.empty")).to_be_visible()
 
 
-@LIGHT
 def test_pages_of_hardware_lead_to_their_history(page: Page) -> None:
     for address, ref in (
         ("/devices/1/", "device/1"), ("/ports/1/", "port/1"), ("/drawers/1/", "drawer/1"), ("/slots/1/", "slot/1"),
@@ -211,7 +201,6 @@ def test_pages_of_hardware_lead_to_their_history(page: Page) -> None:
         assert (link.get_attribute("href") or "").endswith(f"/telemetry/?of={ref}"), address
 
 
-@LIGHT
 def test_a_heat_map_says_what_is_under_the_pointer(page: Page) -> None:
     cell = page.locator("svg.heat rect").last
     for _ in range(40):
