@@ -11,6 +11,7 @@ import pytest
 from django.core.cache import cache
 
 from accounts.hashers import BoundedArgon2PasswordHasher
+from accounts.models import Role, Tenant, User
 from tests.site import RunningSite
 
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=25)
@@ -43,3 +44,21 @@ def running_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSi
     data: Path = tmp_path_factory.mktemp("site")
     with RunningSite(data) as site:
         yield site
+
+
+@pytest.fixture
+def tenant(transactional_db: None) -> Tenant:
+    """A tenant without grants."""
+    return Tenant.objects.create(name="Vision group")
+
+
+@pytest.fixture
+def member(tenant: Tenant) -> User:
+    """A user of the tenant, who may compose."""
+    return User.objects.create_user("bob", password="a-long-password-1", role=Role.USER, tenant=tenant)
+
+
+@pytest.fixture
+def viewer(tenant: Tenant) -> User:
+    """A viewer of the tenant."""
+    return User.objects.create_user("eve", password="a-long-password-1", role=Role.VIEWER, tenant=tenant)

@@ -14,7 +14,7 @@ Production code must never import this package; import-linter sees to it.
 
 from __future__ import annotations
 
-from falconweb.testing.chassis import carry_out, carry_out_plan, device_in, host_port_of, mirror
+from falconweb.testing.chassis import add_chassis, carry_out, carry_out_plan, device_in, host_port_of, mirror
 from falconweb.testing.hosts import AgentProcess
 from falconweb.testing.people import PASSWORD
 from falconweb.testing.processes import SimulatorProcess
@@ -23,6 +23,7 @@ __all__ = [
     "PASSWORD",
     "AgentProcess",
     "SimulatorProcess",
+    "add_chassis",
     "carry_out",
     "carry_out_plan",
     "device_in",

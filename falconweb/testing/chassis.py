@@ -51,17 +51,7 @@ def falcon_chassis(transactional_db: None, simulated_falcon: SimulatorProcess) -
         def test_a_look_at_the_lab(falcon_chassis):
             assert falcon_chassis.drawers.count() == 2
     """
-    from fabric.models import Chassis
-
-    chassis = Chassis(
-        name="falcon-1",
-        url=simulated_falcon.address,
-        username="administrator",
-        fingerprint=simulated_falcon.fingerprint,
-    )
-    chassis.set_password(simulated_falcon.password)
-    chassis.save()
-    return mirror(chassis)
+    return mirror(add_chassis(simulated_falcon))
 
 
 @pytest.fixture
@@ -83,6 +73,20 @@ def grant_to_tenant(falconweb_administrator: User, falconweb_tenant: Tenant) -> 
                 host_port_grant(person=falconweb_administrator, host_port=thing, tenant=falconweb_tenant)
 
     return grant
+
+
+def add_chassis(process: SimulatorProcess, *, name: str = "falcon-1") -> Chassis:
+    """Store the row of a running simulated chassis, which nobody has looked at yet, and return it.
+
+    def test_what_nobody_looked_at_has_no_devices(transactional_db, simulated_falcon):
+        assert not add_chassis(simulated_falcon).devices.exists()
+    """
+    from fabric.models import Chassis
+
+    row = Chassis(name=name, url=process.address, username="administrator", fingerprint=process.fingerprint)
+    row.set_password(process.password)
+    row.save()
+    return row
 
 
 def mirror(chassis: Chassis) -> Chassis:

@@ -25,7 +25,7 @@ from fabric.models import Chassis, Device, Drawer, HostPort, Operation
 from fabric.services.execution import execute, waiting
 from fabric.services.operations import mode_request, operation_request
 from falconweb.errors import Conflict, FalconWebError
-from falconweb.testing import SimulatorProcess, mirror
+from falconweb.testing import SimulatorProcess, add_chassis, mirror
 from tests.fabric.disorder import (
     MODES,
     NIGHTLY,
@@ -59,15 +59,7 @@ class Composing(RuleBasedStateMachine):
         )
         self.simulator.set_speed(50)
         Chassis.objects.all().delete()
-        chassis = Chassis(
-            name="falcon-1",
-            url=self.simulator.address,
-            username="administrator",
-            fingerprint=self.simulator.fingerprint,
-        )
-        chassis.set_password(self.simulator.password)
-        chassis.save()
-        self.chassis = mirror(chassis)
+        self.chassis = mirror(add_chassis(self.simulator))
         self.person, _ = User.objects.get_or_create(username="ada", defaults={"role": "administrator"})
         self.at_start: dict[str, str] = self.simulator.state()["devices"]
         # Whether the mirror may be behind the truth, and which devices it may rightly miss.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import http.cookiejar
 import json
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +67,6 @@ class Operator:
         key = urllib.parse.quote(self.get(f"chassis/{pk}/series/")[0]["key"])
         times: list[float] = self.get(f"chassis/{pk}/readings/?keys={key}&seconds={seconds:.0f}")["at"]
         return times
-
-
-def wait_for(true: Callable[[], Any], what: str | Callable[[], str], seconds: float = 30.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < end, what if isinstance(what, str) else what()
-        time.sleep(0.2)
-    return found
 
 
 def parent_of(pid: int) -> int:

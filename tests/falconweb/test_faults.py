@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.falconweb.operating import Operator, parent_of, wait_for
+from tests.falconweb.operating import Operator, parent_of
 from tests.site import RunningSite, pids_naming
+from tests.waiting import wait_for
 
 LONGEST_GAP = 3.0  # s between two readings of a healthy chassis, on a busy machine
 

@@ -21,9 +21,10 @@ import pytest
 from fabric.bmc.client import BmcClient
 from fabric.bmc.log import read_log_entries
 from fabric.bmc.types import Address, Trust
-from tests.falconweb.operating import Operator, parent_of, wait_for
+from tests.falconweb.operating import Operator, parent_of
 from tests.postgres import PROGRAMS, PostgresServer
 from tests.site import RunningSite, pids_naming
+from tests.waiting import wait_for
 
 # A drawer of each chassis in which any host port reaches any slot.
 PLANNED = {"falcon-1": (1, (1, 2, 3, 4, 5, 6), ("H1", "H2", "H3")), "falcon-2": (2, (1, 2, 3, 4), ("H3", "H4"))}

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.falconweb.operating import Operator, parent_of, wait_for
+from tests.falconweb.operating import Operator, parent_of
 from tests.falconweb.watching import Watcher, broker_of, poller_of
 from tests.processes import SimulatorProcess
 from tests.site import RunningSite, pids_naming
+from tests.waiting import wait_for
 
 TAKEN_OVER_SECONDS = 5.0
 CHASSIS = ("falcon-1", "falcon-2")

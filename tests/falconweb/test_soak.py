@@ -26,10 +26,11 @@ import pytest
 import redis
 
 from telemetry.frames import HEADER
-from tests.falconweb.operating import Operator, parent_of, wait_for
+from tests.falconweb.operating import Operator, parent_of
 from tests.falconweb.watching import CHASSIS, SEQUENCE, Number, Watcher, broker_of
 from tests.processes import SimulatorProcess
 from tests.site import RunningSite, pids_naming
+from tests.waiting import wait_for
 
 NIGHTLY = hypothesis.settings.default is not None and hypothesis.settings.default.max_examples > 100
 SECONDS = 1800.0 if NIGHTLY else 120.0

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,10 +12,12 @@ import redis
 from django.conf import settings
 
 from fabric.models import Chassis, Device
+from falconweb.testing import add_chassis
 from telemetry.frames import Frame, decode_key
 from telemetry.polling.leases import LEASE_SECONDS
-from telemetry.polling.poller import Poller, run
 from tests.processes import SimulatorProcess
+from tests.telemetry.worker import polling
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,26 +31,7 @@ def simulator() -> Iterator[SimulatorProcess]:
 @pytest.fixture
 def chassis(simulator: SimulatorProcess) -> Chassis:
     """falcon-1, not yet looked at."""
-    chassis = Chassis(
-        name="falcon-1", url=simulator.address, username="administrator", fingerprint=simulator.fingerprint
-    )
-    chassis.set_password(simulator.password)
-    chassis.save()
-    return chassis
-
-
-@contextmanager
-def polling(name: str = "") -> Iterator[Poller]:
-    """A worker's polling thread."""
-    poller = Poller(name)
-    thread = threading.Thread(target=run, args=(poller,))
-    thread.start()
-    try:
-        yield poller
-    finally:
-        poller.stop()
-        thread.join(20)
-        assert not thread.is_alive()
+    return add_chassis(simulator)
 
 
 def frames(chassis: Chassis, seconds: float) -> Iterator[Frame]:
@@ -63,13 +44,6 @@ def frames(chassis: Chassis, seconds: float) -> Iterator[Frame]:
             message = pubsub.get_message(ignore_subscribe_messages=True, timeout=0.2)
             if message:
                 yield decode_key(message["data"])
-
-
-def wait_for(true: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.1)
 
 
 def test_a_frame_each_second_while_the_inventory_is_refreshed_beside(
@@ -157,9 +131,7 @@ def test_a_quiet_chassis_is_looked_at_and_nothing_is_written_but_that(
 def test_one_chassis_that_hangs_leaves_the_others_live(chassis: Chassis, simulator: SimulatorProcess) -> None:
     with SimulatorProcess(chassis="falcon-2") as ill:
         ill.fault("hang")
-        other = Chassis(name="falcon-2", url=ill.address, username="administrator", fingerprint=ill.fingerprint)
-        other.set_password(ill.password)
-        other.save()
+        other = add_chassis(ill, name="falcon-2")
         with polling():
             next(frames(chassis, 20))
             assert len(list(frames(chassis, 5))) >= 4

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -19,7 +16,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from fabric.models import Chassis, Device
-from falconweb.testing import SimulatorProcess
+from falconweb.testing import SimulatorProcess, add_chassis
 from telemetry.alerts.models import Alert, Delivery, Route
 from telemetry.alerts.services.absence import HOLD_SECONDS, NOBODY, chassis_watch
 from telemetry.alerts.services.gathering import WAITS
@@ -29,9 +26,10 @@ from telemetry.alerts.tasks import notify
 from telemetry.alerts.terms import BUILT_INS, NOT_ANSWERING
 from telemetry.events.models import Event
 from telemetry.polling import following
-from telemetry.polling.poller import Poller
 from tests.smtp_sink import SmtpSink
-from tests.telemetry.delivery.sinks import HttpSink, SyslogSink, until
+from tests.telemetry.delivery.sinks import HttpSink, SyslogSink
+from tests.telemetry.worker import polling
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -47,9 +45,7 @@ def simulator() -> Iterator[SimulatorProcess]:
 @pytest.fixture
 def chassis(simulator: SimulatorProcess) -> Iterator[Chassis]:
     """falcon-1, not yet looked at."""
-    row = Chassis(name="falcon-1", url=simulator.address, username="administrator", fingerprint=simulator.fingerprint)
-    row.set_password(simulator.password)
-    row.save()
+    row = add_chassis(simulator)
     yield row
     simulator.clear_faults()
 
@@ -70,20 +66,6 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("telemetry.alerts.services.gathering.WAITS", tuple(one / 20 for one in WAITS))
 
 
-@contextmanager
-def polling() -> Iterator[None]:
-    """A worker's polling thread."""
-    poller = Poller()
-    thread = threading.Thread(target=lambda: asyncio.run(poller.run()))
-    thread.start()
-    try:
-        yield
-    finally:
-        poller.stop()
-        thread.join(20)
-        assert not thread.is_alive()
-
-
 def ringing() -> set[str]:
     return set(Alert.objects.ringing().values_list("cause", flat=True))
 
@@ -95,7 +77,7 @@ def until_told(true: Callable[[], object]) -> None:
         notify()
         return true()
 
-    until(told)
+    wait_for(told)
 
 
 def route(ada: User, kind: str, address: str) -> Route:
@@ -112,10 +94,10 @@ def test_an_overheated_device_is_told_to_everybody_and_so_is_its_end(
         settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
         for kind, address in (("webhook", hook.url), ("email", "ops@example.org"), ("syslog", syslog.address)):
             route(ada, kind, address)
-        until(lambda: Device.objects.filter(slot__drawer__number=1, slot__number=2).exists())
+        wait_for(lambda: Device.objects.filter(slot__drawer__number=1, slot__number=2).exists())
         device = Device.objects.get(slot__drawer__number=1, slot__number=2)
         fault = simulator.fault("overheat", "drawer1slot2")
-        until(lambda: "sensor_critical:upper" in ringing())
+        wait_for(lambda: "sensor_critical:upper" in ringing())
         alert = Alert.objects.get(cause="sensor_critical:upper")
         assert (alert.device_id, alert.object, alert.severity) == (device.pk, "device", "Critical")
         assert alert.value is not None
@@ -124,7 +106,7 @@ def test_an_overheated_device_is_told_to_everybody_and_so_is_its_end(
         assert alert.fired_at - alert.since >= timedelta(seconds=1)
         until_told(lambda: hook.got and mail.got and syslog.got)
         simulator.end_fault(fault)
-        until(lambda: not ringing())
+        wait_for(lambda: not ringing())
         until_told(
             lambda: not Delivery.objects.exclude(state="delivered").exists() and b"Resolved" in b"".join(syslog.got)
         )
@@ -142,10 +124,10 @@ def test_rules_count_within_seconds_and_go_on_with_the_next_worker(
     chassis: Chassis, simulator: SimulatorProcess, ada: User
 ) -> None:
     with polling():
-        until(lambda: Device.objects.filter(chassis=chassis).count() > 10)
+        wait_for(lambda: Device.objects.filter(chassis=chassis).count() > 10)
         values = RuleValues(name="Warm", metric="temperature_celsius", condition="above", value=-50.0, scope="all")
         rule = rule_add(person=ada, values=values)
-        until(lambda: f"rule-{rule.pk}" in ringing())
+        wait_for(lambda: f"rule-{rule.pk}" in ringing())
         count = Alert.objects.ringing().count()
         assert count > 10
         # Narrowed to a port, it is about nothing that has a temperature.
@@ -153,15 +135,15 @@ def test_rules_count_within_seconds_and_go_on_with_the_next_worker(
         assert device is not None
         changed = RuleValues(**{**vars(values), "scope": "device", "scope_id": device.pk, "hold_seconds": 1.0})
         rule_edit(person=ada, rule=rule, values=changed)
-        until(lambda: Alert.objects.ringing().count() == 1)
+        wait_for(lambda: Alert.objects.ringing().count() == 1)
         before = Alert.objects.ringing().get()
         pending = RuleValues(name="Soon", metric=f"device/{device.pk}/temperature_celsius", condition="above",
                              value=-50.0, hold_seconds=4.0)  # fmt: skip
         soon = rule_add(person=ada, values=pending)
-        until(lambda: Alert.objects.filter(rule=soon, state="pending").exists())
+        wait_for(lambda: Alert.objects.filter(rule=soon, state="pending").exists())
         since = Alert.objects.get(rule=soon).since
     with polling():  # another worker: what rings goes on ringing, what is pending holds on
-        until(lambda: Alert.objects.filter(rule=soon, state="firing").exists())
+        wait_for(lambda: Alert.objects.filter(rule=soon, state="firing").exists())
         row = Alert.objects.get(rule=soon)
         assert row.fired_at is not None
         assert row.since == since
@@ -169,7 +151,7 @@ def test_rules_count_within_seconds_and_go_on_with_the_next_worker(
         assert Alert.objects.ringing().get(rule=rule) == before
         off = RuleValues(**{**vars(values_of(soon)), "value": 900.0})
         rule_edit(person=ada, rule=soon, values=off)
-        until(lambda: Alert.objects.get(pk=row.pk).state == "resolved")
+        wait_for(lambda: Alert.objects.get(pk=row.pk).state == "resolved")
     assert Alert.objects.filter(rule=soon).count() == 1
 
 
@@ -177,14 +159,14 @@ def test_a_dead_bmc_is_one_alert_and_one_notification_whatever_else_rings(
     chassis: Chassis, simulator: SimulatorProcess, ada: User
 ) -> None:
     with HttpSink() as hook, polling():
-        until(lambda: Device.objects.filter(chassis=chassis).count() > 10)
-        until(lambda: redis.Redis.from_url(site.REDIS_URL).exists(f"live:frame:{chassis.pk}"))
+        wait_for(lambda: Device.objects.filter(chassis=chassis).count() > 10)
+        wait_for(lambda: redis.Redis.from_url(site.REDIS_URL).exists(f"live:frame:{chassis.pk}"))
         newest = redis.Redis.from_url(site.REDIS_URL).get(f"live:frame:{chassis.pk}")
         assert isinstance(newest, bytes)
         rule_add(person=ada, values=RuleValues(name="Gone", metric="temperature_celsius", condition="missing"))
         fault = simulator.fault("reset_connections")
         route(ada, "webhook", hook.url)
-        until(lambda: ringing() == {NOT_ANSWERING})
+        wait_for(lambda: ringing() == {NOT_ANSWERING})
         assert Alert.objects.get().note
         until_told(lambda: hook.got)
         # The newest frame stays in Redis for a while, and says nothing of now.
@@ -194,7 +176,7 @@ def test_a_dead_bmc_is_one_alert_and_one_notification_whatever_else_rings(
             notify()
         assert ringing() == {NOT_ANSWERING}
         simulator.end_fault(fault)
-        until(lambda: not ringing())
+        wait_for(lambda: not ringing())
         until_told(lambda: len(hook.got) == 2)
     assert Alert.objects.count() == 1
     assert [json.loads(body)["summary"] for body in hook.bodies] == [
@@ -207,13 +189,13 @@ def test_a_failed_fan_rings_and_a_rule_that_is_off_does_not(
     chassis: Chassis, simulator: SimulatorProcess, ada: User
 ) -> None:
     with polling():
-        until(lambda: Device.objects.filter(chassis=chassis).count() > 10)
+        wait_for(lambda: Device.objects.filter(chassis=chassis).count() > 10)
         simulator.fault("fan_failure", "fan2")
-        until(lambda: "fan_failed" in ringing(), 40)
+        wait_for(lambda: "fan_failed" in ringing(), seconds=40)
         built_in_switch(person=ada, name="fan_failed", enabled=False)
         assert "fan_failed" not in ringing()
         built_in_switch(person=ada, name="fan_failed", enabled=True)
-        until(lambda: "fan_failed" in ringing())
+        wait_for(lambda: "fan_failed" in ringing())
 
 
 def test_a_chassis_that_no_worker_reads_rings_and_one_that_is_switched_off_is_quiet(chassis: Chassis) -> None:
@@ -229,7 +211,7 @@ def test_a_chassis_that_no_worker_reads_rings_and_one_that_is_switched_off_is_qu
         chassis_watch()
     assert list(Alert.objects.values_list("cause", "state", "note")) == [(NOT_ANSWERING, "firing", NOBODY)]
     with polling():
-        until(lambda: not ringing())
+        wait_for(lambda: not ringing())
     Chassis.objects.update(enabled=False)
     Alert.objects.update(state="firing", resolved_at=None)
     chassis_watch()

@@ -7,7 +7,6 @@ import socket
 import socketserver
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -181,11 +180,3 @@ def closed_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
-
-
-def until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until something is so; AssertionError where it does not become so."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)

@@ -9,7 +9,8 @@ import pytest
 from falconweb.errors import Invalid
 from simulator.certificates import ServerCertificate, server_certificate
 from telemetry.delivery.senders import DeliveryFailed, send_syslog
-from tests.telemetry.delivery.sinks import SyslogSink, closed_port, until
+from tests.telemetry.delivery.sinks import SyslogSink, closed_port
+from tests.waiting import wait_for
 
 MESSAGES = [b"<14>1 - - - - - - one", b"<14>1 - - - - - - two\nlines", "<14>1 - - - - - - drei und äöü".encode()]
 
@@ -30,7 +31,7 @@ def test_messages_arrive_whole_and_in_order(kind: Literal["udp", "tcp", "tls"], 
         send_syslog(address=sink.address, messages=MESSAGES, ca=ca)
         if kind != "udp":
             assert sink.got == MESSAGES, "a stream returned before everything was taken"
-        until(lambda: got(sink, MESSAGES))
+        wait_for(lambda: got(sink, MESSAGES))
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])

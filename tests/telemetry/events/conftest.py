@@ -9,10 +9,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -27,6 +26,7 @@ from telemetry.events.models import Event
 from telemetry.polling import listening
 from telemetry.polling.following import PLACES
 from tests.fabric.disorder import database_url
+from tests.waiting import wait_for
 
 Told = tuple[str, str, str]
 
@@ -145,14 +145,6 @@ def moment(told: str) -> str:
     """Return a time as it is kept."""
     found = instant(told)
     return found.isoformat(timespec="milliseconds") if found else ""
-
-
-def wait_for(true: Callable[[], Any], seconds: float = 15.0) -> None:
-    """Wait until something is so; fails with what it was instead."""
-    end = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < end, f"it did not come to pass: {found!r}"
-        time.sleep(0.05)
 
 
 def wait_for_stream(simulator: SimulatorProcess) -> None:

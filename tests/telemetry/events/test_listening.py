@@ -25,10 +25,10 @@ from tests.telemetry.events.conftest import (
     listening_process,
     listening_to,
     truth,
-    wait_for,
     wait_for_stream,
     wait_until_same,
 )
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

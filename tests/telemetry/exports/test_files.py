@@ -34,8 +34,8 @@ from telemetry.exports.tending import exports_tend, exports_tidy
 from tests.fabric.disorder import database_url
 from tests.processes import ROOT
 from tests.telemetry.delivery.readers import read_cef, read_syslog
-from tests.telemetry.delivery.sinks import until
 from tests.telemetry.exports.conftest import BEGIN, FORMULA, events_make, turn
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Define = Callable[..., ExportDefinition]
@@ -124,7 +124,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_file_byte_for_byte(
         run.refresh_from_db()
         return run.counted >= 2000 or process.poll() is not None
 
-    until(halfway)
+    wait_for(halfway)
     process.kill()
     process.wait()
     run.refresh_from_db()

@@ -24,8 +24,9 @@ from telemetry.exports.runs import run_cancel, run_request, run_resume
 from telemetry.exports.services import export_edit, export_switch, target_try
 from telemetry.exports.tending import exports_tend
 from tests.telemetry.delivery.readers import read_cef, read_syslog
-from tests.telemetry.delivery.sinks import Got, HttpSink, SyslogSink, closed_port, until
+from tests.telemetry.delivery.sinks import Got, HttpSink, SyslogSink, closed_port
 from tests.telemetry.exports.conftest import events_make, turn
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Define = Callable[..., ExportDefinition]
@@ -96,7 +97,7 @@ def test_a_webhook_that_was_down_gets_everything_after_in_order(define: Define, 
         tend()
         return len(arrived(webhook)) >= len(made)
 
-    until(all_there)
+    wait_for(all_there)
     assert arrived(webhook) == numbers(made), "lost, doubled or out of order"
     run.refresh_from_db()
     assert (run.attempts, run.error, run.failing_since) == (0, "", None)
@@ -269,7 +270,7 @@ def test_a_syslog_server_over_tls_and_one_over_udp_get_everything(
         define("tls", target="syslog", format="syslog", schedule="stream", address=tls.address, ca=certificate.pem)
         define("udp", target="syslog", format="syslog", schedule="stream", address=udp.address)
         tend()
-        until(lambda: len(udp.got) == len(made))
+        wait_for(lambda: len(udp.got) == len(made))
         assert udp.got == tls.got
 
 
@@ -431,5 +432,5 @@ def test_the_order_is_kept_where_one_request_is_slow(define: Define, webhook: Ht
         tend()
         return len(arrived(webhook)) >= 40
 
-    until(all_there)
+    wait_for(all_there)
     assert arrived(webhook) == numbers(made)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
 import pytest
 
-from accounts.models import Role, Tenant, User
+from accounts.models import Tenant, User
 from fabric.models import Chassis, Device, HostPort, Port
-from falconweb.testing import device_in, mirror
+from falconweb.testing import add_chassis, device_in, mirror
 from telemetry.links.models import LinkVerdict
-from telemetry.polling.poller import Poller
 from tests.processes import SimulatorProcess
 
 
@@ -43,48 +38,13 @@ def simulator(running: SimulatorProcess) -> Iterator[SimulatorProcess]:
 @pytest.fixture
 def chassis(transactional_db: None, simulator: SimulatorProcess) -> Chassis:
     """The row of the simulated chassis, walked once."""
-    row = Chassis(name="falcon-1", url=simulator.address, username="administrator", fingerprint=simulator.fingerprint)
-    row.set_password(simulator.password)
-    row.save()
-    return mirror(row)
+    return mirror(add_chassis(simulator))
 
 
 @pytest.fixture
 def boss(transactional_db: None) -> User:
     """An administrator."""
     return User.objects.create_superuser("ada", password="a-long-password-1")
-
-
-@pytest.fixture
-def tenant(transactional_db: None) -> Tenant:
-    """A tenant without grants."""
-    return Tenant.objects.create(name="Vision group")
-
-
-@pytest.fixture
-def member(tenant: Tenant) -> User:
-    """A user of the tenant."""
-    return User.objects.create_user("bob", password="a-long-password-1", role=Role.USER, tenant=tenant)
-
-
-@pytest.fixture
-def viewer(tenant: Tenant) -> User:
-    """A viewer of the tenant."""
-    return User.objects.create_user("eve", password="a-long-password-1", role=Role.VIEWER, tenant=tenant)
-
-
-@contextmanager
-def polling() -> Iterator[Poller]:
-    """A worker's polling thread."""
-    poller = Poller()
-    thread = threading.Thread(target=lambda: asyncio.run(poller.run()))
-    thread.start()
-    try:
-        yield poller
-    finally:
-        poller.stop()
-        thread.join(20)
-        assert not thread.is_alive()
 
 
 def port_in(chassis: Chassis, *, slot: int, drawer: int = 1) -> Port:
@@ -111,11 +71,3 @@ def codes_of(port: Port, tenant: Tenant | None = None) -> set[str]:
     """Return the codes of the reasons."""
     found = verdict_of(port, tenant)
     return {one["code"] for one in found.reasons} if found is not None else set()
-
-
-def wait_for(true: Callable[[], object], seconds: float = 25.0) -> None:
-    """Wait until something came to pass."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.1)

@@ -16,7 +16,7 @@ from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan
 from telemetry.links.recording import Pending, Recorder
 from telemetry.links.services import MOST_SPANS_AN_HOUR as MOST
 from telemetry.links.services import links_forget, links_judge, links_known, links_note, links_seen
-from tests.telemetry.links.conftest import wait_for
+from tests.waiting import wait_for
 
 BEGIN = datetime(2026, 5, 1, 12, 0, tzinfo=UTC).timestamp()
 UP, NARROW, LOST = State("LinkUp", 16, 256.0), State("LinkUp", 8, 128.0), State("LinkDown", 0, 0.0)

@@ -20,7 +20,9 @@ from falconweb.testing import device_in
 from telemetry.links.models import CounterReset, LinkCount
 from tests.bmc.nonsense import ROOT, NonsenseServer, Reply, service_root
 from tests.processes import SimulatorProcess
-from tests.telemetry.links.conftest import polling, port_in, wait_for
+from tests.telemetry.links.conftest import port_in
+from tests.telemetry.worker import polling
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 

@@ -18,7 +18,7 @@ from telemetry.links.recording import recorder
 from telemetry.links.watch import LinkWatch
 from telemetry.pipeline import tally
 from telemetry.taps import Told
-from tests.telemetry.links.conftest import wait_for
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SERIES = {

@@ -16,7 +16,9 @@ from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan
 from telemetry.links.selectors import errors_kept
 from telemetry.links.services import links_judge
 from tests.processes import SimulatorProcess
-from tests.telemetry.links.conftest import codes_of, host_link, polling, port_in, verdict_of, wait_for
+from tests.telemetry.links.conftest import codes_of, host_link, port_in, verdict_of
+from tests.telemetry.worker import polling
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 

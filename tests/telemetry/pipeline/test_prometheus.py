@@ -6,8 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,12 @@ from typing import Any
 import pytest
 
 from accounts.models import Role, User
-from fabric.models import Chassis
+from falconweb.testing import add_chassis
 from telemetry.pipeline.exposition import ORDER, exposition
 from telemetry.pipeline.publishing import Publisher
-from telemetry.polling.poller import Poller, run
 from tests.processes import ROOT, SimulatorProcess
+from tests.telemetry.worker import polling
+from tests.waiting import wait_for
 
 FOLDER = ROOT / "docs" / "prometheus"
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
@@ -46,24 +45,14 @@ def served(empty_redis: Any) -> Iterator[str]:
     """What /metrics says to an administrator of a simulated chassis that a worker reads."""
     person = User.objects.create(username="ada", role=Role.ADMINISTRATOR, is_superuser=True)
     with SimulatorProcess(chassis="falcon-1") as simulator:
-        chassis = Chassis(
-            name="falcon-1", url=simulator.address, username="administrator", fingerprint=simulator.fingerprint
-        )
-        chassis.set_password(simulator.password)
-        chassis.save()
-        poller, publisher = Poller(), Publisher("worker")
-        thread = threading.Thread(target=run, args=(poller,))
-        thread.start()
+        chassis = add_chassis(simulator)
+        publisher = Publisher("worker")
         try:
-            end = time.monotonic() + 25
-            while not empty_redis.exists(f"live:counted:{chassis.pk}"):
-                assert time.monotonic() < end, "nothing was read"
-                time.sleep(0.1)
-            publisher.publish()
-            yield b"".join(exposition(person, version="1")).decode()
+            with polling():
+                wait_for(lambda: empty_redis.exists(f"live:counted:{chassis.pk}"), "nothing was read")
+                publisher.publish()
+                yield b"".join(exposition(person, version="1")).decode()
         finally:
-            poller.stop()
-            thread.join(20)
             publisher.end()
 
 

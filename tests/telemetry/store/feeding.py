@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -108,14 +108,6 @@ class Feed:
 def same(found: object, wanted: object, *, relative: float = 1e-6) -> bool:
     """Tell whether arrays are equal as far as an f32 goes, NaN being NaN."""
     return bool(np.allclose(np.asarray(found), np.asarray(wanted), rtol=relative, atol=1e-6, equal_nan=True))
-
-
-def wait_for(true: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.02)
 
 
 def moments(chassis: int) -> list[float]:

@@ -11,7 +11,8 @@ from django.db import connections
 from telemetry.store import reading, rolling
 from telemetry.store.models import Due, Tier
 from tests.postgres import PostgresServer
-from tests.telemetry.store.feeding import TEMPERATURE, Feed, moments, wait_for
+from tests.telemetry.store.feeding import TEMPERATURE, Feed, moments
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 NewFeed = Callable[..., Feed]

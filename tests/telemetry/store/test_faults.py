@@ -21,7 +21,8 @@ from telemetry.pipeline import tally
 from telemetry.store.gaps import DIED
 from telemetry.store.models import Chunk, Gap
 from telemetry.store.writer import Writer
-from tests.telemetry.store.feeding import Feed, hours_ago, moments, wait_for
+from tests.telemetry.store.feeding import Feed, hours_ago, moments
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 NewFeed = Callable[..., Feed]

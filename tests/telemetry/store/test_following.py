@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from fabric.models import Chassis
+from falconweb.testing import add_chassis
 from telemetry.live import catalogue
 from telemetry.pipeline import tally
-from telemetry.polling.poller import Poller
 from telemetry.store import reading
 from telemetry.store.models import Chunk, Gap
 from telemetry.store.recorder import NOT_READ
 from telemetry.store.writer import the_writer
 from tests.processes import SimulatorProcess
-from tests.telemetry.store.feeding import wait_for
+from tests.telemetry.worker import polling
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 
@@ -32,12 +31,7 @@ def simulator() -> Iterator[SimulatorProcess]:
 @pytest.fixture
 def chassis(simulator: SimulatorProcess) -> Chassis:
     """falcon-1, not yet looked at."""
-    chassis = Chassis(
-        name="falcon-1", url=simulator.address, username="administrator", fingerprint=simulator.fingerprint
-    )
-    chassis.set_password(simulator.password)
-    chassis.save()
-    return chassis
+    return add_chassis(simulator)
 
 
 def count(chassis: Chassis, since: float) -> int:
@@ -49,19 +43,13 @@ def count(chassis: Chassis, since: float) -> int:
 
 def test_readings_of_a_chassis_are_shown_at_once_and_stored_when_the_worker_ends(chassis: Chassis) -> None:
     began = time.time()
-    poller = Poller()
-    thread = threading.Thread(target=lambda: asyncio.run(poller.run()))
-    thread.start()
-    try:
+    with polling():
         wait_for(lambda: catalogue(chassis.pk))
         wait_for(lambda: count(chassis, began) >= 4)
         live = {entry["key"] for entry in catalogue(chassis.pk)}
         shown = {entry["key"] for entry in reading.known_series(chassis.pk, since=began, until=time.time())}
         assert shown >= live
         assert len(shown) > 500  # error counters have a rate as well
-    finally:
-        poller.stop()
-        thread.join(20)
     wait_for(lambda: Gap.objects.filter(chassis=chassis.pk, reason=NOT_READ, until=None).exists())
     the_writer().stop()
     rows = sum(Chunk.objects.filter(chassis=chassis.pk).values_list("rows", flat=True))

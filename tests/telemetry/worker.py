@@ -1,0 +1,23 @@
+"""The polling thread of a worker, in the process of a test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from telemetry.polling.poller import Poller, run
+
+
+@contextmanager
+def polling(name: str = "") -> Iterator[Poller]:
+    """Poll the chassis that there are until the block ends, and wait for its end."""
+    poller = Poller(name)
+    thread = threading.Thread(target=run, args=(poller,))
+    thread.start()
+    try:
+        yield poller
+    finally:
+        poller.stop()
+        thread.join(20)
+        assert not thread.is_alive()

@@ -1,0 +1,16 @@
+"""Waiting for what other processes and threads do in their own time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def wait_for(true: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = 30.0) -> Any:
+    """Wait until something is so and return it; AssertionError with `what` did not come to pass."""
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, (what() if callable(what) else what) or f"it did not come to pass: {found!r}"
+        time.sleep(0.05)
+    return found
