@@ -101,20 +101,6 @@ class News:
         return frame.chassis, encode_key(frame), pack_recent(frame), counted, lasting
 
 
-async def publish(bus: redis.asyncio.Redis, frame: Frame, counters: Values | None = None, period: float = 1.0) -> None:
-    """Hand a frame to every listener, and keep it for those who come later: one round trip. See `News`."""
-    chassis, raw, recent, counted, lasting = News(frame, counters, period).packed()
-    pipe = bus.pipeline(transaction=False)
-    pipe.set(f"live:frame:{chassis}", raw, ex=lasting)
-    if counted:
-        pipe.set(f"live:counted:{chassis}", counted, ex=lasting)
-    pipe.rpush(f"live:recent:{chassis}", recent)
-    pipe.ltrim(f"live:recent:{chassis}", -RECENT_FRAMES, -1)
-    pipe.expire(f"live:recent:{chassis}", max(int(RECENT_SECONDS), lasting))
-    pipe.publish(f"live:{chassis}", raw)
-    await pipe.execute()
-
-
 PUBLISH_HELD = f"""
 local published, lost = 0, {{}}
 for place = 2, #ARGV, 5 do
@@ -143,10 +129,11 @@ class HeldFrames:
         self._holder = holder
 
     async def publish(self, news: Sequence[News]) -> tuple[int, frozenset[int]]:
-        """Publish as `publish` does, all in one round trip; returns how many, and the chassis that have no catalogue.
+        """Hand frames to every listener, and keep them for those who come later, all in one round trip.
 
-        The rest is somebody else's by now, or has the number (bytes 8 to 11) of the newest frame: another worker, which
-        the chassis was taken over from, has published that second.
+        Returns how many were published, and the chassis that have no catalogue. The rest is somebody else's by now, or
+        has the number (bytes 8 to 11) of the newest frame: another worker, which the chassis was taken over from, has
+        published that second.
         """
         arguments: list[Any] = [self._holder]
         for one in news:

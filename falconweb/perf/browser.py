@@ -16,22 +16,22 @@ from typing import Any
 
 import redis.asyncio
 from django.conf import settings
-from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
 from django.core.management import call_command
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
-from accounts.models import User
 from fabric.models import Chassis, Slot
 from falconweb.launch.processes import end_all
 from falconweb.perf.figures import Figure
 from falconweb.perf.filled import Measured, chassis_made, entries_of, fill
+from falconweb.perf.person import signed_in
 from falconweb.perf.place import CannotMeasureError
 from falconweb.perf.servers import start_web
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame
-from telemetry.live import keep_catalogue, publish
+from telemetry.live import News, keep_catalogue
+from telemetry.polling.outbox import Outbox
 
+HOLDER = "perf"
 SECONDS = 600.0
 SETTLE_SECONDS = 20.0
 SUBJECTS = 4
@@ -60,13 +60,17 @@ class Feed(threading.Thread):
 
     async def _publish(self) -> None:
         bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
+        outbox = Outbox(bus, HOLDER)
+        await bus.set(f"polling:{self._chassis}", HOLDER)
         revision = await keep_catalogue(bus, self._chassis, self._entries)
         measured = Measured(self._entries)
         while not self.over.wait(1.0 - time.time() % 1.0):
             at = time.time()
             _, values = measured.next(at)
-            await publish(bus, Frame(revision, self._chassis, int(at), at, values))
+            await outbox.publish(News(Frame(revision, self._chassis, int(at), at, values)))
             self.frames += 1
+        await outbox.close()
+        await bus.delete(f"polling:{self._chassis}")
         await bus.aclose()
 
 
@@ -76,12 +80,7 @@ def measure(say: Callable[[str], None]) -> list[Figure]:
     if program is None:
         raise CannotMeasureError("Chromium is not installed: apt-get install chromium")
     seconds = float(os.environ.get("BROWSER_SECONDS", SECONDS))
-    person = User.objects.create_superuser("perf")
-    session = SessionStore()
-    session[SESSION_KEY] = str(person.pk)
-    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
-    session[HASH_SESSION_KEY] = person.get_session_auth_hash()
-    session.save()
+    session = signed_in()
     chassis = chassis_made("perf")
     entries = entries_of(chassis)
     now = time.time()
@@ -97,13 +96,7 @@ def measure(say: Callable[[str], None]) -> list[Figure]:
             browser = playwright.chromium.launch(executable_path=program, args=list(FREE))
             context = browser.new_context(base_url=f"http://127.0.0.1:{port}", viewport={"width": 1920, "height": 2200})
             context.add_cookies(
-                [
-                    {
-                        "name": settings.SESSION_COOKIE_NAME,
-                        "value": str(session.session_key),
-                        "url": f"http://127.0.0.1:{port}",
-                    }
-                ]
+                [{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": f"http://127.0.0.1:{port}"}]
             )
             return _watched(say, context.new_page(), address, feed, seconds)
     finally:

@@ -1,6 +1,7 @@
 """Many sockets that count frames and note how late each came; a process of its own, asked by lines of JSON.
 
-    {"do": "open", "count": 500}   answered {} once that many more sockets are open
+    {"do": "open", "count": 500}   answered {} once that many more sockets are open; "greetings": their first messages,
+                                   dealt in turn, instead of the usual one
     {"do": "begin"}                counts start at nothing
     {"do": "report"}               answered {"frames", "bytes", "fewest", "p50", "p99"}: frames in all, bytes of
                                    a frame, frames of the socket that got fewest, s from a frame's time to its arrival
@@ -18,6 +19,7 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import uvloop
@@ -33,16 +35,17 @@ SMALL_BUFFER = 4096
 class Listener(WSListener):  # type: ignore[misc, unused-ignore]
     """One socket of the crowd."""
 
-    def __init__(self, crowd: Crowd, *, stalls: bool = False) -> None:
+    def __init__(self, crowd: Crowd, greeting: bytes | None = None, *, stalls: bool = False) -> None:
         super().__init__()
         self.crowd = crowd
+        self.greeting = crowd.greeting if greeting is None else greeting
         self.stalls = stalls
         self.frames = 0
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         """Say what is wanted."""
-        if self.crowd.greeting:
-            transport.send(WSMsgType.TEXT, self.crowd.greeting)
+        if self.greeting:
+            transport.send(WSMsgType.TEXT, self.greeting)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         """Note when a frame came; nothing else, for the server waits for nobody."""
@@ -69,19 +72,18 @@ class Crowd:
         self.listeners: list[Listener] = []
         self.stalled: WSTransport | None = None
 
-    async def open(self, count: int) -> dict[str, Any]:
+    async def open(self, count: int, greetings: Sequence[str] = ()) -> dict[str, Any]:
         """Open that many more sockets, some at a time."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        def made() -> Listener:
-            self.listeners.append(Listener(self))
-            return self.listeners[-1]
-
-        async def one() -> None:
+        async def one(number: int) -> None:
+            said = greetings[number % len(greetings)].encode() if greetings else None
+            listener = Listener(self, said)
+            self.listeners.append(listener)
             async with gate:
-                await ws_connect(made, self.url, extra_headers=self.headers, websocket_handshake_timeout=30)
+                await ws_connect(lambda: listener, self.url, extra_headers=self.headers, websocket_handshake_timeout=30)
 
-        await asyncio.gather(*(one() for _ in range(count)))
+        await asyncio.gather(*(one(number) for number in range(count)))
         return {}
 
     def begin(self) -> dict[str, Any]:
@@ -129,7 +131,7 @@ class Crowd:
             asked = json.loads(line)
             match asked["do"]:
                 case "open":
-                    answer = await self.open(asked["count"])
+                    answer = await self.open(asked["count"], asked.get("greetings", ()))
                 case "stall":
                     answer = await self.stall()
                 case what:

@@ -9,25 +9,27 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import redis.asyncio
 from channels_redis.core import RedisChannelLayer
 from django.conf import settings
-from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
 
-from accounts.models import User
 from fabric.models import Chassis
 from falconweb.launch.processes import Child, allow_many_files, end_all
+from falconweb.perf import spread
 from falconweb.perf.figures import Figure
+from falconweb.perf.person import signed_in
 from falconweb.perf.place import CannotMeasureError, cpu_seconds
 from falconweb.perf.servers import Crowd, Feed, start_bare, start_web
 from falconweb.perf.stalled import measure_stalled
 from telemetry.frames import Frame
-from telemetry.live import publish
+from telemetry.live import News
+from telemetry.polling.outbox import Outbox
 
+HOLDER = "perf"
 SITE, STOCK, BARE = "site", "channel layer", "bare picows"
 ROUNDS = 3
 FRAMES = 8  # a round, one a second
@@ -84,34 +86,37 @@ class Round:
 def measure(say: Callable[[str], None]) -> list[Figure]:
     """Return the figures of fan-out; tells `say` what is under way. Takes some minutes."""
     allow_many_files()
-    person = User.objects.create_superuser("perf")
-    session = SessionStore()
-    session[SESSION_KEY] = str(person.pk)
-    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
-    session[HASH_SESSION_KEY] = person.get_session_auth_hash()
-    session.save()
-    cookie = f"{settings.SESSION_COOKIE_NAME}={session.session_key}"
-    rows = [Chassis.objects.create(name=f"perf-{n}", url=f"https://127.0.0.1:{n}", enabled=False) for n in (1, 2)]
-    return asyncio.run(_measure(say, cookie, rows[0].pk, rows[1].pk))
+    cookie = f"{settings.SESSION_COOKIE_NAME}={signed_in()}"
+    many = range(1, max(spread.CHASSIS) + 1)
+    Chassis.objects.bulk_create(Chassis(name=f"perf-{n}", url=f"https://127.0.0.1:{n}", enabled=False) for n in many)
+    return asyncio.run(_measure(say, cookie, list(Chassis.objects.order_by("pk").values_list("pk", flat=True))))
 
 
-async def _measure(say: Callable[[str], None], cookie: str, chassis: int, other_chassis: int) -> list[Figure]:
+async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[int]) -> list[Figure]:
+    chassis, other_chassis = numbers[:2]
     bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
+    outbox = Outbox(bus, HOLDER)
     children: list[Child] = []
     crowds: list[Crowd] = []
     try:
-        servers = await _start_all(bus, cookie, chassis, children, crowds)
+        await bus.mset({f"polling:{number}": HOLDER for number in numbers})
+        servers = await _start_all(bus, outbox, cookie, chassis, children, crowds)
         figures = await _loads(say, Feed(bus, chassis), servers)
         for crowd in crowds:
             await crowd.end()
         say("one that stops reading")
         crowd = await Crowd.start(_live(children[0]), cookie, _greeting(other_chassis))
         crowds.append(crowd)
-        return figures + await measure_stalled(crowd, Feed(bus, other_chassis), bus)
+        figures += await measure_stalled(crowd, Feed(bus, other_chassis), outbox)
+        await crowd.end()
+        made = partial(Crowd.start, _live(children[0]), cookie)
+        return figures + await spread.measure_spread(say, made, spread.Publisher(bus, outbox), children[0].pid, numbers)
     finally:
         for crowd in crowds:
             await crowd.end()
         end_all(children)
+        await outbox.close()
+        await bus.delete(*(f"polling:{number}" for number in numbers))
         await bus.aclose()
 
 
@@ -124,15 +129,15 @@ def _greeting(chassis: int) -> str:
     return json.dumps({"subscribe": [chassis]})
 
 
-async def _start_all(
-    bus: redis.asyncio.Redis, cookie: str, chassis: int, children: list[Child], crowds: list[Crowd]
+async def _start_all(  # noqa: PLR0917 - what is started goes into the last two
+    bus: redis.asyncio.Redis, outbox: Outbox, cookie: str, chassis: int, children: list[Child], crowds: list[Crowd]
 ) -> dict[str, Server]:
     from falconweb.perf import bare, stock
 
     layer = RedisChannelLayer(**stock.layers()["default"]["CONFIG"])
 
     async def by_hub(frame: Frame, _: bytes) -> None:
-        await publish(bus, frame)
+        await outbox.publish(News(frame))
 
     async def by_group(_: Frame, raw: bytes) -> None:
         await layer.group_send(stock.GROUP, {"type": "frame.now", "raw": raw})

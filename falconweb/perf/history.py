@@ -13,8 +13,6 @@ import json
 import math
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +27,10 @@ from django.utils import timezone
 from accounts.models import Token, User
 from fabric.models import Chassis, Port
 from falconweb.launch.broker import free_port
-from falconweb.launch.processes import end_all, end_with_parent
+from falconweb.launch.processes import end_all
 from falconweb.perf.figures import Figure
 from falconweb.perf.filled import chassis_made, copied, entries_of, fill
+from falconweb.perf.peers import PROMETHEUS, VICTORIA, blocks_made, series_imported, server, victoria_metrics
 from falconweb.perf.place import CannotMeasureError
 from falconweb.perf.servers import start_web
 from telemetry.store.reading import read
@@ -44,8 +43,6 @@ ASKED = 60
 MOST_MS = 15.0
 SECRET = "fw_perf_history"  # noqa: S105 - of a site that lives as long as the measurement
 METRICS = "rx_bytes_per_second,tx_bytes_per_second"
-PROMETHEUS, VICTORIA = "prometheus", "victoria-metrics"
-READY_SECONDS = 60.0
 
 Values = np.ndarray
 
@@ -184,7 +181,7 @@ def _prometheus(program: str, folder: Path, at: Values, values: Values) -> Itera
             )
         file.write("# EOF\n")
     data = folder / PROMETHEUS
-    _run("promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(data))
+    blocks_made(text, data)
     text.unlink()
     config = folder / "prometheus.yml"
     config.write_text("scrape_configs: []\n")
@@ -193,72 +190,23 @@ def _prometheus(program: str, folder: Path, at: Values, values: Values) -> Itera
         program, f"--config.file={config}", f"--storage.tsdb.path={data}", "--storage.tsdb.retention.time=10y",
         f"--web.listen-address=127.0.0.1:{port}", "--log.level=error",
     ]  # fmt: skip
-    with _server(command, port, "/-/ready"):
+    with server(command, port, "/-/ready"):
         yield port
 
 
 @contextmanager
 def _victoria(program: str, folder: Path, at: Values, values: Values) -> Iterator[int]:
     """Run VictoriaMetrics with the readings imported; yields its port."""
-    port = free_port()
-    command = [
-        program, f"-storageDataPath={folder / VICTORIA}", f"-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=10y",
-        "-loggerLevel=ERROR", "-search.latencyOffset=0s",
-    ]  # fmt: skip
-    with _server(command, port, "/health"):
-        for series, row in enumerate(values):
-            here = ~np.isnan(row)
-            line = {
-                "metric": {"__name__": "falcon_bytes", "series": str(series)},
-                "values": row[here].astype(float).tolist(),
-                "timestamps": (at[here] * 1000).astype(np.int64).tolist(),
-            }
-            _send(port, "/api/v1/import", json.dumps(line).encode())
-        _send(port, "/internal/force_flush", b"")
+    with victoria_metrics(program, folder / VICTORIA) as (_, port):
+        series_imported(port, (_line(series, at, row) for series, row in enumerate(values)))
         yield port
 
 
-@contextmanager
-def _server(command: Sequence[str], port: int, ready: str) -> Iterator[None]:
-    process = subprocess.Popen(  # noqa: S603 - a program of the system, with our own arguments
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=sys.stderr,
-        preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs
-    )
-    try:
-        deadline = time.monotonic() + READY_SECONDS
-        while _status(port, ready) != 200:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise CannotMeasureError(f"{command[0]} did not start.")
-            time.sleep(0.2)
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def _status(port: int, path: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    except OSError:
-        return 0
-    finally:
-        connection.close()
-
-
-def _send(port: int, path: str, body: bytes) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", path, body)
-    status = connection.getresponse().status
-    connection.close()
-    if status >= 300:
-        raise CannotMeasureError(f"{path} answered {status}.")
-
-
-def _run(*command: str) -> None:
-    answer = subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - see `_server`
-    if answer.returncode:
-        raise CannotMeasureError(f"{command[0]} failed: {answer.stderr.decode(errors='replace')[-500:]}")
+def _line(series: int, at: Values, row: Values) -> bytes:
+    here = ~np.isnan(row)
+    line = {
+        "metric": {"__name__": "falcon_bytes", "series": str(series)},
+        "values": row[here].astype(float).tolist(),
+        "timestamps": (at[here] * 1000).astype(np.int64).tolist(),
+    }
+    return json.dumps(line).encode()

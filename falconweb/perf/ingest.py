@@ -13,7 +13,6 @@ import json
 import random
 import resource
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -24,9 +23,8 @@ from django.conf import settings
 from django.db import connections
 
 from fabric.bmc.types import Inventory
-from falconweb.launch.broker import free_port
 from falconweb.perf.figures import Figure
-from falconweb.perf.peers import send, server
+from falconweb.perf.peers import PROMETHEUS, VICTORIA, blocks_made, series_imported, victoria_metrics
 from falconweb.perf.place import CannotMeasureError, cpu_seconds
 from falconweb.perf.recorded import Recording, record
 from telemetry.catalogue import Catalogue
@@ -49,7 +47,6 @@ LEAST_A_CORE = 5e6
 MOST_BYTES = 1.3
 MOST_QUEUED = 400  # chunks; the player waits for the writer, as seconds would
 PEER_SECONDS = 3600
-PROMETHEUS, VICTORIA = "prometheus", "victoria-metrics"
 
 
 @dataclass(frozen=True)
@@ -206,10 +203,7 @@ def _prometheus(recording: Recording, folder: Path) -> Spent:
             )
         file.write("# EOF\n")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(  # noqa: S603 - a program of the system, with our own arguments
-        ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)],  # noqa: S607
-        check=True, capture_output=True,
-    )  # fmt: skip
+    blocks_made(text, data)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     size = _size(data)
@@ -218,7 +212,7 @@ def _prometheus(recording: Recording, folder: Path) -> Spent:
 
 def _victoria(program: str, recording: Recording, folder: Path) -> Spent:
     """Have VictoriaMetrics import the readings, a line a series."""
-    port, data = free_port(), folder / VICTORIA
+    data = folder / VICTORIA
     since = int(time.time()) - PEER_SECONDS
     times = [1000 * (since + second) for second in range(PEER_SECONDS)]
     lines = [
@@ -231,15 +225,9 @@ def _victoria(program: str, recording: Recording, folder: Path) -> Spent:
         ).encode()
         for number in range(len(recording.series))
     ]
-    command = [
-        program, f"-storageDataPath={data}", f"-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=10y",
-        "-loggerLevel=ERROR",
-    ]  # fmt: skip
-    with server(command, port, "/health") as process:
+    with victoria_metrics(program, data) as (process, port):
         before = cpu_seconds(process.pid)
-        for begin in range(0, len(lines), 50):
-            send(port, "/api/v1/import", b"\n".join(lines[begin : begin + 50]))
-        send(port, "/internal/force_flush", b"")
+        series_imported(port, lines)
         cpu = cpu_seconds(process.pid) - before
     # Once it has ended, all is in its files.
     size = _size(data)

@@ -10,12 +10,11 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import redis.asyncio
-
 from falconweb.perf.figures import Figure
 from falconweb.perf.place import CannotMeasureError
 from falconweb.perf.servers import Crowd, Feed
-from telemetry.live import publish
+from telemetry.live import News
+from telemetry.polling.outbox import Outbox
 
 OTHERS = 100
 SERIES = 8000  # 64 KB a frame
@@ -26,21 +25,21 @@ LEAST_RECEIVED = 99.0  # %
 ESTABLISHED = "01"
 
 
-async def measure_stalled(crowd: Crowd, feed: Feed, bus: redis.asyncio.Redis) -> list[Figure]:
-    """Return the figures, from a crowd that has no socket open yet."""
+async def measure_stalled(crowd: Crowd, feed: Feed, outbox: Outbox) -> list[Figure]:
+    """Return the figures, from a crowd that has no socket open yet; the outbox's holder has the chassis of the feed."""
     await feed.shape(SERIES, 1.0)
     await crowd.ask("open", count=OTHERS)
-    await _publish(feed, bus, seconds=1.0)
-    without = [await _look(crowd, feed, bus)]
+    await _publish(feed, outbox, seconds=1.0)
+    without = [await _look(crowd, feed, outbox)]
     port = (await crowd.ask("stall"))["port"]
-    await _publish(feed, bus, seconds=FILLING_SECONDS)
+    await _publish(feed, outbox, seconds=FILLING_SECONDS)
     held = _held_for(port)
-    stalled = await _look(crowd, feed, bus)
+    stalled = await _look(crowd, feed, outbox)
     if not held or _held_for(port) != held:
         raise CannotMeasureError(f"the socket that stops reading did not fill up ({held} B, then {_held_for(port)} B).")
     await crowd.ask("release")
-    await _publish(feed, bus, seconds=1.0)
-    without.append(await _look(crowd, feed, bus))
+    await _publish(feed, outbox, seconds=1.0)
+    without.append(await _look(crowd, feed, outbox))
     figures = []
     for name, figure, unit, factor, least in (
         ("received", "received by the one that got fewest", "%", 100.0, LEAST_RECEIVED),
@@ -60,21 +59,21 @@ async def measure_stalled(crowd: Crowd, feed: Feed, bus: redis.asyncio.Redis) ->
     return figures
 
 
-async def _look(crowd: Crowd, feed: Feed, bus: redis.asyncio.Redis) -> dict[str, Any]:
+async def _look(crowd: Crowd, feed: Feed, outbox: Outbox) -> dict[str, Any]:
     await asyncio.sleep(0.5)
     await crowd.ask("begin")
-    sent = await _publish(feed, bus, seconds=MEASURED_SECONDS)
+    sent = await _publish(feed, outbox, seconds=MEASURED_SECONDS)
     await asyncio.sleep(0.5)
     noted: dict[str, Any] = await crowd.ask("report")
     return {**noted, "received": noted["fewest"] / sent}
 
 
-async def _publish(feed: Feed, bus: redis.asyncio.Redis, *, seconds: float) -> int:
+async def _publish(feed: Feed, outbox: Outbox, *, seconds: float) -> int:
     loop = asyncio.get_running_loop()
     count = round(seconds * FRAMES_A_SECOND)
     begin = loop.time()
     for number in range(count):
-        await publish(bus, feed.next()[0])
+        await outbox.publish(News(feed.next()[0]))
         await asyncio.sleep(begin + (number + 1) / FRAMES_A_SECOND - loop.time())
     return count
 

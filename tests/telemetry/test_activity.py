@@ -17,7 +17,8 @@ from fabric.models import Activity, Chassis, Device, Port, Slot
 from telemetry.activity import note_activity
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame
-from telemetry.live import keep_catalogue, publish
+from telemetry.live import keep_catalogue
+from tests.telemetry.publishing import put_frame
 
 pytestmark = pytest.mark.django_db
 
@@ -55,7 +56,7 @@ def measured(devices: list[Device], *frames: list[float], at: float | None = Non
             revision = await keep_catalogue(bus, chassis, series)
             for place, values in enumerate(frames):
                 moment = last - (len(frames) - 1 - place)
-                await publish(bus, Frame(revision, chassis, int(moment), moment, np.array(values, dtype=np.float64)))
+                await put_frame(bus, Frame(revision, chassis, int(moment), moment, np.array(values, dtype=np.float64)))
 
     asyncio.run(send())
 

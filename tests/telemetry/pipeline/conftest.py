@@ -16,7 +16,8 @@ from django.conf import settings
 from fabric.models import Chassis
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame
-from telemetry.live import keep_catalogue, publish
+from telemetry.live import keep_catalogue
+from tests.telemetry.publishing import put_frame
 
 Publish = Callable[..., None]
 
@@ -49,7 +50,7 @@ def read(
             revision = await keep_catalogue(bus, chassis.pk, [one for one, _ in values])
             at = time.time() - age
             frame = Frame(revision, chassis.pk, int(at), at, np.array([value for _, value in values], dtype=np.float64))
-            await publish(bus, frame, np.array(counters, dtype=np.float64))
+            await put_frame(bus, frame, np.array(counters, dtype=np.float64))
         finally:
             await bus.aclose()
 
