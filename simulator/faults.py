@@ -36,10 +36,17 @@ FaultKind = Literal[
     "event_stream_missing",
     "event_stream_cut",
     "events_without_id",
+    "bad_values",
+    "repeated_report",
+    "late_reports",
+    "many_readings",
+    "other_unit",
 ]
 OF_HOSTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
 OF_EVENTS = ("event_stream_missing", "event_stream_cut", "events_without_id")
+OF_REPORTS = ("bad_values", "repeated_report", "late_reports", "many_readings")
 OF_REQUESTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
+MOST_READINGS = 20_000
 
 
 class FaultError(ValueError):
@@ -67,6 +74,8 @@ class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     rate: float = 50.0
     period: float = 1.0
     answer: Literal["partial", "error"] = "partial"
+    value: Literal["nan", "null", "text", "negative"] = "null"
+    readings: int = 5000
     # Of bmc_reboot: the ports count from zero afterwards, as with services that keep their counts in the BMC.
     forgets_counters: bool = False
 
@@ -100,6 +109,9 @@ class Faults:
         self._stepped = time.monotonic()
         self.active: dict[str, Fault] = {}
         self.reboot: Callable[[float], None] = lambda _seconds: None
+        # The metrics of the report by name, and the sensors behind them by URI: none where there is no report.
+        self.metrics: dict[str, str] = {}
+        self.changes = 0  # how often a fault began or ended
         self.hosts: Hosts | None = None
 
     def add(self, request: FaultRequest) -> Fault:
@@ -112,38 +124,70 @@ class Faults:
         fault = Fault(str(self._number), request, ends, left)
         self._begin(fault)
         self.active[fault.id] = fault
+        self.changes += 1
         return fault
 
     def _begin(self, fault: Fault) -> None:
-        kind, request = fault.request.kind, fault.request
+        kind = fault.request.kind
         if kind in OF_REQUESTS or kind in OF_EVENTS:
             return
-        if kind == "bmc_reboot":
-            seconds = 5.0 if request.seconds is None else request.seconds
-            fault.ends = time.monotonic() + seconds
-            if request.forgets_counters:
-                self._forget_counters()
-            self.reboot(seconds)
-        elif kind == "link_downgrade":
-            self._downgrade(fault)
-        elif kind == "link_flap":
-            self._flap(fault)
-        elif kind == "error_burst":
-            self._burst(fault)
-        elif kind in OF_HOSTS:
+        if kind in OF_HOSTS:
             self._host_fault(fault)
-        elif kind == "overheat":
-            slot = self._slot(request.target)
-            slot.overheated = True
-            fault.undo = lambda: setattr(slot, "overheated", False)
-        elif kind == "fan_failure":
-            self._fan_failure(fault, self._fan(request.target))
+        elif kind in OF_REPORTS:
+            self._report_fault(fault.request)
         else:
-            slot = self._slot(request.target)
-            if slot.present is None:
-                raise FaultError(f"there is no device in {slot.endpoint}")
-            self._composer.lose(slot)
-            fault.undo = lambda: self._composer.restore(slot)
+            begin = {
+                "bmc_reboot": self._reboot,
+                "link_downgrade": self._downgrade,
+                "link_flap": self._flap,
+                "error_burst": self._burst,
+                "overheat": self._overheat,
+                "fan_failure": self._fan_failure,
+                "other_unit": self._other_unit,
+                "surprise_removal": self._removal,
+            }
+            begin[kind](fault)
+
+    def _reboot(self, fault: Fault) -> None:
+        seconds = 5.0 if fault.request.seconds is None else fault.request.seconds
+        fault.ends = time.monotonic() + seconds
+        if fault.request.forgets_counters:
+            self._forget_counters()
+        self.reboot(seconds)
+
+    def _overheat(self, fault: Fault) -> None:
+        slot = self._slot(fault.request.target)
+        slot.overheated = True
+        fault.undo = lambda: setattr(slot, "overheated", False)
+
+    def _removal(self, fault: Fault) -> None:
+        slot = self._slot(fault.request.target)
+        if slot.present is None:
+            raise FaultError(f"there is no device in {slot.endpoint}")
+        self._composer.lose(slot)
+        fault.undo = lambda: self._composer.restore(slot)
+
+    def _report_fault(self, request: FaultRequest) -> None:
+        if not self.metrics:
+            raise FaultError("there is no report: the simulator was started with --no-report")
+        if request.kind == "bad_values" and not any(request.target in name for name in self.metrics):
+            raise FaultError(f"no metric's name has {request.target!r} in it; one is {next(iter(self.metrics))}")
+        if request.kind == "many_readings" and not 0 < request.readings <= MOST_READINGS:
+            raise FaultError(f"a report may have 1 to {MOST_READINGS} readings")
+
+    def _other_unit(self, fault: Fault) -> None:
+        sensor = self.metrics.get(fault.request.target, "")
+        if not sensor:
+            raise FaultError(f"there is no sensor {fault.request.target!r}; one is named like drawer1_slot1_temp")
+        if sensor in self._state.other_units:
+            raise FaultError(f"{fault.request.target} is in another unit already")
+
+        def change(into: Callable[[str], None]) -> None:
+            into(sensor)
+            self._events.changed(sensor)
+
+        change(self._state.other_units.add)
+        fault.undo = lambda: change(self._state.other_units.discard)
 
     def _forget_counters(self) -> None:
         for slot in self._state.all_slots():
@@ -242,7 +286,8 @@ class Faults:
 
         fault.step = step
 
-    def _fan_failure(self, fault: Fault, fan: Fan) -> None:
+    def _fan_failure(self, fault: Fault) -> None:
+        fan = self._fan(fault.request.target)
         fan.failed = True
         origin = f"/redfish/v1/Chassis/falcon/ThermalSubsystem/Fans/fan{fan.number}"
         self._events.emit(
@@ -269,6 +314,7 @@ class Faults:
         fault = self.active.pop(fault_id, None)
         if fault is None:
             return False
+        self.changes += 1
         fault.undo()
         return True
 
@@ -281,6 +327,10 @@ class Faults:
                 self.remove(fault.id)
             else:
                 fault.step(elapsed)
+
+    def of_kind(self, kind: FaultKind) -> list[FaultRequest]:
+        """Return the faults of a kind that are in force."""
+        return [fault.request for fault in self.active.values() if fault.request.kind == kind]
 
     def is_active(self, kind: FaultKind) -> bool:
         """Tell whether a fault of a kind is in force."""

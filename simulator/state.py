@@ -200,6 +200,8 @@ class ChassisState:
     joules: float = 0.0
     identify: bool = False
     steps: int = 0
+    # URIs of sensors that measure in another unit than their own, by a fault.
+    other_units: set[str] = field(default_factory=set)
 
     def zone(self, zone_id: str) -> HostPort | None:
         """Return the host port of a zone, or None where there is no such zone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SUPPLY_WATTS = 2000.0
 INLET_CAUTION = 38.0
+# What a sensor may measure in instead, by its own unit: the unit, what one is in it, and what zero is.
+OTHER_UNITS = {"Cel": ("[degF]", 1.8, 32.0), "W": ("kW", 0.001, 0.0)}
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,20 @@ class SensorPoint:
     def uri(self) -> str:
         """The sensor's resource."""
         return f"{self.chassis}/Sensors/{self.id}"
+
+    def in_other_unit(self) -> SensorPoint:
+        """Return the sensor as it is in the other unit for what it measures; itself where there is none."""
+        if self.units not in OTHER_UNITS:
+            return self
+        units, factor, zero = OTHER_UNITS[self.units]
+
+        def other(value: float | None) -> float | None:
+            return None if value is None else value * factor + zero
+
+        return replace(
+            self, units=units, read=lambda: other(self.read()), caution=other(self.caution),
+            critical=other(self.critical),
+        )  # fmt: skip
 
 
 def sensor_points(falcon: Falcon) -> list[SensorPoint]:
@@ -103,16 +119,22 @@ def register(falcon: Falcon) -> None:
             partial(collection, f"{chassis}/Sensors", "Sensor", "Sensors", [point.uri for point in own]),
         )
         for point in own:
-            tree.resource(point.uri, partial(_sensor, point))
+            tree.resource(point.uri, partial(_sensor, falcon, point))
         tree.resource(
             f"{chassis}/EnvironmentMetrics",
-            partial(_environment, chassis, points),
+            partial(_environment, falcon, chassis, points),
         )
     _register_fans(falcon)
     _register_power(falcon)
 
 
-def _sensor(point: SensorPoint) -> Body:
+def sensor_now(falcon: Falcon, point: SensorPoint) -> SensorPoint:
+    """Return a sensor as it is now: in its own unit, or by a fault in another."""
+    return point.in_other_unit() if point.uri in falcon.state.other_units else point
+
+
+def _sensor(falcon: Falcon, sensor: SensorPoint) -> Body:
+    point = sensor_now(falcon, sensor)
     reading = point.read()
     body: Body = {
         "@odata.id": point.uri,
@@ -146,8 +168,8 @@ def _excerpt(point: SensorPoint) -> Body:
     return {"DataSourceUri": point.uri, "Reading": None if reading is None else round(reading, 3)}
 
 
-def _environment(chassis: str, points: list[SensorPoint]) -> Body:
-    own = {point.id: point for point in points if point.chassis == chassis}
+def _environment(falcon: Falcon, chassis: str, points: list[SensorPoint]) -> Body:
+    own = {point.id: sensor_now(falcon, point) for point in points if point.chassis == chassis}
     body: Body = {
         "@odata.id": f"{chassis}/EnvironmentMetrics",
         "@odata.type": "#EnvironmentMetrics.v1_5_0.EnvironmentMetrics",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import time
 import urllib.error
 
@@ -13,6 +15,7 @@ from tests.simulator.conftest import ENDPOINTS, PORTS, V1, Client, eventually
 
 ROOT_URI = f"{V1}/"
 DRAWER1 = f"{V1}/Chassis/drawer1"
+ALL = f"{V1}/TelemetryService/MetricReports/All"
 
 
 def port(client: Client, name: str) -> dict[str, object]:
@@ -208,6 +211,12 @@ def test_a_fault_ends_by_itself_after_its_seconds(fresh: SimulatorProcess) -> No
         {"kind": "error_burst", "target": "H1", "counter": "Sneezes"},
         {"kind": "link_downgrade", "target": "H1", "generation": "Gen9"},
         {"kind": "slow", "colour": "red"},
+        {"kind": "bad_values", "target": "drawer9"},
+        {"kind": "bad_values", "value": "purple"},
+        {"kind": "many_readings", "readings": 0},
+        {"kind": "many_readings", "readings": 1_000_000},
+        {"kind": "other_unit", "target": "drawer1_slot1_RXBytes"},
+        {"kind": "other_unit", "target": "drawer1_slot1"},
     ],
 )
 def test_a_fault_that_cannot_be_is_refused_with_a_sentence(shared: SimulatorProcess, body: dict[str, object]) -> None:
@@ -216,3 +225,82 @@ def test_a_fault_that_cannot_be_is_refused_with_a_sentence(shared: SimulatorProc
     assert refusal.value.code == 400
     assert b"error" in refusal.value.read()
     assert shared.ask_control("GET", "/faults") == []
+
+
+def metrics(client: Client) -> dict[str, object]:
+    # Python's own decoder, which knows NaN.
+    report = json.loads(client.request("GET", ALL).text)
+    return {value["MetricId"]: value["MetricValue"] for value in report["MetricValues"]}
+
+
+@pytest.mark.parametrize(("value", "seen"), [("null", "None"), ("text", "not available"), ("nan", "nan")])
+def test_bad_values_stand_in_the_report_for_the_metrics_that_are_named(
+    fresh: SimulatorProcess, value: str, seen: str
+) -> None:
+    client = Client(fresh)
+    fault = fresh.fault("bad_values", "drawer1_slot2_", value=value)
+    found = metrics(client)
+    assert {str(told) for name, told in found.items() if name.startswith("drawer1_slot2_")} == {seen}
+    assert float(str(found["drawer1_slot1_temp"])) > 20
+    fresh.end_fault(fault)
+    assert float(str(metrics(client)["drawer1_slot2_temp"])) > 20
+
+
+def test_negative_values_are_those_of_numbers_alone(fresh: SimulatorProcess) -> None:
+    fresh.fault("bad_values", "drawer1_slot1_", value="negative")
+    found = metrics(Client(fresh))
+    assert found["drawer1_slot1_LinkStatus"] == "LinkUp"
+    assert all(float(str(found[f"drawer1_slot1_{name}"])) < 0 for name in ("temp", "RXBytes", "ReplayCount"))
+
+
+def test_a_repeated_report_stands_still_with_its_times(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    fault = fresh.fault("repeated_report")
+    first = client.request("GET", ALL)
+    time.sleep(0.5)
+    again = client.request("GET", ALL)
+    assert (again.text, again.headers["ETag"]) == (first.text, first.headers["ETag"])
+    fresh.end_fault(fault)
+    assert client.get(ALL)["Timestamp"] > first.json()["Timestamp"]
+
+
+def test_late_reports_are_between_good_ones(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    stamps = [client.get(ALL)["Timestamp"]]
+    fresh.fault("late_reports", delay=5)
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        stamps.append(client.get(ALL)["Timestamp"])
+        time.sleep(0.02)
+    back = [later < earlier for earlier, later in itertools.pairwise(stamps)]
+    assert back.count(True) >= 3
+    assert max(stamps) > stamps[0]
+
+
+def test_many_readings_fill_the_report_up_and_move(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    usual = metrics(client)
+    fault = fresh.fault("many_readings", readings=5000)
+    found = metrics(client)
+    assert len(found) == 5000
+    assert 4999 <= float(str(found["Extra4999"])) < 5000
+    eventually(lambda: metrics(client)["Extra4999"], lambda value: value != found["Extra4999"])
+    fresh.end_fault(fault)
+    assert metrics(client).keys() == usual.keys()
+
+
+def test_a_sensor_in_another_unit_says_so_and_is_as_hot_as_before(fresh: SimulatorProcess) -> None:
+    client = Client(fresh)
+    sensor = f"{DRAWER1}/Sensors/slot1_temp"
+    before = client.get(sensor)
+    fault = fresh.fault("other_unit", "drawer1_slot1_temp")
+    other = client.get(sensor)
+    assert (before["ReadingUnits"], other["ReadingUnits"]) == ("Cel", "[degF]")
+    assert abs((other["Reading"] - 32) / 1.8 - before["Reading"]) < 10
+    assert (
+        other["Thresholds"]["UpperCritical"]["Reading"] == before["Thresholds"]["UpperCritical"]["Reading"] * 1.8 + 32
+    )
+    assert abs(float(str(metrics(client)["drawer1_slot1_temp"])) - other["Reading"]) < 20
+    fresh.end_fault(fault)
+    assert client.get(sensor)["ReadingUnits"] == "Cel"
+    assert messages(client).count("ResourceChanged") >= 2
