@@ -141,6 +141,14 @@ class Config:
     )
     keep_1min: str = _setting("FALCONWEB_KEEP_1MIN", "The same of each minute", "92d")
     keep_15min: str = _setting("FALCONWEB_KEEP_15MIN", "The same of each quarter of an hour", "731d")
+    store_memory: float = _setting(
+        "FALCONWEB_STORE_MEMORY",
+        "MB of packed readings that a worker keeps in memory while their database does not take them; then the oldest "
+        "are dropped",
+        64.0,
+        least=0.01,
+        most=65_536,
+    )
 
     @property
     def keep_seconds(self) -> tuple[int, int, int, int]:

@@ -6,10 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabric.bmc.series import counter_words
 from fabric.bmc.types import Quantity, Reading, Series
@@ -26,6 +27,9 @@ LABELS = {
     Quantity.TX_BYTES: ("Transmit", "B/s"), Quantity.ERRORS: ("Errors", ""),
 }  # fmt: skip
 
+CLOCKS_AGREE = 5.0  # s; a BMC's clock that moved otherwise than ours was set
+# So long a report that is older than the newest is left out; a BMC that gives no other one has begun anew.
+LATE_SECONDS = 30.0
 
 # Units of sensors as Redfish writes them (UCUM), lower case, that the ones above stand for. A sensor that measures the
 # same in another unit is shown in its own.
@@ -53,13 +57,16 @@ class Entry(TypedDict):
 class Sample:
     """One reading, aligned with the catalogue; NaN where there is no value.
 
-    `counted` has counters as the BMC counts them, `values` has byte counters as rates (1/s), as browsers get them.
+    `counted` has counters as the BMC counts them; `values` has byte counters as rates (1/s), as browsers get them, and
+    no counter below zero.
     """
 
     at: float  # Unix time by our clock, s
     measured_at: float  # by the BMC's clock, s; 0 where it does not say
     counted: Values
     values: Values
+    # The BMC gave a report that is older than the one before: these are the values of that one, once more.
+    is_late: bool = False
 
 
 class Catalogue:
@@ -71,8 +78,13 @@ class Catalogue:
         _name_apart(series, self.entries)
         _tell_apart(series, self.entries)
         self._counters = np.array([index for index, one in enumerate(series) if one.quantity in RATES], dtype=np.intp)
-        self._before: tuple[Reading, Values] | None = None
-        self._rates: Values = np.full(len(self._counters), math.nan)
+        self._errors = np.array(
+            [index for index, one in enumerate(series) if one.quantity is Quantity.ERRORS], dtype=np.intp
+        )
+        self._factors = np.array([one.factor for one in series])
+        self._zeros = np.array([one.zero for one in series])
+        self._converts = bool((self._factors != 1.0).any() or self._zeros.any())
+        self._before: Sample | None = None  # the newest that is no repetition
 
     def sample(self, reading: Reading) -> Sample:
         """Return a reading with its byte counters as rates per second; these are NaN at first and after a reset.
@@ -81,22 +93,67 @@ class Catalogue:
         that repeats the last report repeats its rates.
         """
         counted = np.array(reading.values, dtype=np.float64)
-        before, self._before = self._before, (reading, counted)
-        if before is not None:
-            earlier, had = before
-            by_bmc = earlier.measured_at > 0 and reading.measured_at > 0
-            elapsed = reading.measured_at - earlier.measured_at if by_bmc else reading.at - earlier.at
-            if elapsed != 0:
-                moved = counted[self._counters] - had[self._counters]
-                usable = (moved >= 0) & (elapsed > 0)
-                self._rates = np.where(usable, moved / abs(elapsed), math.nan)
+        if self._converts:
+            counted = counted * self._factors + self._zeros
         values = counted.copy()
-        values[self._counters] = self._rates
-        return Sample(at=reading.at, measured_at=reading.measured_at, counted=counted, values=values)
+        now = Sample(at=reading.at, measured_at=reading.measured_at, counted=counted, values=values)
+        before = self._before
+        if before is not None and self._is_late(now, before):
+            return replace(before, at=reading.at, is_late=True)
+        self._leave_out(values, counted, self._errors)
+        if before is None:
+            values[self._counters] = math.nan
+        elif repeats(now, before):
+            # The rate to the next one is since the first time that this came.
+            values[self._counters] = before.values[self._counters]
+            return now
+        else:
+            values[self._counters] = self._rates(now, before)
+        self._before = now
+        return now
 
     def counters(self, sample: Sample) -> Values:
-        """Return the byte counters of a sample as the BMC counts them, in the order of their entries."""
-        return sample.counted[self._counters]
+        """Return the byte counters of a sample as the BMC counts them, in the order of their entries; NaN below 0."""
+        counted = sample.counted[self._counters]
+        counted[counted < 0] = math.nan
+        return counted
+
+    def _rates(self, now: Sample, before: Sample) -> Values:
+        moved, elapsed = self.counters(now) - self.counters(before), elapsed_between(before, now)
+        return np.where(moved >= 0, moved / elapsed, math.nan) if elapsed > 0 else np.full(len(moved), math.nan)
+
+    def _is_late(self, now: Sample, before: Sample) -> bool:
+        """Tell whether a report is from before the newest one; a clock that was set back is another thing.
+
+        Then counters go on. Where they do not, as none does where all is idle, it cannot be told, and is kept.
+        """
+        if not 0 < now.measured_at < before.measured_at or now.at - before.at > LATE_SECONDS:
+            return False
+        counters = np.concatenate((self._counters, self._errors))
+        moved = now.counted[counters] - before.counted[counters]
+        return bool((moved < 0).any() and not (moved > 0).any())
+
+    @staticmethod
+    def _leave_out(values: Values, counted: Values, counters: NDArray[np.intp]) -> None:
+        below = counters[counted[counters] < 0]
+        if len(below):
+            values[below] = math.nan
+
+
+def elapsed_between(earlier: Sample, later: Sample) -> float:
+    """Return the seconds between two samples, 0 or less where it cannot be told.
+
+    By the BMC's own clock where it says when it measured, unless that was set meanwhile or stands still; else by ours.
+    """
+    ours, theirs = later.at - earlier.at, later.measured_at - earlier.measured_at
+    told = earlier.measured_at > 0 and later.measured_at > 0
+    return theirs if told and theirs > 0 and abs(theirs - ours) <= CLOCKS_AGREE else ours
+
+
+def repeats(now: Sample, before: Sample) -> bool:
+    """Tell whether a reading is the one before once more: a BMC may renew its report more rarely than it is asked."""
+    same = now.measured_at == before.measured_at if now.measured_at > 0 else now.at == before.at
+    return same and np.array_equal(now.counted, before.counted, equal_nan=True)
 
 
 def _name_apart(series: Sequence[Series], entries: list[Entry]) -> None:

@@ -114,10 +114,3 @@ class TaskFailed(BmcError):
     """Long work that the BMC had accepted ended without success."""
 
     code = "bmc_task"
-
-
-class PlanOutdated(BmcError):
-    """The report's set of properties is no longer that of the plan: plan again."""
-
-    code = "plan_outdated"
-    retry_helps = True

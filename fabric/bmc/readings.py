@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.errors import BmcError, Malformed, PlanOutdated, RequestRefused, ServerFault
+from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
 from fabric.bmc.series import SeriesNamer
 from fabric.bmc.types import LINK_STATUSES, Inventory, Reading, Series
 
@@ -26,6 +26,7 @@ NAN = math.nan
 # A report is taken if it covers this share of the properties that single resources would give.
 ENOUGH = 0.5
 MOST_REPORTS = 16
+LACKED = 30  # reports in a row without some property, after which it is not waited for any more
 REQUESTS_A_SECOND = 10.0
 OLD_PROPERTIES = {"Temperature": "ReadingCelsius", "Voltage": "ReadingVolts", "Power": "PowerConsumedWatts"}
 PORT_PROPERTIES = ("LinkStatus", "ActiveWidth", "CurrentSpeedGbps")
@@ -92,13 +93,17 @@ def _plain(value: object) -> str | float | None:
 
 
 class ReadingPlan:
-    """Where the readings of a chassis come from; `series` names them, `period` is the suggested interval in s."""
+    """Where the readings of a chassis come from; `series` names them, `period` is the suggested interval in s.
+
+    `is_outdated` once the service tells other things than these: readings go on, and another plan will have them.
+    """
 
     series: tuple[Series, ...] = ()
     period: float = 1.0
+    is_outdated: bool = False
 
     async def read(self, bmc: BmcClient) -> Reading:
-        """Return one reading, aligned with `series`; raises BmcError, and PlanOutdated once it no longer fits."""
+        """Return one reading, aligned with `series`; raises BmcError."""
         raise NotImplementedError
 
 
@@ -115,31 +120,37 @@ class ReportPlan(ReadingPlan):
         self._position = {name: index for index, name in enumerate(dict.fromkeys(properties))}
         self._order = properties
         self._targets = [self._position[name] for name in properties]
+        self._lacks = False
+        self._lacked = 0  # reports in a row that lack something
 
     async def read(self, bmc: BmcClient) -> Reading:
-        """Return one reading; a property that is missing is NaN, one that is new raises PlanOutdated."""
+        """Return one reading; a property that is missing is NaN, one that is new waits for another plan."""
         return self.decode(await bmc.get_bytes(self._uri), time.time(), bmc.host)
 
     def decode(self, raw: bytes, at: float, host: str = "The BMC") -> Reading:
-        """Return the reading in a report's bytes; raises Malformed, PlanOutdated."""
+        """Return the reading in a report's bytes; raises Malformed."""
         report = report_of(raw, host)
-        entries, targets = report.metric_values, self._targets
+        entries = report.metric_values
         if [entry.metric_property for entry in entries] != self._order:
             entries = [entry for entry in entries if entry.metric_property]
-            targets = self._realign(entries, host)
-        values = [NAN] * len(self.series)
-        for target, entry in zip(targets, entries, strict=True):
+            self._realign([entry.metric_property for entry in entries])
+        self._lacked = self._lacked + 1 if self._lacks else 0
+        self.is_outdated = self.is_outdated or self._lacked >= LACKED
+        values = [NAN] * (len(self.series) + 1)
+        for target, entry in zip(self._targets, entries, strict=True):
             values[target] = as_number(entry.metric_value)
+        # Of the last one nobody knows what it is.
+        values.pop()
         return Reading(at=at, values=tuple(values), measured_at=_moment(report.timestamp))
 
-    def _realign(self, entries: list[MetricValue], host: str) -> list[int]:
+    def _realign(self, order: list[str]) -> None:
         """Find the places of values in an order not seen last time, and expect that order from now on."""
-        order = [entry.metric_property for entry in entries]
-        if not self._position.keys() >= set(order):
-            raise PlanOutdated(f"{host} reports other properties than before.")
+        there = set(order)
+        nowhere = len(self.series)
         self._order = order
-        self._targets = [self._position[name] for name in order]
-        return self._targets
+        self._targets = [self._position.get(name, nowhere) for name in order]
+        self._lacks = not there >= self._position.keys()
+        self.is_outdated = self.is_outdated or not self._position.keys() >= there
 
 
 def _moment(text: str | None) -> float:

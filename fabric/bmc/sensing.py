@@ -8,6 +8,7 @@ from typing import Any
 from fabric.bmc.crawl import Found
 from fabric.bmc.hardware import listed, place
 from fabric.bmc.types import Fan, Sensor, Thresholds
+from fabric.bmc.units import Conversion, conversion_of
 from fabric.bmc.values import Body, links, number, objects, plain_uri, text
 
 # Property of Thermal or Power, its reading, reading type and unit.
@@ -19,23 +20,28 @@ OLD_READINGS = (
 
 
 def read_sensor(found: Found) -> Sensor:
-    """Return a Sensor."""
+    """Return a Sensor, in the usual unit of what it measures."""
     body = found.body
+    conversion = conversion_of(text(body, "ReadingUnits"))
     return Sensor(
         **listed(found.uri, body),
         chassis_uri=found.uri.rpartition("/Sensors/")[0],
         reading_type=text(body, "ReadingType"),
-        reading=number(body, "Reading"),
-        units=text(body, "ReadingUnits"),
+        reading=conversion.of(number(body, "Reading")),
+        units=conversion.unit,
+        factor=conversion.factor,
+        zero=conversion.zero,
         physical_context=text(body, "PhysicalContext"),
         related_uris=links(body, "RelatedItem"),
-        thresholds=_thresholds(body),
+        thresholds=_thresholds(body, conversion),
     )
 
 
-def _thresholds(body: Body) -> Thresholds:
+def _thresholds(body: Body, conversion: Conversion) -> Thresholds:
     levels: dict[str, Any] = {
-        f"{side}_{level}": number(body, "Thresholds", f"{side.capitalize()}{level.capitalize()}", "Reading")
+        f"{side}_{level}": conversion.of(
+            number(body, "Thresholds", f"{side.capitalize()}{level.capitalize()}", "Reading")
+        )
         for side in ("lower", "upper")
         for level in ("fatal", "critical", "caution")
     }

@@ -93,6 +93,8 @@ class SeriesNamer:
             owner_uri=owner,
             quantity=quantity,
             unit=sensor.units,
+            factor=sensor.factor,
+            zero=sensor.zero,
             detail=sensor.name if quantity is Quantity.OTHER else "",
         )
 

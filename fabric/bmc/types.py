@@ -272,12 +272,17 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sensor(Resource, frozen=True, kw_only=True):
-    """A Sensor, or a member of the older Thermal and Power resources (then `uri` carries a fragment)."""
+    """A Sensor, or a member of the older Thermal and Power resources (then `uri` carries a fragment).
+
+    `reading` and `thresholds` are in `units`: what the BMC tells, times `factor`, and `zero` (fabric.bmc.units).
+    """
 
     chassis_uri: str = ""
     reading_type: str = ""
     reading: float | None = None
     units: str = ""
+    factor: float = 1.0
+    zero: float = 0.0
     physical_context: str = ""
     related_uris: tuple[str, ...] = ()
     thresholds: Thresholds = Thresholds()
@@ -376,10 +381,13 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     quantity: Quantity
     unit: str = ""
     detail: str = ""  # for ERRORS: the PCIeErrors property; for OTHER: the property's name
+    # What it is in its unit: `factor` times what the BMC tells, and `zero`.
+    factor: float = 1.0
+    zero: float = 0.0
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One poll: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
+    """One poll, as the BMC tells it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
 
     at: float  # Unix time at which the answer arrived, s
     values: tuple[float, ...]

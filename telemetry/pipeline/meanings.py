@@ -74,6 +74,21 @@ MEANINGS: dict[str, Meaning] = {
         "The BMC gave the report that it had given before: it makes one more rarely than it is asked.",
         "Where it always does, set a longer FALCONWEB_READING_PERIOD. Where it began to, look at the BMC.",
     ),
+    "readings_late": Meaning(
+        "Readings older than the ones before",
+        "The BMC gave a report that it had made before the last one: it was kept out, and the last one shown on.",
+        BMC,
+    ),
+    "readings_in_doubt": Meaning(
+        "Readings in doubt",
+        "The BMC said that a sensor was changed; until its unit is known, a second or two, it has a gap.",
+        "Nothing, where somebody changed the sensor.",
+    ),
+    "units_changed": Meaning(
+        "Units that changed",
+        "A sensor measures in another unit than before. What is known is converted; else it is a series of its own.",
+        "Nothing, where somebody set it so. The sensor's thresholds may have to be set anew.",
+    ),
     "readings_too_late": Meaning(
         "Readings too late to be stored",
         "They came for a time of which no raw readings are kept any more, and were kept out.",

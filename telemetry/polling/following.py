@@ -19,28 +19,27 @@ from django.db import DatabaseError
 
 from accounts.audit.context import note_about
 from fabric.bmc.client import BmcClient
-from fabric.bmc.errors import PlanOutdated
 from fabric.bmc.readings import ReadingPlan, plan_readings
 from fabric.bmc.types import Inventory
 from fabric.models import Chassis
-from fabric.selectors import Owner
 from fabric.services.sync import inventory_failed
 from falconweb.errors import FalconWebError
 from falconweb.threads import in_thread
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame
 from telemetry.live import News, keep_catalogue, restore_catalogue
+from telemetry.pipeline import tally
 from telemetry.polling.beats import EARLY, Beats
 from telemetry.polling.heard import Hearers
 from telemetry.polling.listening import listen
 from telemetry.polling.mirroring import Mirror
 from telemetry.polling.outbox import Outbox
+from telemetry.polling.units import Units
 from telemetry.taps import Told
 
 logger = logging.getLogger(__name__)
 
 FAILED_PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
-WALK_PAUSE = 3.0
 # Of the BMC's four places: a reading, one request of the inventory beside it, and the event stream, which is open but
 # idle. Operations take one each, one operation a drawer (fabric.services.execution).
 PLACES = 3
@@ -72,6 +71,8 @@ class Following:
         self._beat = 0  # the number of the beat that was read last
         self.is_reading = False
         self._hearers = Hearers(pk)
+        self._units = Units(pk)
+        self._catalogue: Catalogue | None = None  # of the newest reading over this connection
         self._beats = Beats(pk)
         self.disturbed = asyncio.Event()  # set when the inventory may have changed
 
@@ -117,21 +118,16 @@ class Following:
     async def _follow(self, chassis: Chassis, bmc: BmcClient) -> None:
         """Read, and mirror beside it, planned anew whenever what is there has changed."""
         mirror = Mirror(chassis, bmc, self._around.gate, self.disturbed)
+        self._catalogue = None
         # After a death of another worker a second without readings counts more than a look that is a minute old.
         inventory = await mirror.recent() or await mirror.walk()
-        listening = asyncio.create_task(listen(chassis.pk, bmc, inventory, self.disturbed))
+        listening = asyncio.create_task(listen(chassis.pk, bmc, inventory, self.disturbed, mirror.hear))
         try:
             while True:
                 plan = await plan_readings(bmc, inventory)
                 mirroring = asyncio.create_task(mirror.follow(inventory))
                 try:
-                    await self._read(bmc, plan, inventory, mirror.owners, mirroring)
-                except PlanOutdated:
-                    # A report that changes its shape each second must not become a walk each second.
-                    await _ended(mirroring)
-                    await asyncio.sleep(WALK_PAUSE)
-                    inventory = await mirror.walk()
-                else:
+                    await self._read(bmc, plan, inventory, mirror, mirroring)
                     inventory = mirroring.result()
                 finally:
                     await _ended(mirroring)
@@ -143,7 +139,7 @@ class Following:
         bmc: BmcClient,
         plan: ReadingPlan,
         inventory: Inventory,
-        owners: dict[str, Owner],
+        mirror: Mirror,
         mirroring: asyncio.Task[Inventory],
     ) -> None:
         """Publish a frame on each beat until the mirroring beside it ends.
@@ -151,9 +147,14 @@ class Following:
         A worker that was stopped, or cut off from Redis, may have lost the chassis to another: it asks before each
         request and again with the answer in hand.
         """
-        catalogue = Catalogue(plan.series, owners)
+        catalogue = Catalogue(plan.series, mirror.owners)
+        known = self._catalogue
+        if known is not None and known.series == plan.series and known.entries == catalogue.entries:
+            catalogue = known  # a walk that found nothing new costs no rate
+        self._catalogue = catalogue
         revision = await keep_catalogue(self._around.bus, self._pk, catalogue.entries)
-        self._hearers.begin(Told(self._pk, revision, catalogue, inventory, owners))
+        self._hearers.begin(Told(self._pk, revision, catalogue, inventory, mirror.owners))
+        self._units.begin(plan.series)
         period = max(plan.period, settings.CONFIG.reading_period)
         self._beats.plan(period)
         while not mirroring.done():
@@ -163,7 +164,9 @@ class Following:
             if plan.series and number != self._beat and self._around.holds(self._pk):
                 self._beat = number
                 self._beats.begin(begun, phase)
-                sample = catalogue.sample(await plan.read(bmc))
+                sample = catalogue.sample(self._units.sure(await plan.read(bmc), mirror.doubted))
+                if plan.is_outdated and not mirroring.done():
+                    mirror.plan_is_outdated()
                 if not self._around.holds(self._pk):
                     continue
                 self._second = max(self._second + 1, int(number * period))
@@ -171,7 +174,10 @@ class Following:
                 if await self._around.outbox.publish(News(frame, catalogue.counters(sample), period)):
                     await restore_catalogue(self._around.bus, self._pk, revision, catalogue.entries)
                 self._beats.end(time.time(), len(sample.values))
-                self._hearers.take(sample)
+                if sample.is_late:
+                    tally.add("readings_late", len(sample.values), chassis=self._pk)
+                else:
+                    self._hearers.take(sample)
                 self.is_reading = True
             if self._failures:
                 logger.info("chassis %s answers again", self._pk)

@@ -51,9 +51,18 @@ BURST = 100  # events that wait at once: BMCs drop the end of many, and no later
 MOST_WAITING = 5000  # events in memory while the database is away: the log has the others
 
 
-async def listen(chassis_id: int, bmc: BmcClient, inventory: Inventory, disturbed: asyncio.Event) -> None:
-    """Keep the events of a chassis until cancelled, and let them bring the next refresh forward."""
-    await _Listening(chassis_id, bmc, inventory, disturbed).run()
+async def listen(
+    chassis_id: int,
+    bmc: BmcClient,
+    inventory: Inventory,
+    disturbed: asyncio.Event,
+    hear: Callable[[Event], None] = lambda _event: None,
+) -> None:
+    """Keep the events of a chassis until cancelled, and let them bring the next refresh forward.
+
+    `hear` is told each event as it comes, before the refresh: those of the stream, and those that a log had beside it.
+    """
+    await _Listening(chassis_id, bmc, inventory, disturbed, hear).run()
 
 
 @dataclass
@@ -91,8 +100,16 @@ class _Waiting:
 
 
 class _Listening:
-    def __init__(self, chassis_id: int, bmc: BmcClient, inventory: Inventory, disturbed: asyncio.Event) -> None:
+    def __init__(
+        self,
+        chassis_id: int,
+        bmc: BmcClient,
+        inventory: Inventory,
+        disturbed: asyncio.Event,
+        hear: Callable[[Event], None],
+    ) -> None:
         self._chassis = chassis_id
+        self._hears = hear
         self._bmc = bmc
         self._inventory = inventory
         self._disturbed = disturbed
@@ -157,6 +174,7 @@ class _Listening:
     async def _take(self, waiting: _Waiting, opened: asyncio.Event, last_id: str) -> None:
         stream = stream_events(self._bmc, self._stream, last_event_id=last_id, opened=opened.set)
         async for event in stream:
+            self._hears(event)
             self._disturbed.set()
             await waiting.put(event, can_wait=not self._logs)
 
@@ -215,6 +233,9 @@ class _Listening:
                 ahead=self._ahead if facts.ahead is None else facts.ahead,
             )
             new, known = new + kept.new, known + kept.known
+            if mark is not None and kept.new:
+                for event in reading.events[start : start + AT_ONCE]:
+                    self._hears(event)
         gap = None
         if mark is not None:
             tally.add("events_backfilled", new, chassis=self._chassis)

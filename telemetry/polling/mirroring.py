@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
@@ -18,19 +20,27 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from fabric.bmc.client import BmcClient
+from fabric.bmc.crawl import Found
 from fabric.bmc.discovery import Discovery
-from fabric.bmc.types import Inventory
+from fabric.bmc.errors import Malformed, RequestRefused, ServerFault
+from fabric.bmc.sensing import read_sensor
+from fabric.bmc.types import Event, Inventory, Sensor
+from fabric.bmc.values import plain_uri
 from fabric.models import Chassis, Walk
-from fabric.selectors import Owner, owners_of_readings
 from fabric.services.drift import drifts_explain
 from fabric.services.sync import inventory_apply, inventory_confirmed
+from fabric.selectors import Owner, owners_of_readings
 from falconweb.threads import in_thread
+from telemetry.polling.units import Unit
 
 logger = logging.getLogger(__name__)
 
 PERIODS_A_WALK = 40  # a whole walk finds what a refresh does not look for
 LONGEST_PERIODS = 4  # between two looks at a chassis that is quiet and whose events are heard
 SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
+WALK_PAUSE = 3.0  # a report that changes its shape each second must not become a walk each second
+SENSORS_AT_ONCE = 16
+CALM_SECONDS = 600.0  # so long nobody doubts a sensor that was said to have changed, and measures as before
 REST_SECONDS = 2.0  # where they come without end, each refresh would only be outdated by the next
 # Workers that start together, or take over from a dead one, must not all look at the same moment.
 JITTER = (0.8, 1.2)
@@ -49,8 +59,13 @@ class Mirror:
         self._discovery = Discovery(bmc, at_a_time=1)
         self._applied: Inventory | None = None
         self._walked_at = 0.0
+        self._ended_at = 0.0  # of the last walk
         self._periods = 1.0
+        self._plan_at: float | None = None  # monotonic s: when to walk, since readings are to be planned anew
+        self._changed: set[str] = set()  # URIs of sensors that the BMC said it had changed
+        self._calm: dict[str, float] = {}  # those of which it had said so, and their unit was as before
         self.owners: dict[str, Owner] = {}  # of what was found last
+        self.doubted: set[str] = set()  # URIs of sensors that may measure in another unit by now
 
     async def recent(self) -> Inventory | None:
         """Return what another worker found a moment ago, None where nobody looked so lately."""
@@ -70,7 +85,23 @@ class Mirror:
         early = random.random() if self._applied is None else 0.0  # noqa: S311 - no secret
         self._walked_at = time.monotonic() - early * settings.CONFIG.inventory_period * PERIODS_A_WALK
         self._applied, self._periods = inventory, 1.0
+        self._plan_at, self._ended_at = None, time.monotonic()
         return inventory
+
+    def plan_is_outdated(self) -> None:
+        """Have the service walked, and readings planned anew: soon, though not each second."""
+        if self._plan_at is None:
+            self._plan_at = max(time.monotonic(), self._ended_at + WALK_PAUSE)
+            self._disturbed.set()
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event as it comes: of a sensor that was changed the unit is looked at."""
+        if event.message_id.endswith(".ResourceChanged") and "/Sensors/" in event.origin_uri:
+            uri = plain_uri(event.origin_uri)
+            self._changed.add(uri)
+            # Some services tell each new reading so.
+            if time.monotonic() - self._calm.get(uri, -math.inf) > CALM_SECONDS:
+                self.doubted.add(uri)
 
     async def follow(self, inventory: Inventory) -> Inventory:
         """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by.
@@ -78,6 +109,8 @@ class Mirror:
         Raises BmcError. Without the database readings go on: what could not be written is found again.
         """
         healths, owners = _healths(inventory), self.owners
+        units = {sensor.uri: _unit(sensor) for sensor in inventory.sensors}
+        self.doubted &= self._changed
         walk_at = self._walked_at + settings.CONFIG.inventory_period * PERIODS_A_WALK * _jitter()
         rested_at = 0.0
         while True:
@@ -85,10 +118,15 @@ class Mirror:
                 if time.monotonic() > walk_at:
                     return await self.walk()
                 await until(self._disturbed, settings.CONFIG.inventory_period * self._periods * _jitter())
+                if self._plan_at is not None:
+                    await asyncio.sleep(max(0.0, self._plan_at - time.monotonic()))
+                    return await self.walk()
                 is_disturbed = self._disturbed.is_set()
                 if is_disturbed:
                     await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > rested_at else REST_SECONDS)
                     self._disturbed.clear()
+                if await self._has_other_unit(units):
+                    return await self.walk()
                 fresh = await self._look(is_disturbed=is_disturbed)
             except DatabaseError as error:
                 logger.warning("chassis %s is not mirrored: %s", self._chassis.pk, error)
@@ -102,6 +140,23 @@ class Mirror:
             elif self.owners != owners:
                 # A device came, went or was swapped: its readings must not go out under another's id.
                 return fresh
+
+    async def _has_other_unit(self, units: Mapping[str, Unit]) -> bool:
+        """Look at sensors that have changed; tell whether one measures in another unit than was known."""
+        for uri in sorted(self._changed)[:SENSORS_AT_ONCE]:
+            self._changed.discard(uri)
+            try:
+                sensor = read_sensor(Found(uri, "Sensor", (await self._bmc.get(uri)).body, ""))
+            except (RequestRefused, ServerFault, Malformed):
+                pass  # the next walk says what became of it
+            else:
+                if _unit(sensor) != units.get(uri):
+                    return True
+            self.doubted.discard(uri)
+            self._calm[uri] = time.monotonic()
+        if self._changed:
+            self._disturbed.set()
+        return False
 
     async def _look(self, *, is_disturbed: bool) -> Inventory:
         begun = timezone.now()
@@ -128,6 +183,10 @@ def _recent(chassis: int) -> Inventory | None:
 
 def _jitter() -> float:
     return random.uniform(*JITTER)  # noqa: S311 - no secret
+
+
+def _unit(sensor: Sensor) -> Unit:
+    return sensor.units, sensor.factor, sensor.zero
 
 
 def _healths(inventory: Inventory) -> dict[str, str]:

@@ -10,12 +10,11 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.catalogue import Sample
+from telemetry.catalogue import CLOCKS_AGREE, Sample, repeats
 from telemetry.store.format import Values
 
 REACH_SECONDS = 120.0  # a counter's rise over a longer time is no rate of the moment at its end
 SLACK_SECONDS = 5.0  # what is missing for so long is told as a gap
-CLOCK_JUMP_SECONDS = 5.0
 REMEMBERED = 8  # intervals
 
 
@@ -79,7 +78,7 @@ class Pace:
         elapsed = sample.at - last.at
         if sample.measured_at > 0 and last.measured_at > 0:
             drift = sample.measured_at - last.measured_at - elapsed
-            self.bmc_jumped = abs(drift) > CLOCK_JUMP_SECONDS
+            self.bmc_jumped = abs(drift) > CLOCKS_AGREE
         if elapsed <= 0:
             return Verdict.SET_BACK
         reach = self.reach
@@ -87,9 +86,3 @@ class Pace:
         if not self._shortest <= elapsed < 1.5 * self._shortest:
             self._bound(min(self._intervals))
         return Verdict.GOES_ON if elapsed <= reach else Verdict.BEGINS
-
-
-def repeats(sample: Sample, last: Sample) -> bool:
-    """Tell whether a reading is the one before once more: a BMC may renew its report more rarely than it is asked."""
-    same_moment = sample.measured_at == last.measured_at if sample.measured_at > 0 else sample.at == last.at
-    return same_moment and np.array_equal(sample.counted, last.counted, equal_nan=True)

@@ -286,7 +286,7 @@ def the_writer() -> Writer:
     global _writer  # noqa: PLW0603 - one a process is the point
     with _lock:
         if _writer is None:
-            _writer = writer = Writer()
+            _writer = writer = Writer(backlog=round(settings.CONFIG.store_memory * 2**20))
             tally.gauge("store_queue", lambda: writer.waiting)
             # Who ends the process waits for what was handed over; its thread runs until then.
             atexit.register(_writer.stop)

@@ -11,8 +11,8 @@ import pytest
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.discovery import discover
-from fabric.bmc.errors import BmcError, Malformed, PlanOutdated, Unreachable
-from fabric.bmc.readings import ReadingPlan, ReportPlan, ResourcePlan, plan_readings
+from fabric.bmc.errors import BmcError, Malformed, Unreachable
+from fabric.bmc.readings import LACKED, ReadingPlan, ReportPlan, ResourcePlan, plan_readings
 from fabric.bmc.series import SeriesNamer
 from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity
 from tests.bmc.conftest import SHARED, serve_mockup
@@ -90,8 +90,9 @@ async def test_a_device_that_is_pulled_leaves_gaps_and_one_that_is_put_in_outdat
     assert not all(math.isnan(value) for value in values.values())
     smaller = await plan_readings(bmc, await discover(bmc))
     chassis.end_fault(fault)
-    with pytest.raises(PlanOutdated):
-        await smaller.read(bmc)
+    assert not any(math.isnan(value) for value in (await smaller.read(bmc)).values)
+    assert smaller.is_outdated
+    assert not plan.is_outdated
     assert not any(math.isnan(value) for value in (await plan.read(bmc)).values)
 
 
@@ -234,9 +235,23 @@ def test_a_property_that_comes_several_times_counts_with_its_last_value() -> Non
     assert plan.decode(report(("/a#/x", "1"), ("/a#/x", "2"), ("/a#/y", "3")), 0.0).values == (2.0, 3.0)
 
 
-def test_a_new_property_outdates_the_plan() -> None:
-    with pytest.raises(PlanOutdated):
-        plan_of("/a#/x").decode(report(("/a#/x", "1"), ("/a#/new", "2")), 0.0)
+def test_a_new_property_outdates_the_plan_and_the_others_are_read_on() -> None:
+    plan = plan_of("/a#/x", "/a#/y")
+    for _ in range(2):
+        assert plan.decode(report(("/a#/new", "2"), ("/a#/y", "3"), ("/a#/x", "1")), 0.0).values == (1.0, 3.0)
+        assert plan.is_outdated
+
+
+def test_a_property_that_is_missing_for_half_a_minute_outdates_the_plan() -> None:
+    plan = plan_of("/a#/x", "/a#/y")
+    for _ in range(LACKED - 1):
+        plan.decode(report(("/a#/x", "1")), 0.0)
+    plan.decode(report(("/a#/x", "1"), ("/a#/y", "2")), 0.0)
+    assert not plan.is_outdated
+    for _ in range(LACKED):
+        assert not plan.is_outdated
+        plan.decode(report(("/a#/x", "1")), 0.0)
+    assert plan.is_outdated
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"MetricValues": 5}', b'{"MetricValues": [5]}', b"\xff"])

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import math
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
@@ -13,7 +17,9 @@ from django.conf import settings
 
 from fabric.models import Chassis, Device
 from falconweb.testing import add_chassis
+from telemetry import live
 from telemetry.frames import Frame, decode_key
+from telemetry.pipeline import tally
 from telemetry.polling.leases import LEASE_SECONDS
 from tests.processes import SimulatorProcess
 from tests.telemetry.worker import polling
@@ -92,6 +98,33 @@ def test_another_worker_takes_over_within_the_lease_and_nobody_polls_twice(chass
     assert client.get(f"polling:{chassis.pk}") is None
 
 
+def test_a_share_is_handed_over_bit_by_bit_and_warns_nobody(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = redis.Redis.from_url(settings.REDIS_URL)
+    monkeypatch.setattr("telemetry.polling.poller.HANDED_AT_ONCE", 1)
+    caplog.set_level(logging.INFO)
+
+    def holders() -> Counter[Any]:
+        return Counter(client.get(f"polling:{pk}") for pk in Chassis.objects.values_list("pk", flat=True))
+
+    with SimulatorProcess("--chassis-count", "4") as several:
+        for number, url in enumerate(several.addresses):
+            row = Chassis(name=f"falcon-{number}", url=url, username="administrator", fingerprint=several.fingerprint)
+            row.set_password(several.password)
+            row.save()
+        with polling("first"):
+            wait_for(lambda: holders() == {b"first": 4})
+            with polling("second"):
+                wait_for(lambda: holders() == {b"first": 2, b"second": 2})
+                moved = [one for one in Chassis.objects.all() if client.get(f"polling:{one.pk}") == b"second"]
+                next(frames(moved[0], 20))
+    told = [record for record in caplog.records if record.name.startswith("telemetry")]
+    assert [record.getMessage() for record in told if record.levelno > logging.INFO] == []
+    handed = [record.getMessage() for record in told if "handed over" in record.getMessage()]
+    assert handed == ["1 chassis handed over: 2 workers share them"] * 2
+
+
 def test_who_takes_over_reads_at_once_what_was_found_a_moment_ago(
     chassis: Chassis, simulator: SimulatorProcess
 ) -> None:
@@ -139,3 +172,33 @@ def test_one_chassis_that_hangs_leaves_the_others_live(chassis: Chassis, simulat
             ill.clear_faults()
             next(frames(other, 40))
             wait_for(lambda: Chassis.objects.get(pk=other.pk).last_error == "")
+
+
+def test_a_sensor_that_measures_in_another_unit_is_left_out_until_that_is_known_and_converted_then(
+    chassis: Chassis, simulator: SimulatorProcess
+) -> None:
+    with polling():
+        next(frames(chassis, 20))
+        series = live.catalogue(chassis.pk)
+        place = next(
+            place
+            for place, entry in enumerate(series)
+            if entry["object"] == "device" and entry["quantity"] == "temperature_celsius"
+        )
+        wait_for(lambda: simulator.state()["streams"] > 0)
+        before = tally.counts()
+        # A look at the sensor takes longer than a reading, so that there is one in between.
+        simulator.fault("slow", path="/Sensors/slot1_temp", delay=2.0)
+        other = simulator.fault("other_unit", "drawer1_slot1_temp")
+        values = [frame.values[place] for frame in frames(chassis, 8)]
+        simulator.end_fault(other)
+        values += [frame.values[place] for frame in frames(chassis, 8)]
+        assert all(math.isnan(value) or 20 < value < 90 for value in values), values
+        assert not math.isnan(values[-1]), values
+        counted = {
+            name: tally.counts().get((name, chassis.pk), 0) - before.get((name, chassis.pk), 0)
+            for name in ("units_changed", "readings_in_doubt")
+        }
+        assert counted["units_changed"] == 2
+        assert counted["readings_in_doubt"] == sum(map(math.isnan, values)) >= 2
+        assert live.catalogue(chassis.pk) == series
