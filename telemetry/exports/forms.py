@@ -119,6 +119,7 @@ class ExportForm(forms.Form):
         initial: Mapping[str, Any] | None = None,
     ) -> None:
         self._definition = definition
+        self.focused = ""  # the name of the field that is
         known: dict[str, Any] = {**(_initial(definition) if definition else {}), **(initial or {})}
         super().__init__(data, initial=known)
         for name, rows in (("chassis", Chassis.objects.visible_to(person)), ("tenant", Tenant.objects.all())):
@@ -176,6 +177,18 @@ class ExportForm(forms.Form):
             ("when", "When", ("schedule", "cron", "span", "from_now", "minutes")),
         ):  # fmt: skip
             yield key, words, [self[name] for name in names if name in self.fields]
+
+    def wrong(self) -> list[forms.BoundField]:
+        """Return the fields that are wrong, in the order of the page."""
+        order = [self["name"], *(field for _, _, group in self.groups() for field in group)]
+        return [field for field in order if field.errors]
+
+    def focus_wrong(self) -> None:
+        """Have the first wrong field focused; a group of choices is so as a whole, by its template."""
+        for field in self.wrong()[:1]:
+            self.focused = field.name
+            if not isinstance(field.field.widget, forms.RadioSelect | forms.CheckboxSelectMultiple):
+                field.field.widget.attrs["autofocus"] = True
 
     def tell(self, error: FalconWebError) -> None:
         """Put what a service refused beside the fields that it is about, the rest above the form."""

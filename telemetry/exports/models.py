@@ -79,7 +79,7 @@ class ExportDefinition(models.Model):
     cursor = models.BigIntegerField(default=0)
     next_at = models.DateTimeField(null=True, db_index=True)
     note = models.CharField(max_length=500, blank=True)  # what the schedule could not do
-    version = models.PositiveIntegerField(default=1)  # grows with each change: a stream begins a new run
+    version = models.PositiveIntegerField(default=1)  # grows where a stream sends otherwise: it begins a new run
     owner = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     owner_name = models.CharField(max_length=150)
     created_at = models.DateTimeField(default=timezone.now)

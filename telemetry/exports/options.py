@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +22,8 @@ from telemetry.exports.models import ExportDefinition, Format, Kind, Schedule, S
 LONGEST_NAME, LONGEST_SECRET, LONGEST_CA = 100, 200, 100_000
 FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}(/[A-Za-z0-9][A-Za-z0-9._-]{0,59}){0,3}")
 MOST_FILES, MOST_DAYS, MOST_MINUTES, MOST_BATCH = 10_000, 3650, 10_080, 1000
+# Options of files and of runs with an end: no stream heeds them.
+NOT_OF_STREAMS = frozenset({"folder", "keep_files", "keep_days", "minutes"})
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,19 @@ def wanted_of(row: ExportDefinition) -> Wanted:
         span=row.span,
         enabled=row.enabled,
     )
+
+
+def sends_the_same(one: Wanted, other: Wanted) -> bool:
+    """Tell whether a stream sends the same to the same receiver by both, but for the secret."""
+    return _sent(one) == _sent(other)
+
+
+def _sent(wanted: Wanted) -> tuple[object, ...]:
+    options = {name: value for name, value in asdict(wanted.options).items() if name not in NOT_OF_STREAMS}
+    # A form ends lines otherwise than a body of the API.
+    options["ca"] = wanted.options.ca.split()
+    kept = {name: list(values) for name, values in wanted.filter.items()}
+    return wanted.format, wanted.target, kept, tuple(wanted.columns), options, wanted.schedule, wanted.span
 
 
 def shape_of(format_: str, columns: Sequence[str], options: Options) -> Shape:

@@ -11,11 +11,12 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import administrator_of
 from accounts.audit.exports import Download
+from accounts.models import User
 from accounts.sheets import lines
 from fabric.numbers import whole_number
 from falconweb.errors import FalconWebError, Invalid
 from telemetry.exports.downloads import run_download
-from telemetry.exports.models import ExportRun
+from telemetry.exports.models import ExportRun, Runs
 from telemetry.exports.runs import run_cancel, run_resume
 from telemetry.exports.selectors import RUN_COLUMNS, RUN_SORTS, run_lines, run_of, runs_found
 
@@ -26,13 +27,9 @@ ROWS_A_PAGE = 50
 def runs(request: HttpRequest) -> HttpResponse:
     """List runs; `q`, `state`, `export`, `sort` and `page` are in the URL."""
     person = administrator_of(request)
-    asked = {name: request.GET.get(name, "") for name in ("q", "state", "export", "sort")}
-    error = ""
+    asked, error = _asked(request), ""
     try:
-        rows = runs_found(
-            person, search=asked["q"], state=asked["state"], sort=asked["sort"] or "-number",
-            definition=whole_number(asked["export"]) or None,
-        )  # fmt: skip
+        rows = _found(person, asked)
     except Invalid as refused:
         error, rows = refused.sentence, ExportRun.objects.none()
     context = {
@@ -50,14 +47,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 @require_GET
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the runs that fit as CSV."""
-    person = administrator_of(request)
-    rows = runs_found(
-        person,
-        search=request.GET.get("q", ""),
-        state=request.GET.get("state", ""),
-        sort=request.GET.get("sort") or "-number",
-        definition=whole_number(request.GET.get("export", "")) or None,
-    )
+    rows = _found(administrator_of(request), _asked(request))
     answer = Download(lines(RUN_COLUMNS, run_lines(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="export-runs.csv"'
     return answer
@@ -108,3 +98,18 @@ def file(request: HttpRequest, pk: int) -> HttpResponseBase:
     """Download the file of a run."""
     person = administrator_of(request)
     return run_download(by=person, run=run_of(person, pk))
+
+
+def _asked(request: HttpRequest) -> dict[str, str]:
+    """Return what an address asks of the list of runs."""
+    return {name: request.GET.get(name, "") for name in ("q", "state", "export", "sort")}
+
+
+def _found(person: User, asked: dict[str, str]) -> Runs:
+    return runs_found(
+        person,
+        search=asked["q"],
+        state=asked["state"],
+        sort=asked["sort"] or "-number",
+        definition=whole_number(asked["export"]) or None,
+    )

@@ -14,13 +14,13 @@ from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from fabric import credentials
-from falconweb.errors import Conflict, Invalid
+from falconweb.errors import Conflict, Invalid, Unavailable
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.cursor import horizon
 from telemetry.events.models import Event, Severity, Source
 from telemetry.exports import files
 from telemetry.exports.models import ExportDefinition, ExportRun, Kind, Schedule, Span
-from telemetry.exports.options import Options, Wanted, next_time
+from telemetry.exports.options import Options, Wanted, next_time, sends_the_same, wanted_of
 
 FIELDS = ("name", "filter", "columns", "format", "target", "options", "schedule", "cron", "span", "enabled")
 
@@ -37,6 +37,7 @@ def export_add(*, by: User, wanted: Wanted, from_now: bool = False) -> ExportDef
         cursor = horizon() if from_now and kept.span == Span.NEW else 0
         row = ExportDefinition(owner=by, owner_name=by.username, cursor=cursor)
         _put(row, kept)
+        row.next_at = _next(row)
         with act.change():
             _saved(row, insert=True)
             act.target = target_of(row)
@@ -47,28 +48,36 @@ def export_add(*, by: User, wanted: Wanted, from_now: bool = False) -> ExportDef
 def export_edit(*, by: User, definition: ExportDefinition, wanted: Wanted) -> ExportDefinition:
     """Change a definition; a run that goes on ends as it began, a stream goes on as it is now.
 
-    Without another `secret` the kept one stays, except where the address changes: it signs for nobody else unasked.
-    Administrators only. Raises as `export_add` does.
+    A stream begins a new run only where what it sends, or where to, is another. Without another `secret` the kept one
+    stays, except where the address changes: it signs for nobody else unasked. Administrators only. Raises as
+    `export_add` does.
     """
     with attempt(Action.EXPORT_EDIT, actor=by, target=target_of(definition)) as act:
         administrator_required(by)
         kept = wanted.checked()
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
-            act.before = told(row)
-            if kept.secret is None and Options.of(row.options).address != kept.options.address:
+            act.before, before = told(row), wanted_of(row)
+            sends_otherwise = not sends_the_same(before, kept) or _signs_otherwise(row, kept)
+            if kept.secret is None and before.options.address != kept.options.address:
                 row.secret_encrypted = ""
             # Saving is how a secret gets under the newest key.
             row.secret_encrypted = row.secret_encrypted and credentials.renew(row.secret_encrypted)
             if kept.span == Span.NEW and row.span != Span.NEW:
                 row.cursor = _last_taken(row)
             _put(row, kept)
-            row.version = row.version + 1
-            row.changed_at = timezone.now()
-            _saved(row)
-            # A stream that waits for its next try is to notice at once.
-            row.runs.open().update(retry_at=None)
+            if (kept.schedule, kept.cron, kept.enabled) != (before.schedule, before.cron, before.enabled):
+                # Never otherwise: what is due just now would be left out.
+                row.next_at = _next(row)
             act.after = told(row)
+            if sends_otherwise:
+                row.version = row.version + 1
+            if sends_otherwise or act.after != act.before:
+                row.changed_at = timezone.now()
+            _saved(row)
+            if sends_otherwise or kept.enabled != before.enabled:
+                # A stream that waits for its next try is to notice at once.
+                row.runs.open().update(retry_at=None)
     return row
 
 
@@ -78,8 +87,9 @@ def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> E
         administrator_required(by)
         row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
         act.before = {"enabled": row.enabled}
-        row.enabled = enabled
-        row.next_at = _next(row)
+        if row.enabled != enabled:
+            row.enabled = enabled
+            row.next_at = _next(row)
         row.note = ""
         row.save(update_fields=["enabled", "next_at", "note"])
         row.runs.open().update(retry_at=None)
@@ -165,8 +175,17 @@ def _put(row: ExportDefinition, kept: Wanted) -> None:
     row.filter, row.columns, row.options = dict(kept.filter), list(kept.columns), asdict(kept.options)
     if kept.secret is not None:
         row.set_secret(kept.secret)
-    row.next_at = _next(row)
     row.note = ""
+
+
+def _signs_otherwise(row: ExportDefinition, kept: Wanted) -> bool:
+    """Tell whether requests are signed otherwise from now on; the same secret once more changes nothing."""
+    if kept.secret is None:
+        return False
+    try:
+        return kept.secret != row.secret
+    except Unavailable:  # the site's key is another one now
+        return True
 
 
 def _next(row: ExportDefinition) -> datetime | None:

@@ -16,11 +16,12 @@ from accounts.access import administrator_of
 from accounts.audit.actions import Action
 from accounts.audit.exports import Download
 from accounts.audit.services import audit_record
+from accounts.models import User
 from accounts.sheets import lines
 from fabric.numbers import whole_number
 from falconweb.errors import FalconWebError, Invalid
 from telemetry.exports.forms import ExportForm, of_address
-from telemetry.exports.models import ExportDefinition, ExportRun, Format, Kind
+from telemetry.exports.models import Definitions, ExportDefinition, ExportRun, Format, Kind
 from telemetry.exports.options import wanted_of
 from telemetry.exports.runs import run_request
 from telemetry.exports.selectors import (
@@ -42,12 +43,9 @@ RUNS_SHOWN = 10
 def exports(request: HttpRequest) -> HttpResponse:
     """List definitions and what goes on; `q`, `format`, `target`, `sort` and `page` are in the URL."""
     person = administrator_of(request)
-    asked = {name: request.GET.get(name, "") for name in ("q", "format", "target", "sort")}
-    error = ""
+    asked, error = _asked(request), ""
     try:
-        rows = definitions_found(
-            person, search=asked["q"], sort=asked["sort"] or "name", format_=asked["format"], target=asked["target"]
-        )
+        rows = _found(person, asked)
     except Invalid as refused:
         error, rows = refused.sentence, ExportDefinition.objects.none()
     context = {
@@ -67,14 +65,7 @@ def exports(request: HttpRequest) -> HttpResponse:
 @require_GET
 def exports_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the definitions that fit as CSV."""
-    person = administrator_of(request)
-    rows = definitions_found(
-        person,
-        search=request.GET.get("q", ""),
-        sort=request.GET.get("sort") or "name",
-        format_=request.GET.get("format", ""),
-        target=request.GET.get("target", ""),
-    )
+    rows = _found(administrator_of(request), _asked(request))
     answer = Download(lines(EXPORT_COLUMNS, definition_lines(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="exports.csv"'
     return answer
@@ -213,6 +204,17 @@ def export_gone(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("exports:exports")
 
 
+def _asked(request: HttpRequest) -> dict[str, str]:
+    """Return what an address asks of the list of definitions."""
+    return {name: request.GET.get(name, "") for name in ("q", "format", "target", "sort")}
+
+
+def _found(person: User, asked: dict[str, str]) -> Definitions:
+    return definitions_found(
+        person, search=asked["q"], sort=asked["sort"] or "name", format_=asked["format"], target=asked["target"]
+    )
+
+
 def _typed(request: HttpRequest) -> tuple[ExportDefinition | None, ExportForm]:
     person = administrator_of(request)
     pk = whole_number(request.POST.get("definition", ""))
@@ -221,6 +223,7 @@ def _typed(request: HttpRequest) -> tuple[ExportDefinition | None, ExportForm]:
 
 
 def _form(request: HttpRequest, form: ExportForm, row: ExportDefinition | None, **more: Any) -> HttpResponse:
+    form.focus_wrong()
     context = {"form": form, "definition": row, **more}
     return render(request, "exports/export_form.html", context, status=400 if form.errors else 200)
 

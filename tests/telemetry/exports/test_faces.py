@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +92,20 @@ def test_what_is_wrong_is_said_beside_its_field(administrator_client: Client) ->
     assert "Leave name and password out" in answer.content.decode()
     assert "http://a:b@host/" in answer.content.decode(), "what was typed is gone"
     assert not ExportDefinition.objects.exists()
+
+
+def test_a_refused_form_leads_to_its_fields_and_has_the_first_focused(administrator_client: Client) -> None:
+    wrong = {"destination": "webhook", "address": "nowhere", "columns": [], "since": "yesterday", "name": "x" * 101}
+    text = post(administrator_client, "export_add", **{**FORM, **wrong}).content.decode()
+    assert text.count("autofocus") == 1
+    assert re.search(r'<input[^>]*name="name"[^>]*autofocus', text)
+    assert [one for one in re.findall(r'<a href="#(id_\w+)">', text) if f'id="{one}"' in text] == [
+        "id_name",
+        "id_columns",
+    ]
+    text = post(administrator_client, "export_add", **{**FORM, "columns": []}).content.decode()
+    assert re.search(r'<fieldset[^>]*id="id_columns"[^>]*autofocus', text)
+    assert text.count("autofocus") == 1
 
 
 def test_a_form_begins_with_a_search_for_events(administrator_client: Client) -> None:
