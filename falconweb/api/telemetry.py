@@ -8,7 +8,7 @@ from typing import Any
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 
 from accounts.access import person_of
 from accounts.audit.exports import Download
+from falconweb.api.bodies import asked
 from falconweb.api.fields import number
 from falconweb.errors import Invalid
 from telemetry.history.encoding import STATS, as_json, csv_lines, heat_json
@@ -68,7 +69,7 @@ class PartSerializer(serializers.Serializer[Any]):
 
 
 class Numbers(serializers.ListField):
-    """Numbers with six significant digits, one a bucket; null where nothing was measured."""
+    """Numbers, one a bucket: whole ones exact, others with seven significant digits; null where there is none."""
 
     child = serializers.FloatField(allow_null=True)
 
@@ -177,7 +178,7 @@ class FlowSerializer(serializers.Serializer[Any]):
 
     mean = serializers.FloatField(allow_null=True)
     busiest = serializers.FloatField(allow_null=True)
-    bytes = serializers.FloatField(allow_null=True)
+    bytes = serializers.IntegerField(allow_null=True)
     measured = serializers.FloatField()
 
 
@@ -207,7 +208,7 @@ class ThroughputSerializer(serializers.Serializer[Any]):
 class Telemetry(APIView):
     """Any metric of any subject over any range."""
 
-    @extend_schema(operation_id="telemetry_retrieve", parameters=PICKED, responses=HistorySerializer)
+    @asked(operation_id="telemetry_retrieve", parameters=PICKED, responses=HistorySerializer)
     def get(self, request: Request) -> HttpResponse:
         """Show metrics of subjects over a range: at the resolution that is asked for."""
         stats = _stats(request)
@@ -217,7 +218,7 @@ class Telemetry(APIView):
 class TelemetryTable(APIView):
     """The same as a table."""
 
-    @extend_schema(operation_id="telemetry_table_retrieve", parameters=PICKED, responses={(200, CSV): TABLE})
+    @asked(operation_id="telemetry_table_retrieve", parameters=PICKED, responses={(200, CSV): TABLE})
     def get(self, request: Request) -> Download:
         """Download metrics of subjects as CSV: the same as a table, a row a bucket."""
         stats = _stats(request)
@@ -228,9 +229,7 @@ class TelemetryTable(APIView):
 class TelemetryRaw(APIView):
     """Each reading."""
 
-    @extend_schema(
-        operation_id="telemetry_raw_retrieve", parameters=[*PICKED[:2], *RANGE], responses={(200, CSV): TABLE}
-    )
+    @asked(operation_id="telemetry_raw_retrieve", parameters=[*PICKED[:2], *RANGE], responses={(200, CSV): TABLE})
     def get(self, request: Request) -> Download:
         """Download every reading of a range as CSV: of as long as readings are kept raw."""
         span = _span(request)
@@ -241,7 +240,7 @@ class TelemetryRaw(APIView):
 class TelemetryCatalogue(APIView):
     """What can be asked for."""
 
-    @extend_schema(
+    @asked(
         operation_id="telemetry_catalogue_retrieve",
         parameters=[
             OpenApiParameter("search", str, description="Keeps subjects whose name or place contains this text"),
@@ -261,7 +260,7 @@ class TelemetryCatalogue(APIView):
 class TelemetryHeatMap(APIView):
     """The temperatures of a drawer's slots."""
 
-    @extend_schema(
+    @asked(
         operation_id="telemetry_heat_map_retrieve",
         parameters=[
             OpenApiParameter("drawer_id", OpenApiTypes.INT64, required=True, description="Of which drawer"),
@@ -284,7 +283,7 @@ class TelemetryHeatMap(APIView):
 class TelemetryThroughput(APIView):
     """What drawers and slots carried."""
 
-    @extend_schema(
+    @asked(
         operation_id="telemetry_throughput_retrieve",
         parameters=[
             OpenApiParameter("chassis_id", OpenApiTypes.INT64, required=True, description="Of which chassis"),
@@ -320,7 +319,8 @@ def _carried(row: Carried) -> dict[str, Any]:
 
 def _flow(flow: Flow) -> dict[str, float | None]:
     values = {"mean": flow.mean, "busiest": flow.busiest, "bytes": flow.bytes, "measured": flow.measured}
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
+    found = {name: None if math.isnan(value) else value for name, value in values.items()}
+    return found | {"bytes": None if math.isnan(flow.bytes) else round(flow.bytes)}
 
 
 def _history(request: Request) -> History:

@@ -5,7 +5,9 @@ import { colours } from "./theme-colours.js";
 
 /** Rows of what is shown: the time, then for each line its values. */
 export function rowsOf({ columns: { at, mean, low, high }, scale }) {
-  const cell = (value) => (Number.isNaN(value) ? "" : String(Number((value * scale).toPrecision(6))));
+  // What is whole (a total) stays exact, as in the tables of the server.
+  const digits = (value) => (Number.isInteger(value) ? value : Number(value.toPrecision(7)));
+  const cell = (value) => (Number.isNaN(value) ? "" : String(digits(value * scale)));
   return Array.from(at, (one, i) => [
     new Date(one * 1000).toISOString(),
     ...mean.flatMap((values, line) => (low ? [low[line][i], values[i], high[line][i]] : [values[i]]).map(cell)),

@@ -15,12 +15,16 @@ from telemetry.history.heat import HeatMap
 from telemetry.history.ranges import iso
 from telemetry.history.selectors import History, Line, Missing
 
-DIGITS: Final = 6  # significant ones: a sensor is good for no more, and a screen shows fewer
+DIGITS: Final = 7  # significant ones: readings come in single precision, which is good for no more
+WHOLE: Final = 2.0**53  # up to here every whole number is one of its own
 STATS: Final = {"mean": ("mean",), "band": ("mean", "low", "high")}
 
 
 def rounded(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return values with six significant digits, NaN and infinities as they are: short where they are written."""
+    """Return values with seven significant digits: short where they are written.
+
+    What is whole (a total) stays exact; so do NaN and infinities.
+    """
     exact = values.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         size = np.floor(np.log10(np.abs(exact)))
@@ -28,7 +32,8 @@ def rounded(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         # By whole powers of ten only, never by 0.001: so the result is the nearest number to its decimals.
         up, down = 10.0 ** places.clip(0), 10.0 ** (-places).clip(0)
         found = np.where(places >= 0, np.rint(exact * up) / up, np.rint(exact / down) * down)
-    return np.where(np.isfinite(found), found, exact)
+        as_is = ~np.isfinite(found) | ((exact == np.rint(exact)) & (np.abs(exact) <= WHOLE))
+    return np.where(as_is, exact, found)
 
 
 def as_json(history: History, stats: Sequence[str]) -> bytes:
@@ -88,7 +93,7 @@ def shown(value: float) -> str:
     number = float(value)
     if math.isnan(number):
         return ""
-    return str(int(number)) if number.is_integer() and abs(number) < 1e15 else repr(number)
+    return str(int(number)) if number.is_integer() and abs(number) <= WHOLE else repr(number)
 
 
 def heat_json(found: HeatMap) -> bytes:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from accounts.models import User
 from fabric.models import Chassis, Device, Drawer, Slot
 from falconweb.errors import NotFound
+from telemetry.history.encoding import rounded, shown
 from telemetry.history.metrics import METRICS
 from telemetry.history.ranges import Span
 from telemetry.history.selectors import History, Missing, history_of
@@ -157,10 +158,12 @@ def throughput_lines(rows: Sequence[Carried]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         yield (
             row.kind, row.drawer, row.slot, row.device.name if row.device else "",
-            *(_plain(value) for flow in (row.rx, row.tx) for value in (flow.mean, flow.busiest, flow.bytes)),
+            *(text for flow in (row.rx, row.tx) for text in _texts(flow)),
             round(max(row.rx.measured, row.tx.measured), 4),
         )  # fmt: skip
 
 
-def _plain(value: float) -> object:
-    return "" if math.isnan(value) else round(value)
+def _texts(flow: Flow) -> list[str]:
+    """Return rates as a chart's table has them, and bytes as a whole number."""
+    rates = [shown(one) for one in rounded(np.array([flow.mean, flow.busiest]))]
+    return [*rates, "" if math.isnan(flow.bytes) else str(round(flow.bytes))]

@@ -58,9 +58,9 @@ class Extract:
     step: float
     at: NDArray[np.float64]  # [rows] where each bucket begins, Unix s
     series: list[Entry]
-    mean: NDArray[np.float32]  # [series, rows], NaN where there is nothing; so `low` and `high`
-    low: NDArray[np.float32]
-    high: NDArray[np.float32]
+    mean: NDArray[np.float64]  # [series, rows], NaN where there is nothing; so `low` and `high`
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
     count: NDArray[np.uint32]  # [series, rows] readings in each
     gaps: list[Gap]
 
@@ -103,9 +103,12 @@ def read_raw(chassis: int, keys: Sequence[str], *, since: float, until: float) -
         rows = chunks.stored(chassis, Tier.RAW, begin, portion)
         if rows:
             rows += chunks.before_them(chassis, rows)
-            found, damaged = chunks.raw_rows(rows, [identity(entry) for entry in series], begin, portion)
+            # A series that came later, or is only known live so far, is in none of these.
+            known = {one for row in rows for one in chunks.raw_columns(row.catalogue)}
+            there = [entry for entry in series if identity(entry) in known]
+            found, damaged = chunks.raw_rows(rows, [identity(entry) for entry in there], begin, portion)
             tally.add("chunks_damaged", len(damaged), chassis=chassis)
-            yield Readings(series, found.at / 1000, found.values)
+            yield Readings(there, found.at / 1000, found.values)
         begin = portion
 
 
@@ -282,7 +285,7 @@ class _Reading:
         begin, step = self.grid.begin, self.grid.step
         return Extract(
             step=step / 1000, at=(begin + np.arange(self.grid.rows) * step) / 1000, series=series,
-            mean=mean.astype(np.float32), low=low.astype(np.float32), high=high.astype(np.float32),
+            mean=mean, low=low, high=high,
             count=count.astype(np.uint32), gaps=sorted(self.gaps, key=lambda gap: (gap.since, gap.until)),
         )  # fmt: skip
 

@@ -96,20 +96,22 @@ def test_a_step_is_said_in_words(seconds: float, words: str) -> None:
 
 
 @given(st.floats(width=32))
-def test_a_number_is_told_with_six_digits_and_no_more(value: float) -> None:
+def test_a_fraction_is_told_with_seven_digits_and_no_more_and_what_is_whole_is_exact(value: float) -> None:
     found = float(rounded(np.array([value], dtype=np.float32))[0])
     if not np.isfinite(value):
         assert msgspec.json.encode([found]) == b"[null]"
         return
-    assert found == pytest.approx(value, rel=5.0001e-6, abs=1e-38)
-    if 1e-15 < abs(value) < 1e15:
+    assert found == pytest.approx(value, rel=5.0001e-7, abs=1e-38)
+    if value.is_integer() and abs(value) <= 2**53:
+        assert found == value
+    elif 1e-15 < abs(value) < 1e15:
         digits = f"{found:.17g}".lstrip("-")
-        assert float(f"{found:.6g}") == found, digits
+        assert float(f"{found:.7g}") == found, digits
 
 
 def test_whole_numbers_have_no_fraction_in_a_table_and_nothing_is_nothing() -> None:
-    assert [shown(value) for value in (5.0, 5.25, -3.0, float("nan"), 31_512_300_000.0)] == [
-        "5", "5.25", "-3", "", "31512300000",
+    assert [shown(value) for value in (5.0, 5.25, -3.0, float("nan"), 31_512_300_000.0, 2.0**53)] == [
+        "5", "5.25", "-3", "", "31512300000", "9007199254740992",
     ]  # fmt: skip
 
 

@@ -19,18 +19,21 @@ from hypothesis import strategies as st
 from fabric.bmc.types import Reading
 from falconweb.errors import Invalid
 from telemetry.frames import Frame
-from telemetry.live import keep_catalogue, publish
+from telemetry.live import keep_catalogue
 from telemetry.store import newest, reading
 from telemetry.store.grids import grid_of
 from telemetry.store.models import Chunk, Tier
 from telemetry.store.tiers import ROLLUPS, SHAPES
+from tests.telemetry.publishing import put_frame
 from tests.telemetry.store.feeding import (
     ERROR_RATE,
     ERRORS,
     HOUR,
     KEYS,
+    LOAD,
     POWER,
     RECEIVED,
+    SERIES,
     TEMPERATURE,
     Feed,
     hours_ago,
@@ -137,7 +140,7 @@ async def _publish(some: Feed, rows: range) -> None:
         revision = await keep_catalogue(bus, some.chassis, some.catalogue.entries)
         for number in rows:
             sample = some.catalogue.sample(made(number, some.since + number))
-            await publish(bus, Frame(revision, some.chassis, number, sample.at, sample.values))
+            await put_frame(bus, Frame(revision, some.chassis, number, sample.at, sample.values))
     finally:
         await bus.aclose()
 
@@ -156,6 +159,22 @@ def test_the_newest_end_comes_from_redis_where_the_store_ends(database: str, fee
             wanted = [made(number, 0.0).values for number in range(100, 150)]
             assert same(found.mean[KEYS.index(TEMPERATURE)][100:150], [values[0] for values in wanted])
             assert same(found.mean[KEYS.index(ERRORS)][100:150], [values[2] for values in wanted])
+        some.roll()
+
+
+def test_totals_of_counters_are_exact_however_large_they_are(database: str, feed: NewFeed) -> None:
+    total = 9_007_199_254_000.0  # far more than a float of 32 bits tells apart
+    some = feed()
+    for number in range(30):
+        values = (40.0, 1e6 * number, total + number, 250.25, 0.1)
+        some.take(Reading(at=some.since + number, values=values))
+    some.end()
+    for _ in range(2):
+        fine = reading.read(some.chassis, [ERRORS], since=some.since, until=some.since + 30, points=30)
+        assert fine.mean[0].tolist() == [total + number for number in range(30)]
+        wide = reading.read(some.chassis, [ERRORS], since=some.since, until=some.since + 30, points=3)
+        assert wide.low[0].tolist() == [total, total + 10, total + 20]
+        assert wide.high[0].tolist() == [total + 9, total + 19, total + 29]
         some.roll()
 
 
@@ -258,3 +277,16 @@ def test_windows_lie_in_windows() -> None:
         assert SHAPES[coarser].window % SHAPES[finer].window == 0
         assert SHAPES[coarser].step % SHAPES[finer].step == 0
         assert SHAPES[finer].window % SHAPES[coarser].step == 0
+
+
+def test_a_series_that_is_in_no_chunk_of_a_portion_is_left_out_of_it(feed: NewFeed) -> None:
+    some = feed()
+    some.run(range(30))
+    some.tell(SERIES[:4])  # from here on one is not measured any more
+    for number in range(2000, 2030):
+        some.take(Reading(at=some.since + number, values=(20.0, 0.0, 0.0, 0.0)))
+    some.end()
+    keys = [TEMPERATURE, LOAD]
+    parts = list(reading.read_raw(some.chassis, keys, since=some.since, until=some.since + 2100))
+    assert [[entry["key"] for entry in part.series] for part in parts] == [keys, [TEMPERATURE]]
+    assert [len(part.at) for part in parts] == [30, 30]
