@@ -7,14 +7,14 @@ import { Columns } from "./columns.js";
 import { DASHES, MARGIN, across } from "./draw.js";
 import { headsOf, rowsOf, saveCsv, savePicture } from "./keep.js";
 import { Painter } from "./painter.js";
+import "./print.js";
 import { exact, stepped } from "./scale.js";
 import { format } from "./show.js";
-import { colours, forgetColours } from "./theme-colours.js";
+import { colours } from "./theme-colours.js";
+import { charts, drawSoon, enter, leave } from "./turns.js";
 
 export const MOST_LINES = 16;
-const MOST_A_FRAME = 8; // charts that are drawn in one animation frame; others wait for the next
 const LEAST_DRAG = 6; // px; less is a click
-const charts = new Set();
 
 export class Chart {
   /** `lines`: [{ name, unit, colour, dash }]. `options`: { title, unit, scale, top, ticks, group, span (words), step,
@@ -28,13 +28,13 @@ export class Chart {
     this.gaps = [];
     this.range = null; // [since, until]; null: the last `options.seconds`
     this.visible = false;
+    this.fresh = false; // it shows what it has
+    this.filled = null; // a promise, once the server was asked for what it has
     this.paused = false;
     this.marked = null;
     this.width = 0;
     this.build(section, lines.length);
-    charts.add(this);
-    watcher.observe(this.figure);
-    sizes.observe(this.place);
+    enter(this);
   }
 
   build(section, count) {
@@ -63,10 +63,11 @@ export class Chart {
     if (this.options.tableWords) this.details.querySelector("summary").textContent = this.options.tableWords;
     this.details.addEventListener("toggle", () => this.table());
     const head = this.figure.querySelector(".chart-head");
-    const png = Object.assign(document.createElement("button"), { type: "button", className: "quiet small", textContent: "PNG" });
-    png.dataset.png = "";
-    head.append(png);
-    png.addEventListener("click", () => savePicture(this));
+    this.png = Object.assign(document.createElement("button"), { type: "button", className: "quiet small", textContent: "PNG" });
+    this.png.dataset.png = "";
+    this.png.disabled = true; // until there is something in it
+    head.append(this.png);
+    this.png.addEventListener("click", () => savePicture(this));
     head.querySelector("[data-csv]").addEventListener("click", () => this.options.csv?.() ?? saveCsv(this));
     this.button = head.querySelector("[data-pause]");
     this.button.addEventListener("click", () => this.pause());
@@ -124,11 +125,16 @@ export class Chart {
     if (!this.paused) this.draw();
   }
 
-  /** Have it drawn in the next frame that has room. */
+  /** Ask the server for what it has. */
+  fill() {
+    this.filled = this.options.backfill(this);
+    return this.filled;
+  }
+
+  /** Have it drawn soon; out of sight there is no hurry. */
   draw() {
-    if (!this.visible || document.hidden) return;
-    dirty.add(this);
-    schedule();
+    this.fresh = false;
+    if (this.visible && !document.hidden) drawSoon(this);
   }
 
   /** Say something in the place of lines: why there are none. */
@@ -152,7 +158,7 @@ export class Chart {
     const { group, top } = this.options;
     let [bottom, most] = this.columns.extent(this.shown);
     for (const other of charts) {
-      if (!group || other.options.group !== group || other === this || !other.visible) continue;
+      if (!group || other.options.group !== group || other === this) continue;
       const [low, high] = other.columns.extent(other.shown);
       bottom = Math.min(bottom, low);
       most = Math.max(most, high);
@@ -176,6 +182,8 @@ export class Chart {
     const view = this.view();
     Object.assign(this, across(view.window, this.width));
     this.painter.paint(view);
+    this.fresh = true;
+    if (this.png.disabled) this.png.disabled = this.columns.length === 0; // to set the same would cost, each second
     this.describe();
     this.canvas.dataset.points = this.columns.length;
     this.canvas.dataset.newest = this.columns.newest;
@@ -300,11 +308,8 @@ export class Chart {
   }
 
   destroy() {
-    charts.delete(this);
-    dirty.delete(this);
+    leave(this);
     this.painter.end();
-    watcher.unobserve(this.figure);
-    sizes.unobserve(this.place);
     this.figure.remove();
   }
 }
@@ -331,48 +336,3 @@ export function stylesOf(series) {
   }
   return series.map((one) => ({ colour: things.indexOf(one.thing), dash: names[quantities.indexOf(one.quantity)] }));
 }
-
-const dirty = new Set();
-let asked = 0;
-function schedule() {
-  asked ||= requestAnimationFrame(() => {
-    asked = 0;
-    let room = MOST_A_FRAME;
-    for (const chart of dirty) {
-      if (room-- === 0) break;
-      dirty.delete(chart);
-      chart.paint();
-    }
-    if (dirty.size > 0) schedule();
-  });
-}
-
-// Only what is on screen is drawn; what was missed meanwhile is asked of the server.
-const watcher = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    const chart = [...charts].find(({ figure }) => figure === target);
-    if (!chart || chart.visible === isIntersecting) continue;
-    chart.visible = isIntersecting;
-    if (isIntersecting) chart.options.backfill(chart);
-  }
-});
-const sizes = new ResizeObserver((entries) => {
-  for (const { target, contentRect } of entries) {
-    const chart = [...charts].find(({ place }) => place === target);
-    if (!chart) continue;
-    chart.width = Math.floor(contentRect.width);
-    chart.draw();
-  }
-});
-const repaint = () => {
-  forgetColours();
-  for (const chart of charts) chart.draw();
-};
-document.addEventListener("falconweb:theme", repaint);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) for (const chart of charts) if (chart.visible) chart.options.backfill(chart);
-});
-setInterval(() => {
-  for (const chart of charts) if (chart.visible && !document.hidden) chart.label();
-}, 10_000);

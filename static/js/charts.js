@@ -21,9 +21,14 @@ const followed = new Map(); // charts to { chassis, keys }
 
 async function backfill(chart) {
   const { chassis, keys } = followed.get(chart);
-  const answer = await fetch(`/api/v1/chassis/${chassis}/readings/?keys=${encodeURIComponent(keys.join(","))}`);
-  if (!answer.ok) return;
-  const recent = await answer.json();
+  let recent;
+  try {
+    const answer = await fetch(`/api/v1/chassis/${chassis}/readings/?keys=${encodeURIComponent(keys.join(","))}`);
+    if (!answer.ok) return;
+    recent = await answer.json();
+  } catch {
+    return; // the server is away: the header says so, and the next look brings it
+  }
   chart.set({ at: recent.at, series: keys.map((key) => ({ mean: recent.values[key] })) });
 }
 

@@ -1,10 +1,18 @@
-// Says what the cell under the pointer is.
+// Opens a heat map at its newest end, and says what the cell under the pointer is.
+const picture = document.querySelector("svg.heat");
 const words = document.getElementById("heat-words");
 const usual = words?.textContent;
 
-document.querySelector("svg.heat")?.addEventListener("pointerover", ({ target }) => {
+if (picture) {
+  const place = picture.closest(".wide");
+  const ends = [...picture.querySelectorAll("rect")].map((cell) => cell.getBoundingClientRect().right);
+  // A little more, so that the hour below it can be read.
+  if (ends.length > 0) place.scrollLeft += Math.max(...ends) + 24 - place.getBoundingClientRect().right;
+}
+
+picture?.addEventListener("pointerover", ({ target }) => {
   words.textContent = target.dataset.words ?? usual;
 });
-document.querySelector("svg.heat")?.addEventListener("pointerleave", () => {
+picture?.addEventListener("pointerleave", () => {
   words.textContent = usual;
 });

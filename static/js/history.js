@@ -2,6 +2,7 @@
 // so that back, forward and a shared link bring the same.
 import { Chart, chartsOf, stylesOf } from "./chart.js";
 import { shownAs } from "./scale.js";
+import { refill } from "./turns.js";
 import { step as stepWords } from "./words.js";
 
 const POINTS = 600;
@@ -93,7 +94,7 @@ function make(panel, series, found) {
       return true;
     },
   });
-  panel.chart.visible = before?.visible ?? false; // so that it is not asked for once more
+  Object.assign(panel.chart, { visible: before?.visible ?? false, filled: before?.filled ?? null }); // not asked for once more
   panel.chart.paused = paused;
   const made = series.map((one) => one.made_of).find(Boolean);
   if (made) {
@@ -196,7 +197,7 @@ function arrive() {
   for (const one of ["since", "until"]) document.getElementById(one).value = iso(view[one]);
   pauseAll.hidden = !view.live;
   links(query);
-  for (const panel of panels) if (panel.chart?.visible) load(panel);
+  refill(chartsOf(place));
 }
 
 const absolute = (text) => (/^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text ?? "") ? Date.parse(text) / 1000 : NaN);
@@ -240,7 +241,7 @@ function clicked(event) {
 
 if (place) {
   for (const panel of panels) {
-    // Until it is on screen a chart asks for nothing; this one has no lines yet.
+    // It has no lines yet: those on screen are asked for first.
     make(panel, [], { left_out: [] });
     panel.chart.say("Loading");
   }

@@ -5,8 +5,8 @@ export function colours() {
   if (ink) return ink;
   const root = getComputedStyle(document.documentElement);
   const body = getComputedStyle(document.body);
-  const dark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const scheme = root.colorScheme; // 'light dark' where the browser chooses
+  const dark = scheme === "dark" || (scheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
   ink = {
     palette: root.getPropertyValue(dark ? "--chart-dark" : "--chart-light").trim().split(/\s*,\s*/),
     text: body.color,

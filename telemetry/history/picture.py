@@ -12,7 +12,7 @@ from telemetry.history.heat import HeatMap, heat_step
 from telemetry.history.ranges import HOUR, iso
 
 CELL, ROW = 10, 26  # of the picture, in its own units
-LEFT, TOP = 64, 4
+NAMES, LEFT, TOP = 50, 18, 4  # the names are a picture of their own, which stays in sight when the other is scrolled
 EVERY: Final = 3  # hours between words below
 
 
@@ -37,8 +37,9 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Picture:
-    """Rows, words below them, and how large it is."""
+    """Rows, words below them, and how large it is; the names of the rows are `names` wide."""
 
+    names: int
     width: int
     height: int
     rows: list[Drawn]
@@ -75,7 +76,7 @@ def cells_of(found: HeatMap) -> Picture:
     foot = TOP + len(rows) * ROW
     count = round(seconds / HOUR)
     hours = [(LEFT + hour / count * width, f"{hour:02d}:00") for hour in range(0, count + 1, EVERY)]
-    return Picture(LEFT + width + 24, foot + 24, rows, hours, foot + 16)
+    return Picture(NAMES, LEFT + width + 24, foot + 24, rows, hours, foot + 16)
 
 
 def hours_of(found: HeatMap) -> list[Hours]:

@@ -12,6 +12,18 @@ from playwright.sync_api import Locator, Page, expect
 from tests.browser.conftest import painted
 from tests.browser.test_pages import judge
 
+# Counts the points of a colour in each chart as it goes to paper; text there is dark.
+PRINTED = """() => addEventListener("beforeprint", () => {
+  window.printed = [...document.querySelectorAll("canvas.printed")].map((canvas) => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let i = 0; i < data.length; i += 4) {
+      if (data[i + 3] > 200 && Math.max(data[i], data[i + 1], data[i + 2]) < 200) count += 1;
+    }
+    return count;
+  });
+})"""
+
 
 def open_charts(page: Page, query: str) -> Locator:
     """Open the page and wait until its first chart is drawn; returns the charts."""
@@ -199,6 +211,44 @@ def test_pages_of_hardware_lead_to_their_history(page: Page) -> None:
         page.goto(address)
         link = page.get_by_role("link", name="History", exact=True).first
         assert (link.get_attribute("href") or "").endswith(f"/telemetry/?of={ref}"), address
+
+
+def test_what_is_out_of_sight_is_drawn_and_goes_to_paper_in_light_colours(page: Page) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.set_viewport_size({"width": 900, "height": 400})
+    charts = open_charts(page, "of=chassis/1&of=chassis/2&range=15m")
+    last = charts.last
+    expect(last.locator("canvas[data-points]")).to_be_attached(timeout=20_000)
+    expect(last).not_to_be_in_viewport()
+    page.evaluate(PRINTED)
+    page.pdf()
+    found = page.evaluate("printed")
+    assert len(found) == charts.count()
+    assert min(found) > 100, "a chart is empty on paper"
+    expect(page.locator("canvas.printed")).to_have_count(0)
+    assert page.evaluate("document.documentElement.style.colorScheme") == ""
+    page.set_viewport_size({"width": 1440, "height": 1000})
+
+
+def test_on_a_narrow_screen_a_heat_map_begins_at_its_newest_end(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/telemetry/heat-map/")
+    cell = page.locator("svg.heat rect")
+    for _ in range(40):
+        if cell.count():
+            break
+        page.wait_for_timeout(1000)
+        page.reload()
+    place = page.get_by_role("region", name="Heat map")
+    edges = "(all) => [Math.max(...all.map((one) => one.getBoundingClientRect().right)), innerWidth]"
+    right, width = cell.evaluate_all(edges)
+    assert right <= width, "the newest is out of sight"
+    expect(page.locator("svg.heat-names text").first).to_be_in_viewport()
+    before = place.evaluate("(one) => { one.scrollLeft = 200; return one.scrollLeft; }")
+    place.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function("(before) => document.querySelector('.wide').scrollLeft < before", arg=before)
+    page.set_viewport_size({"width": 1440, "height": 1000})
 
 
 def test_a_heat_map_says_what_is_under_the_pointer(page: Page) -> None:
