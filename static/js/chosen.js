@@ -1,6 +1,9 @@
-// The page of drift: how many are chosen, and that they stay so when the page is brought up to date.
+// Rows of a table that are chosen for one button: how many, and that they stay so when the page is brought up to date.
+// A form with data-choose="name" has a checkbox of that name in each row, and a bar marked with data-chosen.
 const chosen = new Set();
-const boxes = () => [...document.querySelectorAll("[data-drift-form] input[name=drift]")];
+const typed = new Map(); // what is written in the bar, by the field's id
+const form = () => document.querySelector("[data-choose]");
+const boxes = () => [...(form()?.querySelectorAll(`input[name="${form().dataset.choose}"]`) ?? [])];
 
 function say() {
   const bar = document.querySelector("[data-chosen]");
@@ -18,6 +21,9 @@ document.addEventListener("change", ({ target }) => {
   else chosen.delete(target.value);
   say();
 });
+document.addEventListener("input", ({ target }) => {
+  if (target.matches("[data-chosen] input")) typed.set(target.id, target.value);
+});
 
 document.addEventListener("falconweb:refreshed", () => {
   const there = new Set();
@@ -25,8 +31,9 @@ document.addEventListener("falconweb:refreshed", () => {
     box.checked = chosen.has(box.value);
     there.add(box.value);
   }
-  // What is no drift any more is chosen no more.
+  // What is not there any more, or somebody else has dealt with, is chosen no more.
   for (const value of [...chosen]) if (!there.has(value)) chosen.delete(value);
+  for (const field of document.querySelectorAll("[data-chosen] input")) field.value ||= typed.get(field.id) ?? "";
   say();
 });
 
