@@ -7,7 +7,7 @@ nothing else, as the calendar of leases does.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from fabric.bmc.types import Inventory
+from fabric.counted import Before, counted_before, theirs
 from fabric.drift import Notes, drift_notes
 from fabric.links import NEARLY
 from fabric.models import (
@@ -337,10 +338,16 @@ def _devices(person: User, ids: list[int], notes: Notes) -> dict[int, DeviceView
         for operation in Operation.objects.visible_to(person).open().filter(chassis__in=ids)
     }
     seen_ports = set(HostPort.objects.visible_to(person).filter(chassis__in=ids).values_list("pk", flat=True))
-    return {row.pk: _device(row, operations.get(row.pk), seen_ports, notes.get(("device", row.pk), "")) for row in rows}
+    counted = counted_before(person, ids)
+    return {
+        row.pk: _device(row, operations.get(row.pk), seen_ports, notes.get(("device", row.pk), ""), counted)
+        for row in rows
+    }
 
 
-def _device(row: Device, operation: OperationView | None, seen_ports: set[int], drift: str) -> DeviceView:
+def _device(
+    row: Device, operation: OperationView | None, seen_ports: set[int], drift: str, counted: Mapping[int, Before]
+) -> DeviceView:
     port = row.slot.port if row.slot is not None else None
     host_port = row.host_port if row.host_port_id in seen_ports else None
     return DeviceView(
@@ -369,7 +376,7 @@ def _device(row: Device, operation: OperationView | None, seen_ports: set[int], 
         drift=drift,
         operation=operation,
         port_uri=port.uri if port is not None else "",
-        errors_total=sum(port.errors.values()) if port is not None else 0,
+        errors_total=sum(theirs(port.errors, counted.get(port.pk)).values()) if port is not None else 0,
     )
 
 
@@ -464,11 +471,15 @@ def operations_visible_to(person: User) -> QuerySet[Operation]:
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:
-    """What of a chassis' readings a person may see: everything, or those of these devices and ports (row ids)."""
+    """What of a chassis' readings a person may see: everything, or those of these devices and ports (row ids).
+
+    `counted`: what error counters had before they were the person's, as (port, name of the counter, count).
+    """
 
     everything: bool
     devices: frozenset[int] = frozenset()
     ports: frozenset[int] = frozenset()
+    counted: frozenset[tuple[int, str, int]] = frozenset()
 
 
 def sight_of(person: User, chassis_id: int) -> Sight | None:
@@ -481,27 +492,37 @@ def sight_of(person: User, chassis_id: int) -> Sight | None:
         everything=False,
         devices=frozenset(Device.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
         ports=frozenset(Port.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
+        counted=frozenset(
+            (port, name, count)
+            for port, before in counted_before(person, [chassis_id]).items()
+            for name, count in before.now.items()
+            if count
+        ),
     )
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose reading it is: 'device', 'port' or 'drawer' with its row id, or 'chassis' with 0; `name` of the sensor."""
+    """Whose reading it is: 'device', 'port' or 'drawer' with its row id, or 'chassis' with 0; `name` of the sensor.
+
+    `related` are the URIs of what the sensor says that it measures.
+    """
 
     kind: str
     id: int
     name: str = ""
+    related: tuple[str, ...] = ()
 
 
 def owners_of_readings(chassis_id: int, inventory: Inventory) -> dict[str, Owner]:
     """Return whom the readings of each resource URI of a chassis belong to."""
     owners: dict[str, Owner] = {}
     drawers = dict(Drawer.objects.filter(chassis=chassis_id).values_list("uri", "pk"))
-    named = [(one.uri, one.chassis_uri, one.name) for one in inventory.sensors]
-    named += [(one.uri, one.chassis_uri, one.name) for one in inventory.fans]
-    for uri, chassis_uri, name in named:
+    named = [(one.uri, one.chassis_uri, one.name, one.related_uris) for one in inventory.sensors]
+    named += [(one.uri, one.chassis_uri, one.name, ()) for one in inventory.fans]
+    for uri, chassis_uri, name, related in named:
         drawer = drawers.get(chassis_uri)
-        owners[uri] = Owner("drawer", drawer, name) if drawer else Owner("chassis", 0, name)
+        owners[uri] = Owner("drawer", drawer, name, related) if drawer else Owner("chassis", 0, name, related)
     for pk, uri in Port.objects.filter(chassis=chassis_id).values_list("pk", "uri"):
         owners[uri] = Owner("port", pk)
     rows = Device.objects.filter(chassis=chassis_id, missing_since=None)

@@ -30,7 +30,7 @@ from telemetry.events.matching import (
 from telemetry.events.messages import message_known, message_of, severity_of
 from telemetry.events.models import Event, Position, Source, key_of
 from telemetry.events.services import LONGEST_TEXT, told
-from telemetry.events.subjects import Subjects
+from telemetry.events.subjects import Subjects, holders_of
 
 # A BMC that was started without a clock tells times of long ago, until it is told what time it is.
 BEFORE_ANY = datetime(2015, 1, 1, tzinfo=UTC)
@@ -237,9 +237,9 @@ def _with_subjects(chassis_id: int, new: Sequence[tuple[Record, Event]], owners:
     """Return new events with what they are about, and who held that then."""
     if not new:
         return []
-    subjects = Subjects(chassis_id, owners)
-    about = [subjects.of(record.origin_uri) for record, _ in new]
-    holders = subjects.holders([(one, event.at) for one, (_, event) in zip(about, new, strict=True)])
+    subjects = Subjects(chassis_id, owners, since=min(event.at for _, event in new))
+    about = [subjects.of(record.origin_uri, event.at) for record, event in new]
+    holders = holders_of((one, event.at) for one, (_, event) in zip(about, new, strict=True))
     events = [event for _, event in new]
     for event, subject, holder in zip(events, about, holders, strict=True):
         event.chassis_name = subjects.chassis_name

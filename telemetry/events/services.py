@@ -15,8 +15,9 @@ from fabric.models import Chassis
 from telemetry.events.cursor import announce
 from telemetry.events.messages import message_of
 from telemetry.events.models import Event, Severity, Source, key_of
+from telemetry.events.past import Holder
 from telemetry.events.signals import events_recorded
-from telemetry.events.subjects import Holder, holder_of, subject_of
+from telemetry.events.subjects import holders_of, subject_of
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +54,8 @@ def event_record(
     whole_key = key_of(source, chassis_id, key)
     if whole_key and Event.objects.filter(key=whole_key).exists():
         return None
-    about = subject_of(device_id=device_id, port_id=port_id, drawer_id=drawer_id, host_id=host_id)
-    holder = Holder(tenant_id, _name(Tenant, tenant_id)) if tenant_id is not None else holder_of(about, at)
+    about = subject_of(at=at, device_id=device_id, port_id=port_id, drawer_id=drawer_id, host_id=host_id)
+    holder = Holder(tenant_id, _name(Tenant, tenant_id)) if tenant_id is not None else holders_of([(about, at)])[0]
     event = Event(
         at=at,
         received_at=timezone.now(),

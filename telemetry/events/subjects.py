@@ -1,17 +1,19 @@
-"""What an event is about: rows of the fabric found by resource or by number, their pages, and who held them when."""
+"""What an event is about: rows of the fabric found by resource or by number, as things stood at the event's moment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import Q
 from django.urls import reverse
 
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Port, Switch, Tenure
+from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
 from fabric.selectors import Owner
+from telemetry.events.past import Holder, Stays, Tenures
 
 
 @dataclass(frozen=True)
@@ -28,145 +30,180 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Holder:
-    """A tenant that held a thing, by number and name."""
+class _Thing:
+    """A thing as its rows have it now; what is in a slot, or cabled to a host port, depends on the moment.
 
-    id: int | None = None
-    name: str = ""
+    `is_slot` tells that whatever is in the slot is meant. `device` is what the resource is of; where `moves`, the
+    resource is another device's by and by, so that it is this one's only while the device is where it is now.
+    """
+
+    subject: Subject
+    slot: int | None = None
+    is_slot: bool = False
+    device: int | None = None
+    moves: bool = False
+    host_name: str = ""
 
 
-EVER = datetime.min.replace(tzinfo=UTC)
-NOTHING = Subject()
-NOBODY = Holder()
+NOTHING: Final = Subject()
 
 
 class Subjects:
-    """The things of one chassis by the URIs of their resources, read once for as many events as come together."""
+    """The things of one chassis by the URIs of their resources, read once for as many events as come together.
 
-    def __init__(self, chassis_id: int, owners: Mapping[str, Owner]) -> None:
-        self._by_uri: dict[str, Subject] = {}
-        self._by_owner: dict[tuple[str, int], Subject] = {}
+    `owners` says whose the sensors of the newest walk are; `since` is the oldest moment that is asked for.
+    """
+
+    def __init__(self, chassis_id: int, owners: Mapping[str, Owner], *, since: datetime) -> None:
+        self._by_uri: dict[str, _Thing] = {}
+        self._by_owner: dict[tuple[str, int], _Thing] = {}
+        self._slots: dict[int, _Thing] = {}
+        self._sensors = {uri: owner for uri, owner in owners.items() if owner.name or owner.related}
+        self._stays = Stays(Attachment.objects.filter(chassis=chassis_id), since=since)
         row = Chassis.objects.filter(pk=chassis_id).values("name", "uri").first()
         self.chassis_name: str = row["name"] if row else ""
         self._whole = Subject(name=self.chassis_name, link=reverse("fabric:chassis", args=[chassis_id]))
         if row and row["uri"]:
-            self._by_uri[row["uri"]] = self._whole
+            self._by_uri[row["uri"]] = _Thing(self._whole)
         self._drawers(chassis_id)
+        self._read_slots(chassis_id)
         self._ports(chassis_id)
         self._devices(chassis_id)
-        for uri, owner in owners.items():
-            if (subject := self._by_owner.get((owner.kind, owner.id))) is not None and uri not in self._by_uri:
-                name = f"{subject.name}: {owner.name}" if owner.name else subject.name
-                self._by_uri[uri] = replace(subject, name=name[:300])
 
     def _drawers(self, chassis_id: int) -> None:
         for pk, uri, name in Drawer.objects.filter(chassis=chassis_id).values_list("pk", "uri", "name"):
-            subject = Subject(drawer_id=pk, name=name, link=reverse("fabric:drawer", args=[pk]))
-            self._by_uri[uri] = self._by_owner["drawer", pk] = subject
+            thing = _Thing(Subject(drawer_id=pk, name=name, link=reverse("fabric:drawer", args=[pk])))
+            self._by_uri[uri] = self._by_owner["drawer", pk] = thing
         for uri, name, drawer in Switch.objects.filter(chassis=chassis_id).values_list("uri", "name", "drawer"):
-            link = reverse("fabric:drawer", args=[drawer]) if drawer else self._whole.link
-            self._by_uri[uri] = Subject(drawer_id=drawer, name=name, link=link)
+            self._by_uri[uri] = _Thing(Subject(drawer_id=drawer, name=name, link=self._drawer_link(drawer)))
+
+    def _read_slots(self, chassis_id: int) -> None:
+        rows = list(Slot.objects.filter(chassis=chassis_id).values_list("pk", "uri", "name", "drawer", "port"))
+        # A PCIeDevice tells of its slot; the members of a list of slots share one resource, which is none of them.
+        shared = Counter(uri.partition("#")[0] for _, uri, *_ in rows)
+        for pk, uri, name, drawer, port in rows:
+            subject = Subject(port_id=port, drawer_id=drawer, name=name, link=self._drawer_link(drawer))
+            self._slots[pk] = self._by_uri[uri] = _Thing(subject, slot=pk, is_slot=True)
+            resource = uri.partition("#")[0]
+            if shared[resource] == 1:
+                self._by_uri.setdefault(resource, self._slots[pk])
 
     def _ports(self, chassis_id: int) -> None:
-        fields = ("pk", "uri", "name", "switch__drawer", "slot__drawer", "slot__device")
-        for pk, uri, name, drawer, of_slot, device in Port.objects.filter(chassis=chassis_id).values_list(*fields):
+        fields = ("pk", "uri", "name", "switch__drawer", "slot", "slot__drawer")
+        for pk, uri, name, drawer, slot, of_slot in Port.objects.filter(chassis=chassis_id).values_list(*fields):
             link = reverse("fabric:port", args=[pk])
-            subject = Subject(device_id=device, port_id=pk, drawer_id=of_slot or drawer, name=name, link=link)
-            self._by_uri[uri] = self._by_owner["port", pk] = subject
+            thing = _Thing(Subject(port_id=pk, drawer_id=of_slot or drawer, name=name, link=link), slot=slot)
+            self._by_uri[uri] = self._by_owner["port", pk] = thing
         rows = HostPort.objects.filter(chassis=chassis_id)
-        for row in rows.values("pk", "uri", "endpoint_uri", "port", "drawer", "host", "label"):
+        of_ports = {pk: thing for (kind, pk), thing in self._by_owner.items() if kind == "port"}
+        uris = {thing.subject.port_id: uri for uri, thing in self._by_uri.items() if not thing.is_slot}
+        for row in rows.values("pk", "uri", "endpoint_uri", "port", "drawer", "host", "host__name", "label"):
             link = reverse("fabric:port", args=[row["port"]]) if row["port"] else self._whole.link
             subject = Subject(
                 port_id=row["port"], drawer_id=row["drawer"], host_id=row["host"], host_port_id=row["pk"],
                 name=f"Host port {row['label']}", link=link,
             )  # fmt: skip
+            thing = _Thing(subject, host_name=row["host__name"] or "")
             for uri in (row["uri"], row["endpoint_uri"]):
-                self._by_uri[uri] = subject
-            for uri, known in list(self._by_uri.items()) if row["port"] else ():
-                if known.port_id == row["port"] and known.host_port_id is None:
-                    self._by_uri[uri] = replace(subject, name=known.name)
+                self._by_uri[uri] = thing
+            if (port := of_ports.get(row["port"])) is not None:
+                self._by_uri[uris[row["port"]]] = replace(thing, subject=replace(subject, name=port.subject.name))
 
     def _devices(self, chassis_id: int) -> None:
-        fields = ("pk", "uri", "processor_uri", "endpoint_uri", "name", "slot__port", "slot__drawer", "slot__uri")
-        # The present one of a slot comes last, and stands for its resources.
-        rows = Device.objects.filter(chassis=chassis_id).order_by(F("missing_since").asc(nulls_last=True))
-        for pk, uri, processor, endpoint, name, port, drawer, slot in rows.values_list(*fields):
-            link = reverse("fabric:device", args=[pk])
-            subject = Subject(device_id=pk, port_id=port, drawer_id=drawer, name=name, link=link)
-            self._by_owner["device", pk] = subject
-            for resource in (uri, processor, endpoint, slot):
-                if resource:
-                    self._by_uri[resource.partition("#")[0]] = subject
+        fields = ("pk", "uri", "processor_uri", "endpoint_uri", "name", "slot")
+        others: defaultdict[str, list[_Thing]] = defaultdict(list)
+        for pk, uri, processor, endpoint, name, slot in Device.objects.filter(chassis=chassis_id).values_list(*fields):
+            subject = Subject(device_id=pk, name=name, link=reverse("fabric:device", args=[pk]))
+            thing = _Thing(subject, slot=slot, device=pk)
+            self._by_uri[uri] = self._by_owner["device", pk] = thing
+            for resource in {processor, endpoint} - {"", uri}:
+                others[resource].append(replace(thing, moves=True))
+        self._others = dict(others)
 
-    def of(self, uri: str) -> Subject:
-        """Return what a resource belongs to: the nearest thing at or above it, the chassis where there is none."""
-        at = uri.partition("#")[0].rstrip("/")
-        while at.count("/") > 2:
-            if (found := self._by_uri.get(at)) is not None:
+    def _drawer_link(self, drawer: int | None) -> str:
+        return reverse("fabric:drawer", args=[drawer]) if drawer else self._whole.link
+
+    def of(self, uri: str, at: datetime) -> Subject:
+        """Return what a resource belonged to at a moment: the nearest thing at or above it, else the chassis."""
+        for place in _upwards(uri):
+            found = self._found(place, at)
+            if found is None and (owner := self._sensors.get(place)) is not None:
+                found = self._measured(owner, at)
+            if found is not None:
                 return found
-            at = at.rpartition("/")[0]
         return self._whole
 
-    def holders(self, wanted: Iterable[tuple[Subject, datetime]]) -> list[Holder]:
-        """Return who held each thing at its moment."""
-        pairs = list(wanted)
-        devices = {one.device_id for one, _ in pairs if one.device_id}
-        host_ports = {one.host_port_id for one, _ in pairs if one.host_port_id}
-        spans = _tenures(devices, host_ports) if devices or host_ports else []
-        return [_holder(spans, one, at) for one, at in pairs]
+    def _found(self, uri: str, at: datetime) -> Subject | None:
+        if (thing := self._by_uri.get(uri)) is not None:
+            return self._then(thing, at)
+        found = (self._then(thing, at) for thing in self._others.get(uri, ()))
+        return next((one for one in found if one is not None), None)
+
+    def _nearest(self, uri: str, at: datetime) -> Subject | None:
+        return next((found for place in _upwards(uri) if (found := self._found(place, at)) is not None), None)
+
+    def _measured(self, owner: Owner, at: datetime) -> Subject | None:
+        """Return what a sensor measures: the one device or link that it names, else whose it is."""
+        # Not by way of other sensors: nobody says that they do not name each other.
+        named = {one for uri in owner.related if (one := self._nearest(uri, at)) is not None}
+        parts = [one for one in named if one.device_id is not None or one.port_id is not None]
+        thing = self._by_owner.get((owner.kind, owner.id))
+        subject = parts[0] if len(parts) == 1 else self._then(thing, at) if thing is not None else None
+        if subject is None or not owner.name:
+            return subject
+        return replace(subject, name=f"{subject.name}: {owner.name}"[:300])
+
+    def _then(self, thing: _Thing, at: datetime) -> Subject | None:
+        """Return a thing as it stood at a moment, None for a resource that may have been another's then."""
+        subject = thing.subject
+        if thing.device is not None:
+            stay = self._stays.of_device(thing.device, at)
+            if thing.moves and (stay is None or stay.slot is None or stay.slot != thing.slot):
+                return None
+            place = self._slots.get((stay.slot if stay is not None else thing.slot) or 0)
+            if place is not None:
+                subject = replace(subject, port_id=place.subject.port_id, drawer_id=place.subject.drawer_id)
+            return replace(subject, name=stay.device_name) if stay is not None else subject
+        if thing.slot is not None and (stay := self._stays.in_slot(thing.slot, at)) is not None:
+            subject = replace(subject, device_id=stay.device)
+            if thing.is_slot:
+                subject = replace(subject, name=stay.device_name, link=reverse("fabric:device", args=[stay.device]))
+        if subject.host_port_id and not self._stays.host_was(thing.host_name, subject.host_port_id, at):
+            subject = replace(subject, host_id=None)
+        return subject
 
 
-def _tenures(devices: Iterable[int], host_ports: Iterable[int]) -> list[dict[str, Any]]:
-    """Return who held these things from when to when, and last who holds them now."""
-    found = Tenure.objects.filter(Q(device__in=devices) | Q(host_port__in=host_ports))
-    spans = list(found.values("device", "host_port", "tenant", "tenant_name", "began_at", "ended_at"))
-    present: list[tuple[QuerySet[Any], str]] = [
-        (Device.objects.filter(pk__in=devices), "device"),
-        (HostPort.objects.filter(pk__in=host_ports), "host_port"),
-    ]
-    for rows, name in present:
-        held = rows.filter(tenant__isnull=False).values_list("pk", "tenant", "tenant__name", "tenant_since")
-        spans += [
-            {
-                "device": None, "host_port": None, name: pk, "tenant": tenant, "tenant_name": tenant_name,
-                "began_at": since or EVER, "ended_at": None,
-            }
-            for pk, tenant, tenant_name, since in held
-        ]  # fmt: skip
-    return spans
+def _upwards(uri: str) -> Iterator[str]:
+    """Yield a resource, without its fragment where it has one, and what is above it."""
+    place = uri.rstrip("/")
+    while place.count("/") > 2:
+        yield place
+        above, of_member, _ = place.rpartition("#")
+        place = above if of_member else place.rpartition("/")[0]
 
 
-def _holder(spans: list[dict[str, Any]], subject: Subject, at: datetime) -> Holder:
-    for span in spans:
-        own = subject.device_id is not None and span["device"] == subject.device_id
-        own = own or (subject.host_port_id is not None and span["host_port"] == subject.host_port_id)
-        if own and span["tenant"] and span["began_at"] <= at and (span["ended_at"] is None or at < span["ended_at"]):
-            return Holder(span["tenant"], span["tenant_name"])
-    return NOBODY
+def holders_of(wanted: Iterable[tuple[Subject, datetime]]) -> list[Holder]:
+    """Return who held each thing at its moment."""
+    pairs = list(wanted)
+    tenures = Tenures(
+        {one.device_id for one, _ in pairs if one.device_id}, {one.host_port_id for one, _ in pairs if one.host_port_id}
+    )
+    return [tenures.holder(one.device_id, one.host_port_id, at) for one, at in pairs]
 
 
 def subject_of(
     *,
+    at: datetime,
     device_id: int | None = None,
     port_id: int | None = None,
     drawer_id: int | None = None,
     host_id: int | None = None,
 ) -> Subject:
-    """Return the thing that numbers of rows name, with what it belongs to; rows that are gone tell nothing."""
+    """Return the thing that numbers of rows name, with what it belonged to then; rows that are gone tell nothing."""
     if device_id is not None:
-        device = Device.objects.filter(pk=device_id).values("name", "slot__port", "slot__drawer").first() or {}
-        return Subject(
-            device_id, port_id or device.get("slot__port"), drawer_id or device.get("slot__drawer"), host_id,
-            name=device.get("name", ""), link=reverse("fabric:device", args=[device_id]),
-        )  # fmt: skip
+        return _device(device_id, port_id, drawer_id, host_id, at)
     if port_id is not None:
-        fields = ("name", "switch__drawer", "slot__drawer", "slot__device", "host_port", "host_port__host")
-        port = Port.objects.filter(pk=port_id).values(*fields).first() or {}
-        return Subject(
-            port.get("slot__device"), port_id, drawer_id or port.get("slot__drawer") or port.get("switch__drawer"),
-            host_id or port.get("host_port__host"), port.get("host_port"), port.get("name", ""),
-            reverse("fabric:port", args=[port_id]),
-        )  # fmt: skip
+        return _port(port_id, drawer_id, host_id, at)
     if drawer_id is not None:
         name = Drawer.objects.filter(pk=drawer_id).values_list("name", flat=True).first() or ""
         return Subject(drawer_id=drawer_id, host_id=host_id, name=name, link=reverse("fabric:drawer", args=[drawer_id]))
@@ -176,10 +213,31 @@ def subject_of(
     return NOTHING
 
 
-def holder_of(subject: Subject, at: datetime) -> Holder:
-    """Return who held a thing at a moment."""
-    if subject.device_id is None and subject.host_port_id is None:
-        return NOBODY
-    devices = [subject.device_id] if subject.device_id else []
-    host_ports = [subject.host_port_id] if subject.host_port_id else []
-    return _holder(_tenures(devices, host_ports), subject, at)
+def _device(device_id: int, port_id: int | None, drawer_id: int | None, host_id: int | None, at: datetime) -> Subject:
+    stay = Stays(Attachment.objects.filter(device=device_id), since=at).of_device(device_id, at)
+    here = Q(pk=stay.slot) if stay is not None and stay.slot is not None else Q(device=device_id)
+    slot: dict[str, Any] = Slot.objects.filter(here).values("port", "drawer").first() or {}
+    name = Device.objects.filter(pk=device_id).values_list("name", flat=True).first() or ""
+    return Subject(
+        device_id, port_id or slot.get("port"), drawer_id or slot.get("drawer"), host_id,
+        name=stay.device_name if stay is not None else name, link=reverse("fabric:device", args=[device_id]),
+    )  # fmt: skip
+
+
+def _port(port_id: int, drawer_id: int | None, host_id: int | None, at: datetime) -> Subject:
+    fields = (
+        "name", "switch__drawer", "slot", "slot__drawer", "host_port", "host_port__host", "host_port__host__name",
+    )  # fmt: skip
+    port: dict[str, Any] = Port.objects.filter(pk=port_id).values(*fields).first() or {}
+    slot, host_port, device = port.get("slot"), port.get("host_port"), None
+    if slot is not None:
+        stay = Stays(Attachment.objects.filter(slot=slot), since=at).in_slot(slot, at)
+        device = stay.device if stay is not None else None
+    if host_id is None and host_port is not None:
+        stays = Stays(Attachment.objects.filter(host_port=host_port), since=at)
+        is_same = stays.host_was(port["host_port__host__name"] or "", host_port, at)
+        host_id = port["host_port__host"] if is_same else None
+    return Subject(
+        device, port_id, drawer_id or port.get("slot__drawer") or port.get("switch__drawer"), host_id, host_port,
+        port.get("name", ""), reverse("fabric:port", args=[port_id]),
+    )  # fmt: skip

@@ -67,6 +67,20 @@ def test_events_of_a_stream_are_kept_with_what_they_are_about(
     assert (fan.severity, fan.arguments, fan.subject_name) == ("Critical", ["fan2"], "falcon-1")
 
 
+def test_an_event_of_a_slots_sensor_is_of_the_device_in_the_slot(
+    chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess
+) -> None:
+    with listening_to(chassis, inventory):
+        wait_for_stream(simulator)
+        simulator.add_events(message="Hot.", origin="/redfish/v1/Chassis/drawer1/Sensors/slot1_temp")
+        wait_for(lambda: Event.objects.filter(text="Hot.").exists())
+    event = Event.objects.get(text="Hot.")
+    device = Device.objects.get(chassis=chassis, slot__drawer__number=1, slot__number=1)
+    assert device.slot is not None
+    assert (event.device_id, event.drawer_id) == (device.pk, device.slot.drawer_id)
+    assert event.subject_name.startswith(f"{device.name}: ")
+
+
 def test_what_happened_before_and_between_two_workers_is_read_from_the_log(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int
 ) -> None:
