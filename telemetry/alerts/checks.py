@@ -15,8 +15,8 @@ from fabric.bmc.types import LINK_STATUSES, Fan, Sensor, Series, Thresholds
 from fabric.selectors import Owner
 from telemetry.alerts.engine import NO_PLACE, Values
 from telemetry.alerts.scopes import Scope, Subject
-from telemetry.alerts.terms import BUILT_INS, MARGIN, NOT_ANSWERING, Check, Condition, Terms, cause_of_rule
-from telemetry.catalogue import Entry, Sample
+from telemetry.alerts.terms import BUILT_INS, MARGIN, NOT_ANSWERING, OF_LINKS, Check, Condition, Terms, cause_of_rule
+from telemetry.catalogue import Entry, Sample, elapsed_between, repeats
 
 RATE = "/rate"  # what a counter's rate has after the counter's key, as in the store
 ERROR_RATE = "error_rate"  # the quantity of such a rate
@@ -47,9 +47,7 @@ class Book:
     @property
     def moves(self) -> bool:
         """Whether what it is about changes without a walk: who holds what, and what is attached."""
-        return bool(self.built_ins & {"link_down", "link_degraded"}) or any(
-            rule.scope.kind == "tenant" for rule in self.rules
-        )
+        return bool(self.built_ins & OF_LINKS) or any(rule.scope.kind == "tenant" for rule in self.rules)
 
     def holds(self, cause: str) -> bool:
         """Tell whether a cause is among them."""
@@ -90,9 +88,9 @@ class Plan:
     def _rates(self, sample: Sample, before: Sample | None) -> Values:
         if before is None or not len(self.counters):
             return np.full(len(self.counters), math.nan)
-        by_bmc = sample.measured_at > 0 and before.measured_at > 0
-        elapsed = sample.measured_at - before.measured_at if by_bmc else sample.at - before.at
-        moved = sample.counted[self.counters] - before.counted[self.counters]
+        # Not as counted: there a counter may be below zero, which is none, and from which none rises.
+        moved = sample.values[self.counters] - before.values[self.counters]
+        elapsed = 0.0 if repeats(sample, before) else elapsed_between(before, sample)
         # Less than before is a reset, and no time between the two is the same report once more.
         return np.where(moved >= 0, moved / elapsed, math.nan) if elapsed > 0 else np.full(len(moved), math.nan)
 

@@ -19,8 +19,15 @@ from fabric.models import Chassis
 from telemetry.alerts.checks import RATE, Book, plan_checks, silent_check
 from telemetry.alerts.engine import Change, Engine
 from telemetry.alerts.facts import book_in_force, facts_of, open_states
-from telemetry.alerts.services.recording import NOT_MEASURED, RULE_ENDED, alerts_end, changes_record
-from telemetry.alerts.terms import NOT_ANSWERING
+from telemetry.alerts.services.recording import (
+    NOT_ABOUT_IT,
+    NOT_ATTACHED,
+    NOT_MEASURED,
+    RULE_ENDED,
+    alerts_end,
+    changes_record,
+)
+from telemetry.alerts.terms import NOT_ANSWERING, OF_LINKS
 from telemetry.pipeline import tally
 
 if TYPE_CHECKING:
@@ -221,13 +228,13 @@ class Clerk:
                                 set(states) - known)  # fmt: skip
 
     def _see_to_others(self, chassis: int, book: Book, measured: set[str], left: set[tuple[str, str]]) -> None:
-        """End open alerts that nothing is checked for: of a rule that ended or was narrowed at once, others later."""
+        """End open alerts that nothing is checked for, and say why; of what is not measured just now, only later."""
         left = {one for one in left if one[0] != NOT_ANSWERING}
-        ended = {one for one in left if not book.holds(one[0])}
-        ended |= {one for one in left if one[0].startswith("rule-") and one[1].removesuffix(RATE) in measured}
-        if ended:
-            alerts_end(chassis_id=chassis, identities=ended, because=RULE_ENDED)
-        self._note_orphans(chassis, left - ended)
+        ends = {one: because for one in left if (because := _why_over(one, book, measured))}
+        for because in sorted(set(ends.values())):
+            identities = {one for one, said in ends.items() if said == because}
+            alerts_end(chassis_id=chassis, identities=identities, because=because)
+        self._note_orphans(chassis, left - set(ends))
 
     def _note_orphans(self, chassis: int, left: set[tuple[str, str]]) -> None:
         """Note open alerts of series that are not there, to be ended once they have stayed away."""
@@ -236,6 +243,18 @@ class Clerk:
             del self._orphans[place]
         for place in places:
             self._orphans.setdefault(place, time.monotonic())
+
+
+def _why_over(identity: tuple[str, str], book: Book, measured: set[str]) -> str:
+    """Return why what is checked no more is over, '' where it may be checked again: its series is away for now."""
+    cause, key = identity
+    if not book.holds(cause):
+        return RULE_ENDED
+    if key.removesuffix(RATE) not in measured:
+        return ""
+    if cause in OF_LINKS:
+        return NOT_ATTACHED
+    return NOT_ABOUT_IT if cause.startswith("rule-") else ""
 
 
 _lock = threading.Lock()

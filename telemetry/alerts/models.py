@@ -15,7 +15,7 @@ from fabric import credentials
 from fabric.models import Chassis, Device, Drawer, HostPort, Port, Restricted
 from falconweb.errors import Unavailable
 from telemetry.alerts.scopes import SCOPES, Scope
-from telemetry.alerts.terms import Condition, Terms, built_in_of
+from telemetry.alerts.terms import Condition, Terms
 
 LONGEST_TEXT = 2000
 
@@ -224,11 +224,6 @@ class Alert(models.Model):
     def is_ringing(self) -> bool:
         """Whether it fires, acknowledged or not."""
         return self.state in self.RINGING
-
-    @property
-    def is_built_in(self) -> bool:
-        """Whether a built-in rule is its cause."""
-        return built_in_of(self.cause) is not None
 
 
 class SilenceQuerySet(Administrators):

@@ -21,10 +21,6 @@ APP: Final = "falconweb"
 NO_MAIL: Final = "E-mail is not set up: FALCONWEB_EMAIL_URL names a mail server."
 
 
-def send_page(message: Message) -> None:
-    """Nothing goes out: the mark in the header asks by itself."""
-
-
 def send_email(addresses: Sequence[str], message: Message, *, message_id: str) -> None:
     """Send a letter to all addresses at once; raises DeliveryFailed, permanent where every address is refused."""
     if not settings.EMAIL_IS_SENT:

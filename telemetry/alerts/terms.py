@@ -112,18 +112,13 @@ BUILT_INS: Final = {
                 "Warning", 30.0, is_on=False),
     )
 }  # fmt: skip
-# Of one sensor there may be one on each side.
-SIDES: Final = ("upper", "lower")
+# Those that are about the links of what is attached.
+OF_LINKS: Final = frozenset({"link_down", "link_degraded"})
 
 
 def cause_of_rule(pk: int) -> str:
     """Return the cause that alerts of an administrators' rule have."""
     return f"rule-{pk}"
-
-
-def built_in_of(cause: str) -> BuiltIn | None:
-    """Return the built-in rule of a cause, None for one of the administrators' rules."""
-    return BUILT_INS.get(cause.partition(":")[0])
 
 
 def value_words(value: float | None, unit: str) -> str:

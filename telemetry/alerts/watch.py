@@ -12,7 +12,7 @@ import numpy as np
 from telemetry.alerts.checks import Plan
 from telemetry.alerts.clerk import Clerk, clerk
 from telemetry.alerts.engine import Engine, State, Values
-from telemetry.catalogue import Sample
+from telemetry.catalogue import Sample, repeats
 from telemetry.taps import Told
 
 FLUSH_SECONDS = 3.0
@@ -69,7 +69,9 @@ class AlertWatch:
         """Judge a reading."""
         self._take_up()
         self._judge(self._silent, sample.at, ANSWERS)
-        before, self._before = self._before, sample
+        before = self._before
+        if before is None or not repeats(sample, before):
+            self._before = sample
         if self._plan is not None:
             self._judge(self._engine, sample.at, self._plan.values(sample, before))
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from telemetry.events.words import OK, WARNING, Words
-
-REGISTRY: Final = "FalconWeb"
 
 REGISTRIES: dict[str, dict[str, Words]] = {
     "FalconWeb": {

@@ -7,6 +7,7 @@ stand. So a storm, a restart and a silence that ends need no cases of their own,
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from telemetry.alerts.models import Alert, Delivery, Route, Told
+from telemetry.alerts.models import Alert, Delivery, Route, Severity, Told
 from telemetry.alerts.selectors import hushed_alerts
 from telemetry.alerts.services.routes import delivery_add
 from telemetry.alerts.wording import Line, instant, message_of
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 # What comes within so long of the first goes with it; the more messages there were lately, the longer.
 WAITS: Final = (10.0, 10.0, 60.0, 180.0)
+# What is critical waits for other critical news alone, and less long: it takes along what waits besides.
+URGENT_WAITS: Final = (10.0, 10.0, 30.0, 60.0)
 LATELY: Final = timedelta(minutes=15)
 CLAIM: Final = timedelta(seconds=30)  # whoever gathers and dies lets it expire
 MISSED: Final = timedelta(hours=1)
@@ -48,9 +51,13 @@ def notifications_gather() -> int:
     return made
 
 
-def wait_of(messages_lately: int) -> float:
-    """Return how long (s) the first news waits for others, by how many messages there were lately."""
-    return WAITS[min(messages_lately, len(WAITS) - 1)]
+def wait_of(messages_lately: int, *, urgent: bool = False) -> float:
+    """Return how long (s) the first news waits for others, by how many messages there were lately.
+
+    Of what is `urgent` only messages that told of something critical count.
+    """
+    waits = URGENT_WAITS if urgent else WAITS
+    return waits[min(messages_lately, len(waits) - 1)]
 
 
 def _hush(now: datetime) -> None:
@@ -63,20 +70,17 @@ def _hush(now: datetime) -> None:
 
 def _gather(route: Route, now: datetime) -> int:
     firing, resolved = _news(route, now)
-    moments = [at for at in (*(row.fired_at for row in firing), *(row.resolved_at for row in resolved)) if at]
-    if not moments:
-        return 0
-    lately = route.deliveries.filter(is_test=False, made_at__gt=now - LATELY).count()
-    last = route.deliveries.filter(is_test=False).order_by("-made_at").values_list("made_at", flat=True).first()
-    wait = timedelta(seconds=wait_of(lately))
-    first = min(moments)
-    if lately > 1 and last is not None:
-        first = max(first, last)
-    if now < first + wait:
+    critical = [row.fired_at for row in firing if row.severity == Severity.CRITICAL and row.is_ringing]
+    moments = [*(row.fired_at for row in firing), *(row.resolved_at for row in resolved)]
+    lately = route.deliveries.filter(is_test=False)
+    # Firing and resolved are told in one order, whichever of them does not wait any longer.
+    if not _is_due(moments, lately, now) and not _is_due(
+        critical, lately.filter(content__critical__gt=0), now, urgent=True
+    ):
         return 0
     with transaction.atomic():
         # What another worker told of meanwhile is found by the constraint of Told.
-        lines = [line_of(row) for row in (*firing, *resolved)]
+        lines = [line_of(row, tenant=route.tenant_id) for row in (*firing, *resolved)]
         message = message_of(lines, site=settings.CONFIG.address, at=now)
         delivery = delivery_add(route, message["summary"], dict(message))
         over = {row.pk for row in firing if row.state == Alert.State.RESOLVED}
@@ -95,22 +99,47 @@ def _gather(route: Route, now: datetime) -> int:
     return 1
 
 
+def _is_due(
+    moments: Iterable[datetime | None], told: QuerySet[Delivery], now: datetime, *, urgent: bool = False
+) -> bool:
+    """Tell whether news of these moments have waited long enough for others, after what was `told` before them."""
+    first = min((at for at in moments if at is not None), default=None)
+    if first is None:
+        return False
+    lately = list(told.filter(made_at__gt=now - LATELY).order_by("-made_at").values_list("made_at", flat=True))
+    if len(lately) > 1:
+        first = max(first, lately[0])
+    return now >= first + timedelta(seconds=wait_of(len(lately), urgent=urgent))
+
+
 def _news(route: Route, now: datetime) -> tuple[list[Alert], list[Alert]]:
     """Return what a route has not been told of: alerts that fired, and those that it knows of which are over."""
-    rows: QuerySet[Alert] = Alert.objects.select_related("chassis").order_by("pk")
+    # What is worst first: more than goes into one message must not stand before it.
+    rows = Alert.objects.select_related("chassis", "device", "host_port").order_by("-rank", "pk")
     told = Told.objects.filter(route=route, alert=OuterRef("pk"))
     # Of what somebody has acknowledged already nobody needs to be told, nor of what was over long before.
     missed = Q(state=Alert.State.RESOLVED, acknowledged_at=None, resolved_at__gt=now - MISSED)
     fired = rows.filter(route.alerts(), Q(state=Alert.State.FIRING) | missed, ~Exists(told))
     fired = fired.filter(hushed=False, fired_at__gte=route.enabled_at)
+    if route.tenant_id is not None:
+        # What was over before the tenant held it was another's.
+        fired = fired.filter(Alert.objects.all().granted_to(route.tenant_id))
     over = rows.filter(Exists(told.filter(resolved_in=None)), state=Alert.State.RESOLVED)
     over = over.filter(resolved_at__gte=route.enabled_at)
     return list(fired[:MOST_AT_ONCE]), list(over[:MOST_AT_ONCE])
 
 
-def line_of(row: Alert) -> Line:
-    """Return an alert as messages have it."""
+def line_of(row: Alert, *, tenant: int | None = None) -> Line:
+    """Return an alert as messages have it.
+
+    A `tenant` is told nothing that was measured while another held what it is about.
+    """
     site = settings.CONFIG.address
+    part = row.device if row.device is not None else row.host_port
+    held = part.tenant_since if part is not None and tenant is not None else None
+    begun_before = held is not None and row.since < held
+    is_lost = tenant is not None and (part is None or part.tenant_id != tenant)
+    since = held if begun_before and held is not None else row.since
     return Line(
         id=row.pk,
         state="resolved" if row.state == Alert.State.RESOLVED else "firing",
@@ -121,12 +150,12 @@ def line_of(row: Alert) -> Line:
         chassis_id=row.chassis_id,
         series_key=row.series_key,
         quantity=row.quantity,
-        value=row.value,
-        worst_value=row.worst_value,
+        value=None if begun_before else row.value,
+        worst_value=None if begun_before or is_lost else row.worst_value,
         unit=row.unit,
         threshold=row.threshold,
-        since=instant(row.since),
-        fired_at=instant(row.fired_at) if row.fired_at else None,
+        since=instant(since),
+        fired_at=instant(max(row.fired_at, since)) if row.fired_at else None,
         resolved_at=instant(row.resolved_at) if row.resolved_at else None,
         resolved_because=row.resolved_because,
         note=row.note,

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from django.urls import reverse
 from django.utils import timezone
 
-from fabric.models import Chassis, Device, HostPort
+from fabric.models import Chassis
 from telemetry.alerts.engine import Change
 from telemetry.alerts.facts import notes_of
 from telemetry.alerts.models import Alert, Severity
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 Identity = tuple[str, str]
 RANKS = {Severity.WARNING.value: 1, Severity.CRITICAL.value: 2}
 NOT_MEASURED = "It is not measured any more."
+NOT_ATTACHED = "Nothing is attached by this link any more: the device was detached, moved or removed."
+NOT_ABOUT_IT = "Its rule is not about it any more: the rule was changed, or what it is about changed hands or place."
 RULE_ENDED = "Its rule was switched off, changed or deleted."
 NOT_POLLED = "The chassis is polled no longer: an administrator set it so."
 
@@ -180,20 +182,10 @@ def _tell(row: Alert, message: str, severity: str, text: str, at: datetime) -> N
         device_id=row.device_id,
         port_id=row.port_id,
         drawer_id=row.drawer_id,
-        tenant_id=holder_of(row),
         subject_name=row.subject_name,
         link=reverse("alerts:alert", args=[row.pk]),
         person_name=row.acknowledged_by_name if message == "AlertAcknowledged" else "",
     )
-
-
-def holder_of(row: Alert) -> int | None:
-    """Return the tenant that holds what an alert is about, None where nobody does."""
-    if row.device_id is not None:
-        return Device.objects.filter(pk=row.device_id).values_list("tenant", flat=True).first()
-    if row.host_port_id is not None:
-        return HostPort.objects.filter(pk=row.host_port_id).values_list("tenant", flat=True).first()
-    return None
 
 
 def _announce(chassis_id: int) -> None:

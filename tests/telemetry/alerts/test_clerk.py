@@ -9,14 +9,23 @@ from contextlib import closing
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
+from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity, Reading, Series
+from fabric.models import Device
+from fabric.selectors import Owner
 from falconweb.sqlite.patience import waiting_at_most
 from telemetry.alerts import clerk as module
 from telemetry.alerts.clerk import Clerk
-from telemetry.alerts.models import Alert
+from telemetry.alerts.models import Alert, BuiltInSwitch, Rule
 from telemetry.alerts.services import recording
+from telemetry.alerts.services.recording import NOT_ABOUT_IT, NOT_ATTACHED
 from telemetry.alerts.watch import AlertWatch
+from telemetry.catalogue import Catalogue
+from telemetry.events.models import Event
+from telemetry.taps import Told
 from tests.telemetry.alerts.conftest import Lab, check_of, turn
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -89,3 +98,64 @@ def test_the_thread_ends_with_the_last_watch_and_comes_back_with_the_next(lab: L
     own.keep(lab.chassis.pk, [turn(check_of(lab.device), "firing")])
     assert own.flush(5)
     assert Alert.objects.count() == 1
+
+
+class Links:
+    """A watch that is told the state of one port's link, again and again."""
+
+    def __init__(self, watch: AlertWatch, port: int) -> None:
+        self.watch, self.at = watch, time.time() - 600
+        series = [Series(property="/p#/LinkStatus", owner_uri="/p", quantity=Quantity.LINK_STATUS)]
+        self.catalogue = Catalogue(series, {"/p": Owner("port", port)})
+        watch.begin(Told(watch.chassis_id, 1, self.catalogue, Inventory(), {}))
+
+    def take(self, after: float) -> None:
+        """Tell that it is down, so many seconds after the last time."""
+        self.at += after
+        self.watch.take(self.catalogue.sample(Reading(at=self.at, values=(LINK_STATUSES["LinkDown"],))))
+
+    def states(self, after: float) -> list[str]:
+        """Tell it once more, and return the states of the alerts that are kept by then."""
+        self.take(after)
+        assert self.watch._clerk.flush(5)
+        return list(Alert.objects.values_list("state", flat=True))
+
+
+@pytest.fixture
+def links(lab: Lab, watch: AlertWatch, monkeypatch: pytest.MonkeyPatch) -> Links:
+    """The link of the lab's device, with the built-in rule for such on."""
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "MOVED_SECONDS", 0.1)
+    BuiltInSwitch.objects.create(name="link_down", enabled=True)
+    assert lab.device.slot is not None
+    assert lab.device.slot.port_id is not None
+    return Links(watch, lab.device.slot.port_id)
+
+
+def test_a_link_that_nothing_is_attached_by_any_more_ends_its_alert_and_says_why(lab: Lab, links: Links) -> None:
+    wait_for(lambda: links.states(0.01) == ["pending"])
+    assert links.states(31) == ["firing"]
+    Device.objects.filter(pk=lab.device.pk).update(missing_since=timezone.now(), host_port=None)  # pulled out
+    wait_for(lambda: links.states(0.01) == ["resolved"])
+    assert Alert.objects.get().resolved_because == NOT_ATTACHED
+    assert NOT_ATTACHED in Event.objects.get(message="FalconWeb.AlertResolved").text
+    assert links.states(60) == ["resolved"]
+
+
+def test_what_was_pending_of_a_link_goes_with_its_device(lab: Lab, links: Links) -> None:
+    wait_for(lambda: links.states(0.01) == ["pending"])
+    Device.objects.filter(pk=lab.device.pk).update(host_port=None)  # detached
+    wait_for(lambda: links.states(0.01) == [])
+    assert links.states(60) == []
+
+
+def test_a_rule_for_what_a_tenant_holds_lets_go_of_what_changes_hands(lab: Lab, links: Links) -> None:
+    BuiltInSwitch.objects.all().delete()
+    rule = Rule.objects.create(
+        name="Own links", metric="link_status", condition="differs", value=4.0, scope="tenant", tenant=lab.tenant
+    )
+    wait_for(lambda: links.states(0.01) == ["firing"])
+    assert Alert.objects.get().rule == rule
+    Device.objects.filter(pk=lab.device.pk).update(tenant=lab.others, tenant_since=timezone.now())
+    wait_for(lambda: links.states(0.01) == ["resolved"])
+    assert Alert.objects.get().resolved_because == NOT_ABOUT_IT

@@ -17,6 +17,7 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
+from fabric.models import Device
 from falconweb.errors import Conflict, Invalid
 from telemetry.alerts.models import Alert, Delivery, Route, Silence, Told
 from telemetry.alerts.services.acknowledging import alerts_acknowledge
@@ -25,7 +26,7 @@ from telemetry.alerts.services.gathering import notifications_gather, wait_of
 from telemetry.alerts.services.routes import RouteValues, delivery_retry, route_add, route_edit, route_test
 from telemetry.alerts.services.silences import SilenceValues, silence_add, silence_end
 from telemetry.alerts.tasks import notify
-from telemetry.alerts.wording import MOST_LISTED
+from telemetry.alerts.wording import MOST_LISTED, instant
 from telemetry.delivery.senders import signature_of
 from tests.processes import ROOT
 from tests.smtp_sink import SmtpSink
@@ -156,6 +157,71 @@ def test_the_more_was_told_lately_the_longer_the_next_message_waits() -> None:
     assert waits == sorted(waits)
     assert waits[0] == 10
     assert waits[-1] == 180
+
+
+def test_what_is_critical_does_not_wait_behind_letters_of_lesser_ones(lab: Lab, hook: HttpSink) -> None:
+    route(lab, "webhook", hook.url)
+    for number in range(4):
+        fire(lab.device, severity="Warning", key=f"device/{lab.device.pk}/x{number}")
+        for _ in range(4):
+            notify()
+            pass_time(50)
+    told_before = len(hook.got)
+    assert told_before >= 3
+    pass_time(-45)  # the last letter was a moment ago
+    lesser = fire(lab.device, severity="Warning", key=f"device/{lab.device.pk}/lesser")
+    pass_time(11)
+    notify()
+    assert len(hook.got) == told_before  # it waits for others
+    critical = fire(lab.device)
+    pass_time(9)
+    notify()
+    assert len(hook.got) == told_before
+    pass_time(2)
+    notify()
+    assert len(hook.got) == told_before + 1
+    # What waits besides goes along: in one letter, the worst first.
+    told_now = [one["id"] for one in json.loads(hook.bodies[-1])["alerts"]]
+    assert told_now[0] == critical.pk
+    assert lesser.pk in told_now
+    resolve(critical)
+    again = fire(lab.device)
+    pass_time(11)
+    notify()
+    states = [(one["id"], one["state"]) for body in hook.bodies for one in json.loads(body)["alerts"]]
+    assert states.index((critical.pk, "firing")) < states.index((critical.pk, "resolved"))
+    assert (again.pk, "firing") in states
+
+
+def test_of_many_critical_letters_the_next_waits_a_minute_at_most() -> None:
+    waits = [wait_of(number, urgent=True) for number in range(6)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (10, 60)
+
+
+def test_a_tenants_route_tells_nothing_of_the_time_when_another_held_it(lab: Lab, hook: HttpSink) -> None:
+    route(lab, "webhook", hook.url, scope="tenant", scope_id=lab.others.pk)
+    over = fire(lab.device, key=f"device/{lab.device.pk}/over")
+    resolve(over)
+    lasting = fire(lab.device)
+    handed = timezone.now()
+    Device.objects.filter(pk=lab.device.pk).update(tenant=lab.others, tenant_since=handed)
+    pass_time(11)
+    notify()
+    ((line,),) = (json.loads(body)["alerts"] for body in hook.bodies)
+    assert (line["id"], line["value"], line["worst_value"]) == (lasting.pk, None, None)
+    assert line["since"] == instant(handed)
+    # It goes on to somebody else: that it is over there is told, and nothing of what was measured.
+    own = fire(lab.other)
+    pass_time(20)
+    notify()
+    Device.objects.filter(pk=lab.other.pk).update(tenant=lab.tenant, tenant_since=timezone.now())
+    resolve(own)
+    for _ in range(5):
+        pass_time(20)
+        notify()
+    lines = [one for body in hook.bodies for one in json.loads(body)["alerts"] if one["id"] == own.pk]
+    assert [(one["state"], one["worst_value"]) for one in lines] == [("firing", 92.5), ("resolved", None)]
 
 
 def test_a_dead_chassis_is_one_notification_and_the_rest_is_told_if_it_lasts_afterwards(

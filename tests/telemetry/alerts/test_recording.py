@@ -12,6 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.models import AuditEntry
+from fabric.models import Device, Tenure
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
 from telemetry.alerts.engine import FIRING, PENDING
 from telemetry.alerts.facts import open_states
@@ -30,8 +31,9 @@ def told(lab: Lab) -> list[tuple[str, str]]:
 
 
 def test_an_alert_goes_from_pending_to_resolved_with_its_values_and_events(lab: Lab) -> None:
-    check = check_of(lab.device)
-    at = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
+    began = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    Device.objects.filter(pk=lab.device.pk).update(tenant_since=began - timedelta(days=1))
+    check, at = check_of(lab.device), began.timestamp()
     record([turn(check, "pending", at=at, value=86.0)], lab.chassis)
     row = Alert.objects.get()
     assert (row.state, row.since.timestamp()) == ("pending", at - 3)
@@ -46,6 +48,22 @@ def test_an_alert_goes_from_pending_to_resolved_with_its_values_and_events(lab: 
     assert told(lab) == [("FalconWeb.AlertFiring", "Critical"), ("FalconWeb.AlertResolved", "OK")]
     event = Event.objects.filter(source="alert").order_by("pk")[0]
     assert (event.device_id, event.tenant_id, event.link) == (lab.device.pk, lab.tenant.pk, f"/alerts/{row.pk}/")
+
+
+def test_what_is_kept_late_is_an_event_of_who_held_the_device_when_it_turned(lab: Lab) -> None:
+    """The database was away for an hour, and the device went to the others before it was back."""
+    now = timezone.now()
+    named = {"device": lab.device, "kind": "gpu", "name": "GPU 1"}
+    handed = now - timedelta(minutes=10)
+    Tenure.objects.create(
+        tenant=lab.tenant, tenant_name="One", began_at=now - timedelta(days=1), ended_at=handed, **named
+    )
+    Tenure.objects.create(tenant=lab.others, tenant_name="Two", began_at=handed, **named)
+    Device.objects.filter(pk=lab.device.pk).update(tenant=lab.others, tenant_since=handed)
+    check, at = check_of(lab.device), now.timestamp()
+    record([turn(check, "firing", at=at - 3600), turn(check, "resolved", at=at - 60)], lab.chassis)
+    told = dict(Event.objects.filter(source="alert").values_list("message", "tenant_name"))
+    assert told == {"FalconWeb.AlertFiring": "One", "FalconWeb.AlertResolved": "Two"}
 
 
 def test_what_is_pending_and_goes_leaves_nothing(lab: Lab) -> None:
