@@ -89,6 +89,11 @@ PROBLEM = {
             "description": "With 400 for an allocation file: each problem with its place in the file",
         },
         "more_problems": {"type": "boolean", "description": "With 400: whether more is wrong than `problems` says"},
+        "near": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "With 400 for a metric that nothing knows: those that are written much alike",
+        },
         "operation_id": {
             "type": "string",
             "format": "uuid",

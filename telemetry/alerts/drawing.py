@@ -27,15 +27,14 @@ class Drawing:
     bands: list[str]  # points of polygons
     limit: float | None
     bars: list[Bar]
-    least: str
-    most: str
+    range: str  # from the least to the most, in words
 
     @property
     def label(self) -> str:
         """What it shows, read aloud."""
         count = len(self.line.episodes)
         times = "not at all" if not count else "once" if count == 1 else f"{count} times"
-        return f"{self.line.subject_name} of {self.line.chassis_name}: from {self.least} to {self.most}, fired {times}"
+        return f"{self.line.subject_name} of {self.line.chassis_name}: {self.range}, fired {times}"
 
 
 def drawing_of(line: Line, preview: Preview) -> Drawing:
@@ -65,7 +64,8 @@ def drawing_of(line: Line, preview: Preview) -> Drawing:
         begin, end = x(episode.fired_at), x(episode.until if episode.until is not None else preview.until)
         bars.append(Bar(begin, max(2.0, round(end - begin, 1))))
     limit = y(preview.value) if preview.value is not None else None
-    return Drawing(line, bands, limit, bars, value_words(least, line.unit), value_words(most, line.unit))
+    said = f"from {value_words(least, line.unit)} to {value_words(most, line.unit)}" if known else "no value at all"
+    return Drawing(line, bands, limit, bars, said)
 
 
 def _runs(line: Line) -> Iterator[list[tuple[int, float, float]]]:

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from accounts.models import User
 from fabric.models import Chassis
 from falconweb.errors import Invalid
-from telemetry import live
-from telemetry.alerts.checks import ERROR_RATE, RATE, Book, RuleInForce, plan_checks
+from telemetry.alerts.checks import RATE, Book, RuleInForce, plan_checks
 from telemetry.alerts.engine import NO_PLACE, Change, Engine
 from telemetry.alerts.facts import facts_of
 from telemetry.alerts.terms import Check, Condition, seconds_words, value_words
-from telemetry.catalogue import LABELS, Entry
 from telemetry.store.reading import Extract, known_series, read
 
 DAY: Final = 86400.0
@@ -30,6 +28,11 @@ MOST_SECONDS: Final = 8.0  # nobody waits longer for a form
 MOST_EPISODES: Final = 200
 CHART_POINTS: Final = 300
 LANES: Final = 12
+NOTHING_FITS: Final = "Nothing that is stored of this time fits: the rule would have watched nothing."
+NEVER_SENT: Final = (
+    "Nothing that is stored of this time fits, so that it cannot be tried. Where the rule names one value of a part "
+    "that is there, and the chassis never sends it, it rings all the time."
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,10 @@ class Line:
 
 @dataclass
 class Preview:
-    """How often, when, for how long and on what; `step` is the s of a bucket that was judged at a time."""
+    """How often, when, for how long and on what; `step` is the s of a bucket that was judged at a time.
+
+    `value` is what was compared with, None where a value that is missing was looked for.
+    """
 
     since: float
     until: float
@@ -99,6 +105,11 @@ class Preview:
     left_out: int = 0  # series that were not looked at
 
     @property
+    def is_of_missing(self) -> bool:
+        """Whether values that are missing were looked for."""
+        return self.value is None
+
+    @property
     def long(self) -> str:
         """How long all of them together, in words."""
         return seconds_words(self.seconds)
@@ -107,12 +118,16 @@ class Preview:
     def sentence(self) -> str:
         """What came out of it."""
         if not self.series:
-            return "Nothing that is stored of this time fits: the rule would have watched nothing."
+            return NEVER_SENT if self.is_of_missing else NOTHING_FITS
         of = f"{self.series} series" if self.series > 1 else "one series"
         if not self.fired:
-            return f"It would not have fired on any of {of}."
+            if not self.is_of_missing:
+                return f"It would not have fired on any of {of}."
+            whose = f"Of {of} none was ever" if self.series > 1 else "The one series that fits was never"
+            return f"It would not have fired. {whose} without a value for so long."
         times = "once" if self.fired == 1 else f"{self.fired} times"
-        return f"It would have fired {times} on {of}, for {self.long} altogether."
+        why = ", as there was no value," if self.is_of_missing else ""
+        return f"It would have fired {times}{why} on {of}, for {self.long} altogether."
 
 
 def rule_preview(*, person: User, rule: RuleInForce, since: float, until: float) -> Preview:
@@ -164,9 +179,12 @@ def _play(preview: Preview, chassis: int, name: str, checks: Sequence[Check], ru
     met, clearing = _judged(extract, rule)
     if rule.terms.condition is Condition.MISSING:
         met[_not_yet(extract, chassis, preview.since)] = 0.0
+    unread = _unread(extract)
     found: dict[str, list[Episode]] = {}
     begun: dict[str, Change] = {}
     for row, at in enumerate(extract.at):
+        if unread[row]:
+            continue  # who reads nothing judges nothing
         for change in engine.step(float(at), met[:, row], clearing=clearing[:, row]):
             if change.turn == "firing":
                 begun[change.check.key] = change
@@ -209,6 +227,15 @@ def _judged(extract: Extract, rule: RuleInForce) -> tuple[NDArray[np.float64], N
     return least, least
 
 
+def _unread(extract: Extract) -> NDArray[np.bool_]:
+    """Tell in which buckets nothing at all was read of the chassis: [rows]."""
+    begins, ends = extract.at, extract.at + extract.step
+    unread = np.zeros(len(extract.at), dtype=np.bool_)
+    for gap in extract.gaps:
+        unread |= (begins >= gap.since) & (ends <= gap.until)
+    return unread
+
+
 def _not_yet(extract: Extract, chassis: int, since: float) -> NDArray[np.bool_]:
     """Tell in which buckets a series was not measured yet: [series, rows]. What never was before is not missing."""
     before = {entry["key"] for entry in known_series(chassis, since=since - LONGEST, until=since)}
@@ -246,21 +273,3 @@ def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[
 
 def _plain(values: NDArray[np.float64]) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
-
-
-def metric_choices(person: User) -> list[tuple[str, str]]:
-    """Return the quantities that are measured, for a form: those of the live catalogues that the person may see."""
-    found: dict[str, str] = {}
-    for pk in Chassis.objects.visible_to(person).filter(enabled=True).order_by("pk").values_list("pk", flat=True)[:20]:
-        for entry in live.catalogue(pk):
-            found.setdefault(entry["quantity"], _words(entry))
-    if "errors" in found:
-        found[ERROR_RATE] = "Errors, rate (1/s)"
-    return sorted(found.items())
-
-
-def _words(entry: Entry) -> str:
-    known = {quantity.value: label for quantity, label in LABELS.items()}
-    label = known.get(entry["quantity"], (entry["label"], entry["unit"]))[0] or entry["label"]
-    unit = f" ({entry['unit']})" if entry["unit"] and entry["unit"] != "state" else ""
-    return f"{label}{unit}"

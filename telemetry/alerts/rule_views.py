@@ -19,8 +19,9 @@ from falconweb.errors import Conflict, FalconWebError, Invalid, NotFound, Unavai
 from telemetry.alerts.drawing import Drawing, drawing_of
 from telemetry.alerts.facts import built_ins_on, rule_in_force
 from telemetry.alerts.forms import RuleForm, SilenceForm
+from telemetry.alerts.metrics import metric_choices
 from telemetry.alerts.models import Alert, Rule, Silence
-from telemetry.alerts.preview import DAY, Preview, metric_choices, rule_preview
+from telemetry.alerts.preview import DAY, Preview, rule_preview
 from telemetry.alerts.services.rules import built_in_switch, rule_add, rule_edit, rule_fill, rule_remove, rule_switch
 from telemetry.alerts.services.silences import silence_add, silence_end
 from telemetry.alerts.terms import BUILT_INS

@@ -15,6 +15,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited, target_of
 from accounts.models import User
 from falconweb.errors import Conflict, Invalid, NotFound
+from telemetry.alerts.metrics import metric_required
 from telemetry.alerts.models import LONGEST_TEXT, BuiltInSwitch, Rule, Severity
 from telemetry.alerts.services.recording import RULE_ENDED, rule_alerts_end
 from telemetry.alerts.services.scoping import COLUMNS, scope_set, text_of
@@ -119,7 +120,11 @@ def built_in_switch(*, person: User, name: str, enabled: bool) -> BuiltIn:
 
 
 def rule_fill(row: Rule, values: RuleValues) -> None:
-    """Put what is wanted into a row, unsaved; raises Invalid with the fields that are wrong."""
+    """Put what is wanted into a row, unsaved; raises Invalid with the fields that are wrong.
+
+    A metric that a rule has already is left in peace, also where what measured it has gone.
+    """
+    known_metric = row.metric
     row.name = " ".join(text_of(values.name, "name", longest=100, required=True).split())
     row.metric = text_of(values.metric, "metric", longest=200, required=True)
     row.note = text_of(values.note, "note", longest=LONGEST_TEXT)
@@ -135,6 +140,8 @@ def rule_fill(row: Rule, values: RuleValues) -> None:
     row.value, row.clear_value = _limits(values, errors)
     if errors:
         raise Invalid(" ".join(errors.values()), errors=errors)
+    if row.metric != known_metric:
+        metric_required(row.metric)
     row.condition, row.severity = values.condition, values.severity
     row.hold_seconds, row.enabled = values.hold_seconds, values.enabled
     scope_set(row, scope=values.scope, scope_id=values.scope_id, device_kind=values.device_kind)

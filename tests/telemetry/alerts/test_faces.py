@@ -212,7 +212,7 @@ def test_the_api_does_all_of_it(lab: Lab) -> None:
     assert (status, rule["scope_id"], rule["enabled"]) == (200, lab.device.pk, False)
     assert ask("PATCH", f"alert-rules/{rule['id']}/", {"scope": "drawer"})[0] == 400
     assert ask("PATCH", f"alert-rules/{rule['id']}/", {"id": 7})[0] == 400
-    assert ask("POST", "alert-rules/", {"name": "Warm", "metric": "x", "condition": "above", "value": 1})[0] == 409
+    assert ask("POST", "alert-rules/", {"name": "Warm", "metric": "errors", "condition": "above", "value": 1})[0] == 409
     status, one = ask("POST", "alert-routes/", {"name": "Hook", "kind": "webhook", "address": "https://h.example/",
                                                 "secret": "s3cret"})  # fmt: skip
     assert (status, one["has_secret"], "secret" in one) == (201, True, False)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.template.loader import render_to_string
 
 from accounts.models import AuditEntry
 from telemetry.alerts.drawing import HEIGHT, WIDTH, drawing_of
@@ -87,6 +88,28 @@ def test_a_series_is_not_missing_before_it_was_first_measured(lab: Lab, began: f
     # One that was measured before is missing from the begin of the range on.
     late = rule_preview(person=lab.administrator, rule=rule, since=began + 130, until=whole)
     assert [one.since for one in late.episodes] == [began + 130]
+
+
+def test_a_value_is_not_missing_while_nothing_was_read_and_it_is_said_in_other_words(lab: Lab, began: float) -> None:
+    entries = [entry("device", lab.device.pk, "temperature_celsius", "Temperature", "°C")]
+    again = began + SECONDS + 300
+    record(lab.chassis.pk, entries, [again + second for second in range(60)], lambda _at: (50.0,))
+    row = Rule(pk=0)
+    rule_fill(row, RuleValues(name="x", metric="temperature_celsius", condition="missing", hold_seconds=3.0,
+                              scope="device", scope_id=lab.device.pk))  # fmt: skip
+    preview = rule_preview(person=lab.administrator, rule=rule_in_force(row), since=began, until=again + 60)
+    assert preview.gaps
+    assert preview.sentence == "It would have fired once, as there was no value, on one series, for 2 s altogether."
+    (drawing,) = (drawing_of(line, preview) for line in preview.lines)
+    assert (drawing.limit, len(drawing.bars)) == (None, 1)
+    text = render_to_string("alerts/preview.html", {"preview": preview, "drawings": [drawing], "span_words": "an hour"})
+    assert "Worst" not in text
+    said = [
+        tried(lab, began, condition="missing", hold_seconds=60.0).sentence,
+        tried(lab, began, condition="missing", metric="power_watts").sentence,
+    ]
+    assert said[0] == "It would not have fired. Of 2 series none was ever without a value for so long."
+    assert "cannot be tried" in said[1]
 
 
 def test_the_picture_shows_the_band_the_limit_and_the_times(lab: Lab, began: float) -> None:

@@ -1,0 +1,119 @@
+"""A rule is about what the site knows, or what a chassis measures or has measured; else it is told what is near."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+from django.conf import settings
+
+from falconweb.errors import Invalid, Unavailable
+from telemetry.alerts.metrics import metric_required
+from telemetry.alerts.models import Rule
+from telemetry.alerts.services.rules import RuleValues, rule_add, rule_edit, values_of
+from tests.telemetry.alerts.conftest import Lab
+from tests.telemetry.history.conftest import entry, record
+
+pytestmark = pytest.mark.django_db(databases="__all__")
+RULE = RuleValues(name="Hot", metric="temperature_celsius", condition="above", value=80.0)
+
+
+@pytest.fixture
+def measured(lab: Lab) -> Iterator[None]:
+    """A chassis that measures something of its own now, and measured something else an hour ago."""
+    key = f"live:catalogue:{lab.chassis.pk}"
+    client = redis.Redis.from_url(settings.REDIS_URL)
+    entries = [
+        entry("chassis", 0, "other/PumpDuty", "Pump duty", "%"),
+        {**entry("port", 7, "errors/VendorErrorCount", "Vendor error count", ""), "quantity": "errors"},
+        entry("drawer", 3, "temperature_celsius/Chassis.drawer1.Sensors.inlet", "Inlet", "°C"),
+    ]
+    client.set(key, json.dumps({"revision": 1, "series": entries}))
+    record(lab.chassis.pk, [entry("chassis", 0, "other/Humidity", "Humidity", "%")], [time.time() - 3600.0],
+           lambda _at: (40.0,))  # fmt: skip
+    yield
+    client.delete(key)
+    client.close()
+
+
+def test_what_the_site_knows_may_be_watched_before_any_chassis_has_it() -> None:
+    for metric in (
+        "temperature_celsius", "rx_bytes_per_second", "error_rate", "errors", "link_status", "voltage_volts",
+        "port/*/link_status", "port/[78]/link_status", "port/7/errors/ReplayCount/rate", "port/*/errors/*",
+        "port/*/errors/*/rate", "*/errors/*/rate", "*/link_status", "device/99/power_watts", "drawer/?/fan_rpm",
+        "chassis/0/*", "other",
+    ):  # fmt: skip
+        metric_required(metric)
+
+
+def test_what_is_misspelt_is_refused_with_what_is_near(lab: Lab) -> None:
+    for metric, near in (
+        ("temprature_celsius", "temperature_celsius"), ("TEMPERATURE_CELSIUS", "temperature_celsius"),
+        ("temperature", "temperature_celsius"), ("rx_bytes", "rx_bytes_per_second"),
+        ("port/*/lnik_status", "port/*/link_status"), ("port/7/linkstatus", "port/7/link_status"),
+        ("port/*/errors/ReplayCuont/rate", "port/*/errors/ReplayCount/rate"),
+        ("ReplayCount", "port/*/errors/ReplayCount"), ("prot/*/link_status", "port/*/link_status"),
+        ("port/[12]/link_staus", "port/[12]/link_status"),
+    ):  # fmt: skip
+        with pytest.raises(Invalid) as refused:
+            metric_required(metric)
+        assert near in refused.value.details["near"], metric
+        assert near in refused.value.details["errors"]["metric"]
+
+
+def test_what_is_near_nothing_is_told_what_there_is(lab: Lab) -> None:
+    with pytest.raises(Invalid, match=r"Nothing is called 'zzz'\. Quantities are .*power_watts"):
+        metric_required("zzz")
+
+
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_what_a_chassis_measures_or_has_measured_may_be_watched(lab: Lab, measured: None) -> None:
+    for metric in (
+        "chassis/0/other/PumpDuty", "chassis/*/other/Pump*", "port/7/errors/VendorErrorCount",
+        "port/*/errors/VendorErrorCount/rate", "chassis/0/other/Humidity",
+        "drawer/3/temperature_celsius/Chassis.drawer1.Sensors.inlet",
+    ):  # fmt: skip
+        metric_required(metric)
+    with pytest.raises(Invalid) as refused:
+        metric_required("chassis/0/other/PumpDoty")
+    assert refused.value.details["near"][0] == "chassis/0/other/PumpDuty"
+
+
+def test_without_redis_it_is_said_that_nobody_can_tell(lab: Lab) -> None:
+    there = settings.REDIS_URL
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    try:
+        metric_required("power_watts")
+        with pytest.raises(Unavailable, match="cannot be told"):
+            metric_required("pwoer_watts")
+    finally:
+        settings.REDIS_URL = there
+
+
+def test_a_rule_keeps_the_metric_that_it_has_although_nothing_measures_it_any_more(lab: Lab) -> None:
+    row = rule_add(person=lab.administrator, values=RULE)
+    Rule.objects.filter(pk=row.pk).update(metric="chassis/0/other/Gone")
+    row.refresh_from_db()
+    changed = rule_edit(person=lab.administrator, rule=row, values=RuleValues(**{**vars(values_of(row)), "value": 1.0}))
+    assert (changed.metric, changed.value) == ("chassis/0/other/Gone", 1.0)
+    with pytest.raises(Invalid):
+        rule_edit(person=lab.administrator, rule=row, values=RuleValues(**{**vars(values_of(row)), "metric": "gnoe"}))
+
+
+def test_page_and_api_refuse_a_metric_that_is_misspelt_and_say_what_is_near(lab: Lab) -> None:
+    client = lab.client(lab.administrator)
+    asked = {"name": "x", "metric": "power_wats", "condition": "above", "value": "80", "scope": "all",
+             "hold_seconds": "0", "severity": "Warning"}  # fmt: skip
+    answer = client.post("/api/v1/alert-rules/", asked, content_type="application/json")
+    assert (answer.status_code, answer.json()["near"]) == (400, ["power_watts"])
+    assert "Is power_watts meant?" in answer.json()["errors"]["metric"]
+    tried = client.get("/api/v1/alert-rules/preview/", asked)
+    assert tried.status_code == 400
+    page = client.post("/alerts/rules/add/", asked)
+    assert page.status_code == 400
+    assert "Is power_watts meant?" in page.content.decode()
+    assert "Is power_watts meant?" in client.get("/alerts/rules/preview/", asked).content.decode()
+    assert not Rule.objects.exists()
