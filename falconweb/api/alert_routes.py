@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.models import User
 from falconweb.api.alerts import ScopeSerializer
-from falconweb.api.bodies import Body, refuse_body
+from falconweb.api.bodies import Body, asked, refuse_body
 from falconweb.api.fields import LARGEST_ID, number
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
@@ -86,7 +86,7 @@ class AlertRouteList(generics.GenericAPIView[Any]):
             return Route.objects.none()
         return Route.objects.visible_to(person_of(self.request))
 
-    @extend_schema(operation_id="alert_routes_list", responses=AlertRouteSerializer(many=True))
+    @asked(operation_id="alert_routes_list", responses=AlertRouteSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List routes of alerts by name; administrators only."""
         page = self.paginate_queryset(self.get_queryset())
@@ -175,7 +175,7 @@ class DeliveryList(generics.GenericAPIView[Any]):
             raise Invalid("That is no state.", errors={"state": f"One of {', '.join(Delivery.State.values)}."})
         return rows.filter(state=state) if state else rows
 
-    @extend_schema(
+    @asked(
         operation_id="alert_deliveries_list",
         parameters=[
             OpenApiParameter("route_id", OpenApiTypes.INT64, description="Keeps those of the route of this id"),

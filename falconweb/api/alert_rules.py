@@ -20,7 +20,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.models import User
 from falconweb.api.alerts import ScopeSerializer
-from falconweb.api.bodies import Body, refuse_body
+from falconweb.api.bodies import Body, asked, refuse_body
 from falconweb.api.fields import LARGEST_ID, SEARCH, search_of
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
@@ -147,7 +147,7 @@ class AlertRuleList(generics.GenericAPIView[Any]):
         text = search_of(self.request)
         return rows.filter(name__icontains=text) if text else rows
 
-    @extend_schema(operation_id="alert_rules_list", parameters=[SEARCH], responses=AlertRuleSerializer(many=True))
+    @asked(operation_id="alert_rules_list", parameters=[SEARCH], responses=AlertRuleSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List alert rules by name; administrators only."""
         page = self.paginate_queryset(self.get_queryset())
@@ -244,7 +244,7 @@ class AlertBuiltInList(APIView):
 
     permission_classes = ADMINISTRATORS
 
-    @extend_schema(operation_id="alert_built_ins_list", responses=BuiltInSerializer(many=True))
+    @asked(operation_id="alert_built_ins_list", responses=BuiltInSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List the built-in alert rules; administrators only."""
         on = built_ins_on()

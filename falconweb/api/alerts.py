@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.models import User
 from fabric.models import Device
-from falconweb.api.bodies import Body, refuse_body
+from falconweb.api.bodies import Body, asked, refuse_body
 from falconweb.api.fields import CHASSIS_ID, LARGEST_ID, SEARCH, IdField, number, search_of
 from falconweb.api.openapi import problem
 from falconweb.api.permissions import ADMINISTRATORS
@@ -136,7 +136,7 @@ class AlertList(generics.GenericAPIView[Any]):
         given = {**self.request.query_params.dict(), "q": search_of(self.request)}
         return Filter.of(given).apply(alert_rows(person_of(self.request)))
 
-    @extend_schema(operation_id="alerts_list", parameters=FILTER, responses=AlertSerializer(many=True))
+    @asked(operation_id="alerts_list", parameters=FILTER, responses=AlertSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List alerts, worst first: of your tenant's devices and host ports, or all for administrators."""
         page = self.paginate_queryset(self.get_queryset())
@@ -186,7 +186,7 @@ class SilenceList(generics.GenericAPIView[Any]):
             return Silence.objects.none()
         return Silence.objects.visible_to(person_of(self.request))
 
-    @extend_schema(operation_id="alert_silences_list", responses=SilenceSerializer(many=True))
+    @asked(operation_id="alert_silences_list", responses=SilenceSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List silences, those with the latest end first; administrators only."""
         page = self.paginate_queryset(self.get_queryset())

@@ -20,8 +20,7 @@ from fabric.allocation.files import allocation_check, allocation_export, allocat
 from fabric.allocation.reading import LARGEST_FILE
 from fabric.allocation.report import WAYS
 from fabric.allocation.schema import SCHEMA
-from fabric.allocation.shape import unknown_word
-from falconweb.api.bodies import LONGEST_NAME
+from falconweb.api.bodies import refuse_parameters
 from falconweb.api.fields import IDEMPOTENCY_KEY, number
 from falconweb.api.negotiation import FORMAT
 from falconweb.api.openapi import problem
@@ -164,9 +163,7 @@ class Allocation(APIView):
     def post(self, request: Request) -> Response:
         """Import a file: 201 with a draft plan and the report, and nothing is changed before the plan is applied."""
         person = person_of(request)
-        if unknown := [name for name in request.query_params if name not in PARAMETERS]:
-            errors = {name[:LONGEST_NAME]: unknown_word(name, PARAMETERS) for name in unknown}
-            raise Invalid(" ".join(errors.values()), errors=errors)
+        refuse_parameters(request, PARAMETERS)
         dry_run, partial = _flag(request, "dry_run"), _flag(request, "partial")
         onto = number(request, "chassis_id")
         body: Any = request.data

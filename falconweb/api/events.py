@@ -14,13 +14,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
-from falconweb.api.bodies import Body, refuse_body
-from falconweb.api.fields import number
+from falconweb.api.bodies import Body, asked, refuse_body
+from falconweb.api.fields import SEARCH, number
 from falconweb.api.openapi import problem
 from falconweb.errors import Invalid
+from telemetry.events.catalogue import REGISTRIES, SORTS, MessageFilter
 from telemetry.events.cursor import events_after, horizon
 from telemetry.events.filters import Filter
-from telemetry.events.messages import CATALOGUE
 from telemetry.events.models import Event, SavedView, Severity, Source
 from telemetry.events.saving import LONGEST_NAME, LONGEST_QUERY, view_add, view_change, view_get, view_remove
 from telemetry.events.selectors import event_get, events_page, views_of
@@ -82,7 +82,7 @@ class PulledSerializer(serializers.Serializer[Any]):
 class EventList(APIView):
     """Events, newest first."""
 
-    @extend_schema(
+    @asked(
         operation_id="events_list",
         parameters=[
             *FILTERING,
@@ -105,7 +105,7 @@ class EventList(APIView):
 class EventPull(APIView):
     """Events in the order in which they came."""
 
-    @extend_schema(
+    @asked(
         operation_id="events_pull_retrieve",
         parameters=[
             *FILTERING,
@@ -150,10 +150,20 @@ class MessageSerializer(serializers.Serializer[Any]):
 class EventCatalogue(APIView):
     """The catalogue of messages."""
 
-    @extend_schema(operation_id="events_catalogue_list", responses=MessageSerializer(many=True))
+    @asked(
+        operation_id="events_catalogue_list",
+        parameters=[
+            SEARCH,
+            OpenApiParameter("registry", str, enum=REGISTRIES, description="Keeps the messages of this registry"),
+            OpenApiParameter("severity", str, enum=Severity.values, description="Keeps those of this severity"),
+            OpenApiParameter("sort", str, enum=list(SORTS), description="The order; by registry unless told"),
+        ],
+        responses=MessageSerializer(many=True),
+    )
     def get(self, request: Request) -> Response:
         """List the messages that are known, with severity and meaning."""
-        return Response(MessageSerializer(list(CATALOGUE.values()), many=True).data)
+        found = MessageFilter.of(request.query_params, search="search").found()
+        return Response(MessageSerializer(found, many=True).data)
 
 
 class EventViewSerializer(Body, serializers.ModelSerializer[SavedView]):
@@ -180,7 +190,7 @@ class MyEventViews(generics.ListAPIView[SavedView]):
             return SavedView.objects.none()
         return views_of(person_of(self.request))
 
-    @extend_schema(operation_id="me_event_views_list")
+    @asked(operation_id="me_event_views_list")
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List your views of events."""
         return super().get(request, *args, **kwargs)

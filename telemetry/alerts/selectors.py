@@ -71,6 +71,8 @@ class Filter:
             errors["q"] = f"At most {LONGEST} characters."
         ids = {name: _id(errors, name, given) for name in ("chassis", "device", "port", "rule")}
         since, until = (_instant(errors, name, texts[name]) for name in ("since", "until"))
+        if since is not None and until is not None and until < since:
+            errors["until"] = "Give an end that is not before the begin."
         if errors:
             raise Invalid("The filter cannot be used.", errors=errors)
         return cls(

@@ -66,6 +66,8 @@ class Filter:
             if len(values) > MOST_VALUES or any(len(value) > LONGEST for value in values):
                 errors[name] = "Give less."
         since, until = (_instant(_first(texts[name]), name, errors) for name in ("since", "until"))
+        if since is not None and until is not None and until <= since:
+            errors["until"] = "Give an end that is later than the begin: between these two nothing can be."
         ids = {name: _numbers(texts[name], name, errors) for name in IDS}
         found = cls(
             words=tuple(" ".join(texts["q"]).split()[:MOST_WORDS]),

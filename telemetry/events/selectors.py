@@ -82,13 +82,21 @@ def event_get(person: User, pk: int) -> Event:
 
 def neighbours_of(person: User, event: Event) -> list[Event]:
     """Return what happened around an event, newest first, the event among it: of its chassis, if it has one."""
-    rows = Event.objects.visible_to(person)
-    if event.chassis_id is not None:
-        rows = rows.filter(chassis_id=event.chassis_id)
+    rows = _of_its_chassis(person, event)
     near = rows.filter(at__range=(event.at - AROUND, event.at + AROUND))
     later = near.filter(at__gte=event.at).exclude(at=event.at, pk__lte=event.pk).order_by("at", "pk")[:NEIGHBOURS]
     earlier = near.filter(at__lte=event.at).exclude(at=event.at, pk__gte=event.pk).order_by("-at", "-pk")[:NEIGHBOURS]
     return [*reversed(later), event, *earlier]
+
+
+def is_first(person: User, event: Event) -> bool:
+    """Tell whether nothing is known from before an event: of its chassis, if it has one."""
+    return not events_page(_of_its_chassis(person, event), before=place_of(event), limit=1).rows
+
+
+def _of_its_chassis(person: User, event: Event) -> EventQuerySet:
+    rows = Event.objects.visible_to(person)
+    return rows if event.chassis_id is None else rows.filter(chassis_id=event.chassis_id)
 
 
 def charts_of(event: Event) -> str:

@@ -11,6 +11,7 @@ urlpatterns = [
     path("", views.events, name="events"),
     path("events.csv", views.events_csv, name="events_csv"),
     path("catalogue/", views.catalogue, name="catalogue"),
+    path("catalogue/messages.csv", views.catalogue_csv, name="catalogue_csv"),
     path("newest/", views.newest, name="newest"),
     path("news/", views.news, name="news"),
     path("views/", views.saved, name="saved"),

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -19,12 +20,15 @@ from accounts.sheets import lines
 from fabric.models import Chassis, Device, Drawer, Host, Port
 from falconweb.errors import Conflict, Invalid
 from telemetry.events import saving, selectors
+from telemetry.events.catalogue import COLUMNS as MESSAGE_COLUMNS
+from telemetry.events.catalogue import REGISTRIES, SORTS, MessageFilter, message_rows
 from telemetry.events.cursor import horizon
 from telemetry.events.filters import Filter
 from telemetry.events.messages import CATALOGUE, message_known
 from telemetry.events.models import Event, EventQuerySet, Severity, Source
 
 NEWEST = 6
+ROWS_A_PAGE = 50
 MOST_NEWS = 999
 RANGES = (("1h", "the last hour"), ("24h", "the last day"), ("7d", "the last week"), ("30d", "the last 30 days"))
 # Things that come by a link from their page: shown, and kept in the address, without a list to choose from.
@@ -56,7 +60,7 @@ def events(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "wanted": wanted,
         "words": " ".join(wanted.words),
-        "given": _given(request.GET),
+        "given": _given(request.GET, wanted),
         "query": query,
         "count": None if errors or wanted.words else selectors.events_count(rows),
         "things": _things(person, wanted),
@@ -85,6 +89,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
         "known": message_known(row.message_id),
         "neighbours": selectors.neighbours_of(person, row),
         "around": int(selectors.AROUND.total_seconds() // 60),
+        "place": "" if selectors.is_first(person, row) else selectors.place_of(row),
         "charts": selectors.charts_of(row),
         "told": selectors.sources_of(row),
         "arguments": " | ".join(map(str, row.arguments)),
@@ -103,15 +108,36 @@ def events_csv(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def catalogue(request: HttpRequest) -> HttpResponse:
-    """Show what messages mean; `q` finds some."""
+    """Show what messages mean; `q`, `registry`, `severity`, `sort` and `page` are in the address."""
     person_of(request)
-    words = request.GET.get("q", "").replace("\0", " ")[:200].casefold().split()
-    found = [
-        one
-        for one in CATALOGUE.values()
-        if all(word in f"{one.name} {one.explanation} {one.advice}".casefold() for word in words)
-    ]
-    return render(request, "events/catalogue.html", {"found": found, "words": " ".join(words), "all": len(CATALOGUE)})
+    errors: dict[str, str] = {}
+    wanted, found = MessageFilter(), []
+    try:
+        wanted = MessageFilter.of(request.GET)
+        found = wanted.found()
+    except Invalid as error:
+        errors = error.details["errors"]
+    context = {
+        "page": Paginator(found, ROWS_A_PAGE).get_page(request.GET.get("page")),
+        "wanted": wanted,
+        "words": request.GET.get("q", ""),
+        "errors": errors,
+        "all": len(CATALOGUE),
+        "registries": REGISTRIES,
+        "severities": Severity.choices,
+        "sorts": [(code, words) for code, (words, _) in SORTS.items()],
+    }
+    return render(request, "events/catalogue.html", context, status=400 if errors else 200)
+
+
+@require_GET
+def catalogue_csv(request: HttpRequest) -> HttpResponse:
+    """Download the messages that fit."""
+    person_of(request)
+    rows = message_rows(MessageFilter.of(request.GET).found())
+    answer = Download(lines(MESSAGE_COLUMNS, rows), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = 'attachment; filename="messages.csv"'
+    return answer  # type: ignore[return-value]  # streams
 
 
 @require_GET
@@ -180,9 +206,14 @@ def _sheet(rows: EventQuerySet) -> Iterator[str]:
     return lines(selectors.COLUMNS, selectors.event_rows(rows))
 
 
-def _given(given: QueryDict) -> dict[str, str]:
-    """Return what was typed, as the form shows it again."""
-    return {name: given.get(name, "") for name in ("since", "until", "message", "person")}
+def _given(given: QueryDict, wanted: Filter) -> dict[str, str]:
+    """Return what was typed, as the form shows it again; a moment that can be read as its field writes it."""
+    told = {name: given.get(name, "") for name in ("since", "until", "message", "person")}
+    for name, at in (("since", wanted.since), ("until", wanted.until)):
+        if at is not None:
+            # To the second where it is one: fields leave out what comes after the milliseconds.
+            told[name] = f"{at:%Y-%m-%dT%H:%M:%S}" + (f".{at.microsecond // 1000:03d}" if at.microsecond else "")
+    return told
 
 
 def _is_query(text: str) -> bool:

@@ -138,6 +138,7 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "events:events": (200, 200, 200, 200, 302),
     "events:events_csv": (200, 200, 200, 200, 302),
     "events:catalogue": (200, 200, 200, 200, 302),
+    "events:catalogue_csv": (200, 200, 200, 200, 302),
     "events:newest": (200, 200, 200, 200, 302),
     "events:news": (200, 200, 200, 200, 302),
     "events:event": (200, 200, 200, 404, 302),

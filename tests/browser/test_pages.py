@@ -52,6 +52,7 @@ PAGES: dict[str, str | None] = {
     "events:catalogue": "/events/catalogue/",
     "events:event": "/events/1/",
     "events:events": "/events/",
+    "events:catalogue_csv": None,
     **{f"events:{name}": None for name in ("events_csv", "newest", "news", "saved", "saved_change", "saved_remove")},
     "exports:exports": "/exports/",
     "exports:export_add": "/exports/add/",

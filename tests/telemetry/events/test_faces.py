@@ -19,6 +19,7 @@ from accounts.models import Tenant, User
 from fabric.models import Chassis, Device
 from telemetry.events.messages import CATALOGUE, message_known, severity_of
 from telemetry.events.models import Event, SavedView
+from telemetry.events.selectors import place_of
 from telemetry.events.services import event_record
 
 pytestmark = pytest.mark.django_db
@@ -218,17 +219,119 @@ def test_whoever_pulls_gets_each_event_once_in_the_order_in_which_they_came(
     assert (answer["cursor"], answer["complete"], answer["results"]) == (late.pk, True, [])
 
 
-def test_the_catalogue_explains_each_message_and_is_found_in(administrator_client: Client) -> None:
-    text = administrator_client.get(reverse("events:catalogue")).content.decode()
-    assert f"{len(CATALOGUE)} messages." in text
-    shown = text.replace("<wbr>", "")
-    assert not [name for name in CATALOGUE if f">{name}</a>" not in shown]
-    found = administrator_client.get(reverse("events:catalogue") + "?q=flap+switched").context["found"]
-    assert {one.name for one in found} >= {"Fabric.UpstreamLinkFlapDisabled"}
-    assert len(administrator_client.get(reverse("api:events_catalogue")).json()) == len(CATALOGUE)
+def messages(client: Client, query: str = "") -> list[str]:
+    """Return the names of the messages on a page of the catalogue."""
+    answer = client.get(reverse("events:catalogue") + query)
+    assert answer.status_code == 200
+    return [one.name for one in answer.context["page"]]
+
+
+def test_the_catalogue_explains_each_message_a_page_at_a_time(administrator_client: Client) -> None:
+    first = administrator_client.get(reverse("events:catalogue"))
+    assert f"{len(CATALOGUE)} messages." in first.content.decode()
+    names = [
+        name
+        for number in range(1, first.context["page"].paginator.num_pages + 1)
+        for name in messages(administrator_client, f"?page={number}")
+    ]
+    assert names == list(CATALOGUE)
+    assert len(first.context["page"]) == 50
     for message in CATALOGUE.values():
         assert message.explanation.endswith("."), message.name
         assert message.severity in {"OK", "Warning", "Critical"}
+
+
+def test_the_catalogue_is_searched_filtered_and_sorted_in_the_address(administrator_client: Client) -> None:
+    assert "Fabric.UpstreamLinkFlapDisabled" in messages(administrator_client, "?q=flap+switched")
+    critical = messages(administrator_client, "?registry=Fabric&severity=Critical&sort=name")
+    assert critical == sorted(critical)
+    assert critical
+    assert {CATALOGUE[name].severity for name in critical} == {"Critical"}
+    assert {CATALOGUE[name].registry for name in critical} == {"Fabric"}
+    worst = [CATALOGUE[name].severity for name in messages(administrator_client, "?q=fan&sort=worst")]
+    assert worst == sorted(worst, key=["Critical", "Warning", "OK"].index)
+    text = administrator_client.get(reverse("events:catalogue") + "?q=link&registry=Fabric&page=1").content.decode()
+    assert "catalogue/messages.csv?q=link&amp;registry=Fabric" in text
+    assert "page=2" not in text or "q=link&amp;registry=Fabric&amp;page=2" in text
+    assert not messages(administrator_client, "?q=nothing+is+called+so")
+    sheet = administrator_client.get(reverse("events:catalogue_csv") + "?registry=Fabric&severity=Critical")
+    rows = list(csv.DictReader(io.StringIO(sheet.getvalue().decode())))
+    assert sorted(row["message"] for row in rows) == critical
+    for query in ("?severity=Bad", "?registry=Nobody", "?sort=sideways", f"?q={'x' * 201}"):
+        answer = administrator_client.get(reverse("events:catalogue") + query)
+        assert answer.status_code == 400
+        assert query[1:].partition("=")[0].title() in answer.content.decode()
+
+
+def test_the_catalogue_by_the_api_is_whole_unless_filtered(administrator_client: Client) -> None:
+    address = reverse("api:events_catalogue")
+    assert [one["name"] for one in administrator_client.get(address).json()] == list(CATALOGUE)
+    found = administrator_client.get(f"{address}?search=flap&severity=Critical&sort=name").json()
+    assert found
+    assert {one["severity"] for one in found} == {"Critical"}
+    assert administrator_client.get(f"{address}?severity=Bad").json()["errors"].keys() == {"severity"}
+
+
+@pytest.mark.parametrize(
+    ("address", "query", "wrong"),
+    [
+        ("api:events", "chasis=1", "chasis"), ("api:events", "after=1", "after"), ("api:events", "offset=5", "offset"),
+        ("api:events_pull", "before=1", "before"), ("api:events_catalogue", "q=x", "q"),
+        ("api:my_event_views", "search=x", "search"),
+        ("api:events", "since=2026-03-02&until=2026-03-01", "until"),
+        ("api:events", "since=2026-03-02&until=2026-03-02", "until"),
+        ("api:events_pull", "since=2026-03-02&until=2026-03-01", "until"),
+        ("api:alerts", "chassis=1", "chassis"), ("api:alerts", "until=2026-03-01&since=2026-03-02", "until"),
+        ("api:alert_silences", "search=x", "search"), ("api:alert_rules", "name=x", "name"),
+        ("api:alert_built_ins", "x=1", "x"), ("api:alert_routes", "kind=email", "kind"),
+        ("api:alert_deliveries", "route=1", "route"), ("api:exports", "format=csv", "format"),
+        ("api:exports", "kind=x", "kind"), ("api:export_runs", "export=1", "export"),
+        ("api:telemetry", "subject=device/1", "subject"), ("api:telemetry_table", "stat=band", "stat"),
+        ("api:telemetry_raw", "points=1", "points"), ("api:telemetry_catalogue", "q=x", "q"),
+        ("api:telemetry_heat_map", "drawer=1", "drawer"), ("api:telemetry_throughput", "chassis=1", "chassis"),
+        ("api:links", "state=down", "state"),
+    ],
+)  # fmt: skip
+def test_what_a_list_cannot_be_asked_for_is_refused_with_its_name(
+    administrator_client: Client, address: str, query: str, wrong: str
+) -> None:
+    answer = administrator_client.get(f"{reverse(address)}?{query}")
+    assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
+    assert list(answer.json()["errors"]) == [wrong]
+
+
+def test_a_parameter_that_is_misspelt_is_told_what_is_near(administrator_client: Client) -> None:
+    answer = administrator_client.get(reverse("api:events") + "?chasis=1&severty=OK&since=2026-03-01").json()
+    assert answer["errors"] == {
+        "chasis": "'chasis' is not known here. Is 'chassis' meant?",
+        "severty": "'severty' is not known here. Is 'severity' meant?",
+    }
+    assert administrator_client.get(reverse("api:alerts") + "?limit=1&offset=0&format=json").status_code == 200
+
+
+def test_all_before_an_event_is_all_of_it_to_the_microsecond(administrator_client: Client) -> None:
+    chassis = Chassis.objects.create(name="falcon-9", url="https://127.0.0.1:9")
+    Event.objects.all().delete()
+    second = timezone.now().replace(microsecond=0) - timedelta(hours=1)
+    times = (0, 1, 500_000, 500_000, 500_001, 999_999)
+    rows = [record(str(at), chassis_id=chassis.pk, at=second + timedelta(microseconds=at)) for at in times]
+    for place, row in enumerate(rows):
+        text = administrator_client.get(reverse("events:event", args=[row.pk])).content.decode()
+        assert ("All before it" in text) is bool(place)
+        if not place:
+            continue
+        link = next(part for part in text.split('"') if part.endswith(f"before={place_of(row)}"))
+        found = administrator_client.get(link.replace("&amp;", "&")).context["page"].rows
+        assert [one.pk for one in found] == [one.pk for one in reversed(rows[:place])]
+
+
+def test_the_form_keeps_a_moment_as_exactly_as_its_fields_can(administrator_client: Client) -> None:
+    text = page(administrator_client, "?since=2026-03-01T10:00:00.250Z&until=2026-03-01T11:00")
+    assert 'value="2026-03-01T10:00:00.250"' in text
+    assert 'value="2026-03-01T11:00:00"' in text
+    answer = administrator_client.get(reverse("events:events") + "?since=2026-03-02&until=2026-03-01")
+    assert answer.status_code == 400
+    assert "later than the begin" in answer.content.decode()
 
 
 @pytest.mark.parametrize(

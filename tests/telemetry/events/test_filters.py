@@ -38,6 +38,13 @@ ROWS = st.fixed_dictionaries(
     }
 )
 SOME = st.lists(st.integers(1, 4), max_size=2, unique=True)
+
+
+def has_length(asked: dict[str, Any]) -> bool:
+    """Tell whether an end, where there is one, is later than the begin: others are refused."""
+    return not {"since", "until"} <= asked.keys() or asked["since"] < asked["until"]
+
+
 FILTERS = st.fixed_dictionaries(
     {},
     optional={
@@ -51,7 +58,7 @@ FILTERS = st.fixed_dictionaries(
         "person": st.sampled_from(["ADA", "bob", "nobody"]),
         **dict.fromkeys(IDS, SOME),
     },
-)
+).filter(has_length)
 
 
 def fits(row: dict[str, Any], asked: dict[str, Any], now: datetime) -> bool:
@@ -131,6 +138,14 @@ def test_what_cannot_be_filtered_by_is_refused_with_its_name(name: str, text: st
     with pytest.raises(Invalid) as caught:
         Filter.of({name: text})
     assert list(caught.value.details["errors"]) == [name]
+
+
+def test_an_end_that_is_not_later_than_the_begin_is_refused() -> None:
+    for until in (START, START - timedelta(microseconds=1)):
+        with pytest.raises(Invalid) as caught:
+            Filter.of({"since": START.isoformat(), "until": until.isoformat()})
+        assert list(caught.value.details["errors"]) == ["until"]
+    assert Filter.of({"since": START.isoformat(), "until": (START + timedelta(microseconds=1)).isoformat()})
 
 
 @pytest.mark.parametrize("place", ["x", "1", "-", "1-x", "1-99999999999999999999", "-99999999999999999-1", "1-1-1"])

@@ -92,6 +92,13 @@ def test_a_signed_in_person_sees_what_is_theirs(administrator: User, chassis: Ch
     assert b"falconweb_task_queue_length" not in text
 
 
+def test_the_sites_own_metrics_of_a_chassis_are_refused_as_there_are_none(secret: str, chassis: Chassis) -> None:
+    answer = Client().get("/metrics?chassis=falcon-1&only=site", headers=bearer(secret))
+    assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
+    assert "leave out 'chassis'" in answer.json()["errors"]["only"]
+    assert b"falcon-1" in Client().get("/metrics?chassis=falcon-1&only=chassis", headers=bearer(secret)).getvalue()
+
+
 def test_metrics_are_only_read(secret: str) -> None:
     for method in ("post", "put", "delete"):
         answer = getattr(Client(), method)("/metrics", headers=bearer(secret))
