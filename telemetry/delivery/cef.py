@@ -24,7 +24,7 @@ def cef(
     """Return one line; `severity` is 0 to 10 or a word of SEVERITIES, an extension's empty values are left out.
 
     Pipes and backslashes are escaped in the header, equals signs and backslashes in values, line ends there become
-    backslash n and r; other control characters become spaces. Raises ValueError for a key that is none.
+    backslash n and r; everything else is as `one_line` has it. Raises ValueError for a key that is none.
     """
     number = SEVERITIES[severity] if isinstance(severity, str) else severity
     if not 0 <= number <= 10 or cef_version not in {0, 1}:

@@ -6,6 +6,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from accounts.sheets import lines
+from telemetry.delivery.syslog import TURNING
+
+# Readers that look for line ends by Unicode's rules find these, and terminals follow what turns the direction.
+ESCAPED = {ord(letter): f"\\u{ord(letter):04x}" for letter in ("\x7f", "\x85", "\u2028", "\u2029", *sorted(TURNING))}
 
 
 def csv_rows(rows: Iterable[Sequence[object]]) -> list[bytes]:
@@ -16,8 +20,12 @@ def csv_rows(rows: Iterable[Sequence[object]]) -> list[bytes]:
 
 
 def json_line(values: Mapping[str, object]) -> bytes:
-    """Return an object as a line of JSON in UTF-8; raises ValueError for NaN and what JSON has no word for."""
-    return _bytes(json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+    """Return an object as a line of JSON in UTF-8; raises ValueError for NaN and what JSON has no word for.
+
+    What some take for the end of a line, or what turns the direction of a text, is escaped: it reads back as it was.
+    """
+    made = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _bytes(made.translate(ESCAPED) + "\n")
 
 
 def _bytes(text: str) -> bytes:

@@ -17,6 +17,8 @@ FACILITIES = {
     "local2": 18, "local3": 19, "local4": 20, "local5": 21, "local6": 22, "local7": 23,
 }  # fmt: skip
 NIL = "-"
+# Embeddings, overrides and isolates of the bidirectional algorithm: with one of them a text reads as another.
+TURNING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 # Not of a name in structured data, although printable.
 NO_NAME = str.maketrans(dict.fromkeys('= ]"', "_"))
 
@@ -38,7 +40,7 @@ def rfc5424(
     """Return one message without framing, `longest` bytes at most.
 
     `at` is aware; `severity` is 0 to 7, or a word of SEVERITIES; `data` maps SD-IDs to parameters. What a header field
-    may not hold becomes '_', and what is too long for it is cut; an empty one is '-'. Control characters become spaces,
+    may not hold becomes '_', and what is too long for it is cut; an empty one is '-'. Texts are as `one_line` has them,
     so that a message is a line. `mark` puts the BOM before the text; without it the text says nothing of its encoding.
     What is too long as a whole loses the end of its text first, then parameters from the last. Raises ValueError.
     """
@@ -62,7 +64,10 @@ def rfc5424(
 
 
 def one_line(text: str) -> str:
-    """Return a text without control characters and line ends (spaces instead) and without halves of characters."""
+    """Return a text as a line that shows what it says: control characters and line ends become spaces.
+
+    Halves of characters become U+FFFD, and so does what would turn the direction of what stands around it.
+    """
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(letter) for letter in text)
@@ -72,7 +77,7 @@ def _shown(letter: str) -> str:
     kind = unicodedata.category(letter)
     if kind in {"Cc", "Zl", "Zp"}:
         return " "
-    return "\ufffd" if kind == "Cs" else letter
+    return "\ufffd" if kind == "Cs" or letter in TURNING else letter
 
 
 def _structured(data: Mapping[str, Mapping[str, str]], room: int) -> bytes:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -87,19 +88,15 @@ class Shape:
 
     def _syslog(self, event: Event) -> bytes:
         said = {name: _text(COLUMNS[name].value(event)) for name in self.columns if name != "text"}
-        return rfc5424(
-            at=event.at,
-            severity=event.severity,
-            facility=FACILITIES[self.facility],
-            hostname=site_name(),
-            app="falconweb",
-            message_id=event.message,
-            data={ELEMENT: {name: value for name, value in said.items() if value}},
-            text=event.text,
-        )
+        data = {ELEMENT: {name: value for name, value in said.items() if value}}
+        return self._message(event, event.text, data=data)
 
     def _wrapped(self, event: Event, line: str) -> bytes:
         # Receivers look for 'CEF:' or '{' at the very beginning of the text: no mark before it.
+        return self._message(event, line, mark=False, longest=65_000)
+
+    def _message(self, event: Event, text: str, **more: Any) -> bytes:
+        """Return a message of RFC 5424 about an event."""
         return rfc5424(
             at=event.at,
             severity=event.severity,
@@ -107,9 +104,8 @@ class Shape:
             hostname=site_name(),
             app="falconweb",
             message_id=event.message,
-            text=line,
-            mark=False,
-            longest=65_000,
+            text=text,
+            **more,
         )
 
     def _cef(self, event: Event) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from telemetry.delivery.cef import cef
 from telemetry.delivery.rows import csv_rows, json_line
-from telemetry.delivery.syslog import one_line
+from telemetry.delivery.syslog import TURNING, one_line
 from tests.telemetry.delivery.readers import read_cef
 
 TEXTS = st.text(alphabet=st.characters(codec=None), max_size=60)
@@ -67,10 +67,13 @@ def test_csv_holds_no_formula_and_nothing_else_changes(rows: list[list[str]]) ->
 
 @given(st.dictionaries(TEXTS, st.one_of(TEXTS, st.integers(), st.none(), st.booleans())))
 @example({"text": "a\nb\u2028\ud800"})
+@example({"a\u2029b": "\u202eexe.txt\u2066\x85"})
 def test_a_json_line_is_one_line_and_says_the_same(values: dict[str, object]) -> None:
     line = json_line(values)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
+    assert len(line.decode().splitlines()) == 1
+    assert not TURNING & set(line.decode())
     found = json.loads(line)
     assert list(found.values()) == [
         one.encode(errors="replace").decode() if isinstance(one, str) else one for one in _last_of_each(values).values()
@@ -79,6 +82,23 @@ def test_a_json_line_is_one_line_and_says_the_same(values: dict[str, object]) ->
 
 def _last_of_each(values: dict[str, object]) -> dict[str, object]:
     return {name.encode(errors="replace").decode(): one for name, one in values.items()}
+
+
+@pytest.mark.parametrize("letter", sorted(TURNING))
+def test_what_turns_the_direction_of_a_text_is_shown_for_what_it_is(letter: str) -> None:
+    text = f"port {letter}nwod\u2028si\u2029it"
+    line = cef(
+        vendor=text,
+        product="p",
+        version="1",
+        signature="s",
+        name="n",
+        severity="OK",
+        extension={"msg": text, "act": "x"},
+    )
+    header, found = read_cef(line)
+    assert (header[1], found["msg"]) == ("port \ufffdnwod si it",) * 2
+    assert line.isprintable()
 
 
 def test_what_json_has_no_word_for_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from telemetry.delivery.syslog import SEVERITIES, one_line, rfc5424
+from telemetry.delivery.syslog import SEVERITIES, TURNING, one_line, rfc5424
 from tests.telemetry.delivery.readers import read_syslog
 
 AT = datetime(2026, 3, 2, 9, 30, 1, 250, tzinfo=UTC)
@@ -72,6 +72,16 @@ def test_fields_that_are_too_long_are_cut_and_empty_ones_are_told() -> None:
     assert [len(one) for one in (found.host, found.app, found.process, found.identity)] == [255, 48, 128, 32]
     nothing = rfc5424(at=AT, severity=7, hostname="", app="", message_id="", text="")
     assert nothing.endswith(b" - - - - -")
+
+
+@pytest.mark.parametrize("letter", sorted(TURNING))
+def test_nothing_turns_the_direction_of_a_message_nor_ends_its_line(letter: str) -> None:
+    said = f"port {letter}nwod\u2028si\u2029it"
+    found = read_syslog(
+        rfc5424(at=AT, severity=6, hostname="h", app="a", message_id="m", data={"x@1": {"subject": said}}, text=said)
+    )
+    assert found.text == "port \ufffdnwod si it"
+    assert list(found.data.values()) == [[("subject", found.text)]]
 
 
 def test_an_instant_of_another_zone_is_told_in_utc() -> None:
