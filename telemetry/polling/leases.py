@@ -21,25 +21,31 @@ import redis
 LEASE_SECONDS = 3.0
 # A worker that just came gets nothing from others yet: one that dies at each start must not move chassis about.
 SETTLED_SECONDS = 2.0
+# Workers that start together share from the first: nobody takes anything until so long nobody came any more. But not
+# for longer than the second, since chassis wait; and only where nobody is there from before, whose chassis these are.
+LULL_SECONDS = 1.0
+GATHERING_SECONDS = 4.0
 
 # Gives back how many leases the worker may keep, and those that it holds afterwards. Nobody is asked for more than
 # what is above the fair share: the whole part of it for each, and one more for as many as the rest allows.
 LOOK = """
-local name, lease, settled, leaving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local known, first = {}, 6 + tonumber(ARGV[5])
-for place = 6, first - 1 do known[ARGV[place]] = true end
+local name, lease, settled, leaving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
+local known, first = {}, 8 + tonumber(ARGV[7])
+for place = 8, first - 1 do known[ARGV[place]] = true end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', 'polling:workers', '-inf', now)) do
   redis.call('ZREM', 'polling:workers', gone)
   redis.call('ZREM', 'polling:since', gone)
 end
-if first > 6 and redis.call('ZCARD', 'polling:workers') == 0 then
+if first > 8 and redis.call('ZCARD', 'polling:workers') == 0 then
   redis.call('SET', 'polling:forgotten', 1, 'NX', 'PX', lease)
 end
 local forgotten = redis.call('EXISTS', 'polling:forgotten') == 1
 redis.call('ZADD', 'polling:workers', now + lease, name)
 redis.call('ZADD', 'polling:since', 'NX', now, name)
+local joined = redis.call('ZRANGE', 'polling:since', 0, -1, 'WITHSCORES')
+local gathering = now - joined[#joined] < tonumber(ARGV[4]) and now - joined[2] < tonumber(ARGV[5])
 local count, total = {}, #ARGV - first + 1
 local mine, free = {}, {}
 for place = first, #ARGV do
@@ -49,7 +55,7 @@ for place = first, #ARGV do
     mine[#mine + 1] = ARGV[place]
   elseif holder then
     count[holder] = (count[holder] or 0) + 1
-  elseif known[ARGV[place]] or not forgotten then
+  elseif known[ARGV[place]] or not (forgotten or gathering) then
     free[#free + 1] = ARGV[place]
   end
 end
@@ -70,7 +76,7 @@ end
 local old = redis.call('ZCOUNT', 'polling:since', '-inf', now - settled)
 local since = tonumber(redis.call('ZSCORE', 'polling:since', name))
 if since > now - settled then old = old + 1 end
-return {share(old), there, mine}
+return {share(old), there, mine, gathering and 1 or 0}
 """
 
 RELEASE = """
@@ -84,11 +90,15 @@ end
 
 @dataclass(frozen=True)
 class Share:
-    """What a look found: the chassis that this worker holds, how many it may keep, and how many workers there are."""
+    """What a look found: the chassis that this worker holds, how many it may keep, and how many workers there are.
+
+    `is_gathering`: all of them have just come, and wait for each other before they take anything.
+    """
 
     held: frozenset[int]
     keep: int
     workers: int
+    is_gathering: bool = False
 
 
 class Leases:
@@ -117,12 +127,14 @@ class Leases:
         `leaving` is how many of those held are about to be given back.
         """
         began = time.monotonic()
-        milliseconds = (round(LEASE_SECONDS * 1000), round(SETTLED_SECONDS * 1000))
+        seconds = (LEASE_SECONDS, SETTLED_SECONDS, LULL_SECONDS, GATHERING_SECONDS)
+        milliseconds = (round(one * 1000) for one in seconds)
         held = sorted(self._held)
-        keep, workers, mine = self._look(args=[self.name, *milliseconds, leaving, len(held), *held, *sorted(chassis)])
+        arguments = [self.name, *milliseconds, leaving, len(held), *held, *sorted(chassis)]
+        keep, workers, mine, gathering = self._look(args=arguments)
         self._held = frozenset(map(int, mine))
         self._until = began + LEASE_SECONDS
-        return Share(held=self._held, keep=int(keep), workers=int(workers))
+        return Share(held=self._held, keep=int(keep), workers=int(workers), is_gathering=bool(gathering))
 
     def give_back(self, chassis: Iterable[int]) -> None:
         """Let others have chassis that this worker reads no more; raises RedisError."""

@@ -35,6 +35,9 @@ from telemetry.polling.outbox import Outbox
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.75  # how often leases are renewed and free chassis claimed
+GATHER_SECONDS = 0.25  # the same while workers that start together wait for each other
+# What a worker that comes later gets is handed over bit by bit: each chassis first brings its last to the database.
+HANDED_AT_ONCE = 20
 STOP_SECONDS = 3.0
 WALKS_AT_A_TIME = 4
 SWITCH_SECONDS = 0.0005
@@ -105,6 +108,7 @@ class Poller:
         self._ending: dict[int, asyncio.Future[None]] = {}  # followed no longer, but not yet given back
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
+        self._pause = LOOK_SECONDS
 
     def stop(self) -> None:
         """Ask the loop to end."""
@@ -123,7 +127,7 @@ class Poller:
         try:
             while not self._stopped.is_set():
                 await self._look(around)
-                await until(self._stopped, LOOK_SECONDS)
+                await until(self._stopped, self._pause)
         finally:
             left: set[asyncio.Future[None]] = {hearing, *self._tasks.values(), *self._ending.values()}
             while left:
@@ -165,12 +169,16 @@ class Poller:
                 return
             logger.exception("chassis could not be claimed")
             share = Share(held=frozenset(), keep=0, workers=0)  # another worker may hold them by now
+        self._pause = GATHER_SECONDS if share.is_gathering else LOOK_SECONDS
         # A changed address or password ends the old client and starts a new one.
         wanted = {self._rows[pk] for pk in share.held if pk in self._rows}
         self._end([key for key in self._tasks if key not in wanted or self._tasks[key].done()])
         # Those not yet read go first: nobody misses them.
         mine = sorted(self._tasks, key=lambda key: self._following[key[0]].is_reading)
-        self._end(mine[: max(0, len(share.held - self._ending.keys()) - share.keep)], give_back=True)
+        excess = min(len(share.held - self._ending.keys()) - share.keep, HANDED_AT_ONCE - len(self._ending))
+        if excess > 0 and mine:
+            logger.info("%s chassis handed over: %s workers share them", excess, share.workers)
+            self._end(mine[:excess], give_back=True)
         for key in wanted - self._tasks.keys():
             if key[0] not in self._ending and self._leases.holds(key[0]):
                 following = self._following[key[0]] = Following(key[0], around)

@@ -23,6 +23,7 @@ SHORT = 0.3  # s; a lease of these tests
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LEASE_SECONDS", SHORT)
     monkeypatch.setattr(leases, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(leases, "LULL_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -75,6 +76,46 @@ def test_a_worker_that_dies_at_each_start_moves_nothing(client: redis.Redis, mon
         share = a.look(range(1, 11))
         assert share.held == held
         assert share.keep == 10
+
+
+def test_workers_that_start_together_share_from_the_first(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
+    monkeypatch.setattr(leases, "LULL_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "GATHERING_SECONDS", 60.0)
+    workers = [Leases(client, name) for name in "abc"]
+    first = [worker.look(range(1, 1001)) for worker in workers]
+    assert [(len(share.held), share.is_gathering) for share in first] == [(0, True)] * 3
+    time.sleep(0.3)
+    shares = [worker.look(range(1, 1001)) for worker in workers]
+    assert sorted(len(share.held) for share in shares) == [333, 333, 334]
+    assert all(len(share.held) <= share.keep and not share.is_gathering for share in shares)
+
+
+def test_one_that_keeps_coming_lets_chassis_wait_for_no_longer_than_a_while(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
+    monkeypatch.setattr(leases, "LULL_SECONDS", 60.0)
+    monkeypatch.setattr(leases, "GATHERING_SECONDS", 0.3)
+    patient = Leases(client, "patient")
+    assert patient.look([1]).is_gathering
+    time.sleep(0.3)
+    Leases(client, "newcomer").look([])
+    assert patient.look([1]).held == {1}
+
+
+def test_where_somebody_is_there_from_before_nobody_waits(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "LULL_SECONDS", 60.0)
+    monkeypatch.setattr(leases, "GATHERING_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
+    old, dead = Leases(client, "old"), Leases(client, "dead")
+    old.look([])
+    time.sleep(0.2)
+    assert len(dead.look(range(1, 11)).held) == 5
+    dead.leave()
+    newcomer = Leases(client, "newcomer")
+    assert len(newcomer.look(range(1, 11)).held) == 5
+    assert len(old.look(range(1, 11)).held) == 5
 
 
 def test_what_a_dead_worker_held_is_taken_once_its_lease_is_over(client: redis.Redis) -> None:

@@ -6,18 +6,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
+from telemetry.polling import leases
 from telemetry.polling.poller import Poller, run
 
 
 @contextmanager
 def polling(name: str = "") -> Iterator[Poller]:
-    """Poll the chassis that there are until the block ends, and wait for its end."""
-    poller = Poller(name)
-    thread = threading.Thread(target=run, args=(poller,))
-    thread.start()
-    try:
-        yield poller
-    finally:
-        poller.stop()
-        thread.join(20)
-        assert not thread.is_alive()
+    """Poll the chassis that there are until the block ends, and wait for its end; it waits for no other worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leases, "LULL_SECONDS", 0.0)
+        poller = Poller(name)
+        thread = threading.Thread(target=run, args=(poller,))
+        thread.start()
+        try:
+            yield poller
+        finally:
+            poller.stop()
+            thread.join(20)
+            assert not thread.is_alive()

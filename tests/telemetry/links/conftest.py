@@ -25,6 +25,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write counts and judge more often than a site does."""
     for name in ("COUNT_SECONDS", "RESTLESS_SECONDS"):
         monkeypatch.setattr(f"telemetry.links.recording.{name}", 0.5)
+    monkeypatch.setattr("telemetry.polling.leases.LULL_SECONDS", 0.0)
 
 
 @pytest.fixture
