@@ -25,6 +25,8 @@ COLUMNS = 8
 NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": "Custom"}
 WIDEST_GBPS = 256.0  # x16 Gen4, drawn widest
 HALF_GAP = 1.5  # between the two half-links of a link
+SPOT = 28  # at the narrowest a picture gets, still 24 px
+SPOT_GAP = 6  # between a mark on a link and the box that the link leads to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,30 @@ class HalfLink:
 
 
 @dataclass(frozen=True)
+class Spot:
+    """Where on a link there is room for a mark about it: the middle of a square of SPOT units."""
+
+    port: int
+    x: int
+    y: int
+
+    @property
+    def left(self) -> int:
+        """Where the square begins."""
+        return self.x - SPOT // 2
+
+    @property
+    def top(self) -> int:
+        """Its upper edge."""
+        return self.y - SPOT // 2
+
+    @property
+    def text_y(self) -> int:
+        """The line that its sign stands on."""
+        return self.y + 5
+
+
+@dataclass(frozen=True)
 class DrawerPicture:
     """One drawer, with all coordinates relative to the picture."""
 
@@ -127,6 +153,7 @@ class DrawerPicture:
     chips: tuple[Chip, ...]
     boxes: tuple[Box, ...]
     links: tuple[HalfLink, ...]
+    spots: tuple[Spot, ...] = ()
     planned_mode: str = ""
 
 
@@ -173,6 +200,7 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: Marks) -> D
     heads = tuple(_head(port, (index, len(ports), y), marks) for index, port in enumerate(ports))
     planned = planned_places(chassis, marks)
     links: list[HalfLink] = []
+    spots: list[Spot] = []
     for index, head in enumerate(heads):
         end = _chip_x(chips, index, len(heads))
         top = (head.middle, y + HEAD_Y + HEAD_HEIGHT)
@@ -180,6 +208,7 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: Marks) -> D
             top, (end, y + SWITCH_Y), head.port.max_speed_gbps, _state(head.port.link_status),
             head.port.port_id, f"host-port-{head.port.id}",
         )  # fmt: skip
+        spots += _spot(head.port.port_id, top, (end, y + SWITCH_Y))
     boxes = []
     # Boxes that hang on nothing stand right below the name.
     slot_y = SLOT_Y if heads or chips else BARE_SLOT_Y
@@ -195,10 +224,12 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: Marks) -> D
                 start, (x + SLOT_WIDTH // 2, top_y), _capacity(slot.device), state, slot.port_id,
                 f"device-{slot.device.id}",
             )  # fmt: skip
+            # A link to a lower row runs behind boxes: there is room right at its end.
+            spots += _spot(slot.port_id, (x + SLOT_WIDTH // 2, top_y), start if index < COLUMNS else None)
     mode = MODES.get(drawer.mode, drawer.mode)
     wanted = marks.modes.get(drawer.id or 0, drawer.mode)
     planned_mode = MODES.get(wanted, wanted) if wanted != drawer.mode else ""
-    return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links), planned_mode)
+    return DrawerPicture(drawer, y, mode, heads, chips, tuple(boxes), tuple(links), tuple(spots), planned_mode)
 
 
 def _place(host: str, label: str) -> str:
@@ -267,6 +298,16 @@ def _link(  # noqa: PLR0917 - two ends and what runs between them
         )
         for side, direction in ((-1, "tx"), (1, "rx"))
     ]  # fmt: skip
+
+
+def _spot(port: int | None, end: tuple[float, float], other: tuple[float, float] | None) -> list[Spot]:
+    """Return where a mark about a link stands: close to its box's end, on the way to the other; on the end without."""
+    if port is None:
+        return []
+    if other is None:
+        return [Spot(port, round(end[0]), round(end[1]))]
+    share = (SPOT / 2 + SPOT_GAP) / abs(other[1] - end[1])
+    return [Spot(port, round(end[0] + share * (other[0] - end[0])), round(end[1] + share * (other[1] - end[1])))]
 
 
 def _capacity(device: DeviceView) -> float | None:

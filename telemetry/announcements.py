@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
 
 
-def _changed(chassis_id: int) -> None:
+def tell_changed(chassis_id: int) -> None:
+    """Tell browsers that something about a chassis changed: their pages bring themselves up to date."""
     try:
         _client.publish(f"changed:{chassis_id}", b"")
     except redis.RedisError as error:
@@ -34,13 +35,13 @@ def _changed(chassis_id: int) -> None:
 @receiver(inventory_changed)
 def tell_inventory(chassis_id: int, **kwargs: Any) -> None:
     """Tell browsers that a chassis' hardware changed."""
-    _changed(chassis_id)
+    tell_changed(chassis_id)
 
 
 @receiver(operation_changed)
 def tell_operation(operation: Any, **kwargs: Any) -> None:
     """Tell browsers that an operation moved on, and the poller when it ended: much of the chassis may be new."""
-    _changed(operation.chassis_id)
+    tell_changed(operation.chassis_id)
     if not operation.is_open:
         try:
             _client.publish(REFRESH_CHANNEL, str(operation.chassis_id))
@@ -52,7 +53,7 @@ def tell_operation(operation: Any, **kwargs: Any) -> None:
 def tell_plan(plan: Any, **kwargs: Any) -> None:
     """Tell browsers that a plan went on, stopped or ended, on each chassis that it is about."""
     for chassis in set(plan.operations.values_list("chassis", flat=True)):
-        _changed(chassis)
+        tell_changed(chassis)
 
 
 @receiver(access_changed)

@@ -14,32 +14,30 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from fabric.models import Port
 from fabric.services.port_counters import port_counters_set_to_zero
-from falconweb.api.bodies import refuse_body
+from falconweb.api.bodies import asked, refuse_body
 from falconweb.api.fields import CHASSIS_ID, SEARCH, number, search_of
 from falconweb.api.openapi import problem
 from falconweb.errors import Invalid, NotFound
 from telemetry.links.counters import Direction
 from telemetry.links.models import CounterReset
 from telemetry.links.selectors import (
-    KINDS,
-    LEVELS,
     SORTS,
     CountersView,
-    LinkView,
     Wanted,
     counters_of,
     held_from,
     link_of,
     link_rows,
-    link_views,
     resets_of,
     span_begin,
     spans_of,
 )
+from telemetry.links.shown import KINDS, LEVELS, LinkView, link_views
 from telemetry.links.verdict import Level
 
 LEVEL_NAMES = [level.value for level in LEVELS]
 NO_RESET = "The chassis offers no reset of the counters, or did not do it"
+RESETS_SHOWN = 100
 SILENT = "The chassis did not answer"
 
 
@@ -55,7 +53,8 @@ class LinkSerializer(serializers.Serializer[Any]):
     """The link of a port: its verdict with the reasons, worst first, its state, and figures of late.
 
     Rates are events a second; `flaps` and `recoveries` are those of the last hour; `errors` sums all counters since the
-    link is watched, or yours. Speeds are Gb/s one way. `since` is when the verdict became this one.
+    link is watched, or yours. Speeds are Gb/s one way. `since` is when the verdict became this one, `judged_at` the
+    newest reading that it is by; where `stale`, nothing was read since, and the link may be otherwise by now.
     """
 
     port_id = serializers.IntegerField(source="id")
@@ -70,6 +69,8 @@ class LinkSerializer(serializers.Serializer[Any]):
     tenant_name = serializers.CharField()
     verdict = serializers.ChoiceField(choices=LEVEL_NAMES, source="level")
     since = serializers.DateTimeField(allow_null=True)
+    judged_at = serializers.DateTimeField(allow_null=True)
+    stale = serializers.BooleanField(source="is_stale")
     reasons = LinkReasonSerializer(many=True)
     status = serializers.CharField()
     width = serializers.IntegerField(allow_null=True)
@@ -87,6 +88,7 @@ class LinkSerializer(serializers.Serializer[Any]):
 class LinkCounterSerializer(serializers.Serializer[Any]):
     """An error counter: where the chassis' own stands now, and what came in the last hour and in all.
 
+    For a tenant, each of them is what came since the link is its own.
     `direction` is of the packets, seen from the port: `received`, `sent`, or `both` where it says nothing of that.
     """
 
@@ -143,7 +145,7 @@ class LinkList(generics.GenericAPIView[Any]):
             return Port.objects.none()
         return link_rows(person_of(self.request), _wanted(self.request))
 
-    @extend_schema(
+    @asked(
         operation_id="links_list",
         parameters=[
             CHASSIS_ID,
@@ -179,7 +181,7 @@ class LinkStates(generics.GenericAPIView[Any]):
 
     serializer_class = LinkStateSerializer
 
-    @extend_schema(operation_id="links_states_list", responses=LinkStateSerializer(many=True))
+    @asked(operation_id="links_states_list", responses=LinkStateSerializer(many=True))
     def get(self, request: Request, pk: int) -> Response:
         """List the states that a link was in, newest first; a tenant's begin when the link became its own."""
         person = person_of(request)
@@ -216,7 +218,7 @@ def _detail(request: Request, pk: int) -> Any:
     counted: CountersView = counters_of(person, port)
     told = {name: getattr(view, name) for name in LinkView.__dataclass_fields__}
     told |= {"counters": counted.counters, "counted_since": counted.since, "reset_at": counted.reset_at}
-    return LinkDetailSerializer({**told, "resets": resets_of(person, pk)[:100]}).data
+    return LinkDetailSerializer({**told, "resets": resets_of(person, port, most=RESETS_SHOWN)}).data
 
 
 def _wanted(request: Request) -> Wanted:

@@ -10,9 +10,11 @@ class LinksConfig(AppConfig):
     label = "links"
 
     def ready(self) -> None:
-        """Listen to other rooms, and tell the overview what is wrong with links."""
+        """Listen to other rooms, and tell others what is wrong with links, and where counters stood."""
         import telemetry.links.receivers  # noqa: F401 - imported for its receivers
+        from fabric.counted import tell_counted
         from fabric.overview import tell_of
-        from telemetry.links.selectors import link_troubles
+        from telemetry.links.selectors import counted_at_begin, link_troubles
 
         tell_of(link_troubles)
+        tell_counted(counted_at_begin)

@@ -39,9 +39,9 @@ def windows_of(ports: Iterable[int], *, now: datetime) -> Mapping[int, Windows]:
     return {port: Windows(tuple(minutes[port]), tuple(spans[port])) for port in {*minutes, *spans}}
 
 
-def ports_at_work(chassis_id: int, *, since: datetime) -> set[int]:
-    """Return the ports (ids) on which an operation is at work, or was since then."""
-    rows = Operation.objects.at_work_since(since).filter(chassis=chassis_id)
+def ports_at_work(chassis: Iterable[int], *, since: datetime) -> set[int]:
+    """Return the ports (ids) of chassis (ids) on which an operation is at work, or was since then."""
+    rows = Operation.objects.at_work_since(since).filter(chassis__in=list(chassis))
     found: set[int] = set()
     drawers: set[int] = set()
     for row in rows.values("device__slot__port", "port", "source__port", "drawer", "device"):

@@ -32,9 +32,21 @@ class Judged:
     since: datetime | None = None  # when the tenant began to hold it
     base: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def before(self) -> dict[str, int]:
+        """What the counters have that came before the tenant: all but what its totals have."""
+        if self.since is None:
+            return {}
+        gained = {name: total - self.base.get(name, 0) for name, total in self.count.totals.items()}
+        errors = {name: value for name, value in self.count.raw.items() if not name.endswith("Bytes")}
+        return {name: max(0, value - max(0, gained.get(name, 0))) for name, value in errors.items()}
 
-def verdict_keep(judged: Judged, *, now: datetime) -> None:
-    """Write a verdict where it says something new; one that changed by all that is known is an event too."""
+
+def verdict_keep(judged: Judged, *, now: datetime) -> bool:
+    """Write a verdict where it says something new; returns whether the level is another than before.
+
+    One that changed by all that is known is an event too.
+    """
     verdict, row, totals = judged.verdict, judged.row, judged.count.totals
     values: dict[str, Any] = {
         "level": verdict.level.value,
@@ -51,12 +63,12 @@ def verdict_keep(judged: Judged, *, now: datetime) -> None:
     if row is not None:
         changed = [name for name, value in values.items() if getattr(row, name) != value]
         if not changed:
-            return
+            return False
     with transaction.atomic():
         if row is None:
             new = LinkVerdict(
-                port=judged.port, tenant_id=judged.tenant, held_since=judged.since, base=dict(judged.base), since=now,
-                judged_at=now, **values,
+                port=judged.port, tenant_id=judged.tenant, held_since=judged.since, base=dict(judged.base),
+                before=judged.before, since=now, judged_at=now, **values,
             )  # fmt: skip
             # Two who judge at once (a worker, and a grant that notes where the counts stand) make one row.
             LinkVerdict.objects.bulk_create([new], ignore_conflicts=True)
@@ -67,9 +79,10 @@ def verdict_keep(judged: Judged, *, now: datetime) -> None:
             # Whoever was faster has told of it.
             written = LinkVerdict.objects.filter(pk=row.pk, level=before.value).update(**values)
             if not written:
-                return
+                return False
         if judged.tenant is None and before is not verdict.level:
             _tell(judged.port, verdict, now, before=before)
+    return before is not verdict.level
 
 
 def name_of(port: Port) -> str:

@@ -141,13 +141,14 @@ class CounterReset(models.Model):
 class LinkVerdict(models.Model):
     """How a link is, by all that is known (no tenant), or by what its tenant may know: what was since it holds it.
 
-    `base` are the totals at which its tenant began.
+    `base` are the totals at which its tenant began, `before` where the counters themselves stood then.
     """
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="link_verdicts")
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.CASCADE, related_name="+")
     held_since = models.DateTimeField(null=True)
     base = models.JSONField(default=dict)
+    before = models.JSONField(default=dict)
     level = models.CharField(max_length=10, choices=[(one.value, one.value) for one in Level])
     rank = models.PositiveSmallIntegerField()
     since = models.DateTimeField()  # when the level became this one

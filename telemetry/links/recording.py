@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -19,7 +18,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, close_old
 
 from telemetry.links.changes import Change, Known, State
 from telemetry.links.models import CounterReset
-from telemetry.links.services import links_judge, links_known, links_note, links_seen
+from telemetry.links.services import links_judge, links_known, links_note, links_seen, ports_judge
 from telemetry.pipeline import tally
 
 logger = logging.getLogger(__name__)
@@ -28,7 +27,9 @@ WRITE_SECONDS = 1.0
 COUNT_SECONDS = 5.0  # counts alone wait so long for company; a new state does not
 SEEN_SECONDS = 30.0
 RESTLESS_SECONDS = 20.0  # verdicts that time alone may change
-CALM_SECONDS = 300.0
+CALM_SECONDS = 120.0  # all of a chassis, whether something changed or not
+JUDGED_AT_ONCE = 200
+TURN_SECONDS = 0.5  # so long others wait for verdicts: who leaves, and who begins
 RETRY_SECONDS = 5.0
 CLOSE_SECONDS = 2.5
 MOST_MINUTES = 90  # of a port: what the verdict looks back at, and some more
@@ -94,7 +95,14 @@ class Recorder:
         self._watched: dict[int, float] = {}  # chassis -> Unix time of its newest reading
         self._loads: list[tuple[int, Future[Known]]] = []
         self._leaving: list[tuple[int, Future[None]]] = []
-        self._judge_at: dict[int, float] = {}  # chassis -> monotonic
+        # By chassis: when all of its links are due, when those that time alone may change are, and which these are;
+        # and those of which something was written. Times are monotonic, s.
+        self._all_at: dict[int, float] = {}
+        self._restless_at: dict[int, float] = {}
+        self._restless: dict[int, frozenset[int]] = {}
+        self._changed: dict[int, set[int]] = defaultdict(set)
+        self._judged_last = 0
+        self._has_news = False  # of a chassis that was not read for a while
         self._thread: threading.Thread | None = None
         self._failing = False
 
@@ -128,7 +136,8 @@ class Recorder:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.wrap_future(left)
         except TimeoutError:
-            logger.warning("links of chassis %s: the last changes wait for the database", chassis)
+            # Where the database is away, that was told once for all chassis.
+            logger.info("links of chassis %s: the last changes wait for the database", chassis)
 
     def hand(self, chassis: int, change: Change) -> None:
         """Take a change."""
@@ -141,56 +150,62 @@ class Recorder:
     def seen(self, chassis: int, at: float) -> None:
         """Take note that a chassis was read."""
         with self._wake:
-            if chassis in self._watched:
+            before = self._watched.get(chassis)
+            if before is not None:
                 self._watched[chassis] = at
+                self._has_news |= at - before > SEEN_SECONDS
 
     def disturb(self, chassis: int) -> None:
         """Have the links of a chassis judged soon: something that a verdict looks at may have changed."""
         with self._wake:
             if chassis in self._watched:
-                self._judge_at[chassis] = 0.0
+                self._all_at[chassis] = 0.0
 
     def _run(self) -> None:
         written_at = seen_at = 0.0
+        is_behind = False
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._loads or self._leaving, timeout=WRITE_SECONDS)
+                pause = 0.0 if is_behind else WRITE_SECONDS
+                self._wake.wait_for(lambda: self._loads or self._leaving, timeout=pause)
                 leaving, self._leaving = self._leaving, []
-                loads, self._loads = self._loads, []
             now = time.monotonic()
+            rest, calm = False, not leaving
             try:
                 close_old_connections()
-                self._load(loads)
-                loads = []
                 if self._urgent or leaving or now - written_at >= COUNT_SECONDS:
                     self._write()
                     written_at = now
-                if leaving or now - seen_at >= SEEN_SECONDS:
+                if self._has_news or leaving or now - seen_at >= SEEN_SECONDS:
+                    self._has_news = False
                     links_seen({chassis: at for chassis, at in list(self._watched.items()) if at})
                     seen_at = now
-                self._judge(now)
+                # Those who leave wait for no more than what is theirs.
+                self._let_go(leaving)
+                self._load()
+                is_behind = self._judge(now)
                 self._recovered()
             except (DatabaseError, InterfaceError) as error:
                 self._failed(error)
-                self._put_off(loads, rest=not leaving)
+                rest = calm
             except Exception:
                 logger.exception("links could not be recorded")
-                self._put_off(loads, rest=not leaving)
-            for chassis, left in leaving:
-                self._forget(chassis)
-                # Nobody may wait for it any more.
-                if left.set_running_or_notify_cancel():
-                    left.set_result(None)
+                rest = calm
+            self._let_go(leaving)
+            if rest:
+                is_behind = False
+                connections.close_all()
+                time.sleep(RETRY_SECONDS)
             if self._is_over():
                 break
 
-    def _put_off(self, loads: list[tuple[int, Future[Known]]], *, rest: bool) -> None:
-        """Try again later, after a rest."""
-        with self._wake:
-            self._loads = [*loads, *self._loads]
-        connections.close_all()
-        if rest:
-            time.sleep(RETRY_SECONDS)
+    def _let_go(self, leaving: list[tuple[int, Future[None]]]) -> None:
+        while leaving:
+            chassis, left = leaving.pop()
+            self._forget(chassis)
+            # Nobody may wait for it any more.
+            if left.set_running_or_notify_cancel():
+                left.set_result(None)
 
     def _is_over(self) -> bool:
         with self._wake:
@@ -208,13 +223,18 @@ class Recorder:
                 return
             del self._joined[chassis]
             self._loads = [(one, loading) for one, loading in self._loads if one != chassis]
-            self._watched.pop(chassis, None)
-            self._judge_at.pop(chassis, None)
+            for kept in (self._watched, self._all_at, self._restless_at, self._restless, self._changed):
+                kept.pop(chassis, None)
 
-    def _load(self, loads: Iterable[tuple[int, Future[Known]]]) -> None:
-        for chassis, loading in loads:
+    def _load(self) -> None:
+        """Bring what is known of chassis that are new here, as far as the time of a turn goes."""
+        until = time.monotonic() + TURN_SECONDS
+        while self._loads and not self._leaving and time.monotonic() < until:
+            chassis, loading = self._loads[0]
             if not loading.done():
                 loading.set_result(links_known(chassis_id=chassis))
+            with self._wake:
+                self._loads = [one for one in self._loads if one[1] is not loading]
 
     def _write(self) -> None:
         """Write what waits; what could not be written waits on, and one chassis' trouble is not the others'."""
@@ -231,9 +251,9 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - told at the end
                 trouble = error
                 continue
-            del taken[chassis]
+            written = taken.pop(chassis)
             if chassis in self._watched:
-                self._judge_at[chassis] = 0.0
+                self._changed[chassis].update(written)
         if trouble is not None:
             self._take_back(taken)
             raise trouble
@@ -245,11 +265,54 @@ class Recorder:
                     newer = self._pending[chassis].pop(port, None)
                     self._pending[chassis][port] = waiting.under(newer) if newer else waiting
 
-    def _judge(self, now: float) -> None:
-        for chassis in list(self._watched):
-            if now >= self._judge_at.get(chassis, 0.0):
-                restless = links_judge(chassis_id=chassis)
-                self._judge_at[chassis] = now + (RESTLESS_SECONDS if restless else CALM_SECONDS)
+    def _judge(self, now: float) -> bool:
+        """Judge what is due, as far as the time of a turn goes; tell whether something is left."""
+        until = time.monotonic() + TURN_SECONDS
+        watched = list(self._watched)
+        for chassis in sorted(watched, key=lambda one: (one <= self._judged_last, one)):
+            if now < self._all_at.get(chassis, 0.0):
+                continue
+            # Before, so that who asks for it meanwhile is not forgotten.
+            self._all_at[chassis] = now + CALM_SECONDS
+            try:
+                self._restless[chassis] = links_judge(chassis_id=chassis)
+            except BaseException:
+                self._all_at[chassis] = 0.0
+                raise
+            self._restless_at[chassis] = now + RESTLESS_SECONDS
+            self._changed.pop(chassis, None)
+            self._judged_last = chassis
+            if self._leaving or time.monotonic() > until:
+                return True
+        return self._judge_changed(watched, now, until)
+
+    def _judge_changed(self, watched: list[int], now: float, until: float) -> bool:
+        """Judge the links of which something is new, and, now and then, those that time alone may change."""
+        batch: dict[int, frozenset[int]] = {}
+        for chassis in watched:
+            wanted = frozenset(self._changed.get(chassis, ()))
+            if now >= self._restless_at.get(chassis, 0.0):
+                wanted |= self._restless.get(chassis, frozenset())
+            if wanted:
+                batch[chassis] = wanted
+            if sum(map(len, batch.values())) >= JUDGED_AT_ONCE:
+                self._judge_batch(batch, now)
+                batch = {}
+                if self._leaving or time.monotonic() > until:
+                    return True
+        if batch:
+            self._judge_batch(batch, now)
+        return False
+
+    def _judge_batch(self, batch: dict[int, frozenset[int]], now: float) -> None:
+        """Judge links of several chassis at once: most of what a verdict costs are the queries, few or many rows."""
+        found = ports_judge(frozenset().union(*batch.values()))
+        for chassis, wanted in batch.items():
+            restless = self._restless.get(chassis, frozenset())
+            if restless <= wanted:
+                self._restless_at[chassis] = now + RESTLESS_SECONDS
+            self._restless[chassis] = (restless - wanted) | (found & wanted)
+            self._changed.pop(chassis, None)
 
     def _failed(self, error: Exception) -> None:
         if not self._failing:

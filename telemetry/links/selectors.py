@@ -6,34 +6,43 @@ nothing of what was before: what another tenant's work did to a link is not its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
-from django.db.models import Case, F, FilteredRelation, IntegerField, Q, QuerySet, TextField, Value, When
+from django.db.models import (
+    Case,
+    F,
+    FilteredRelation,
+    IntegerField,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    TextField,
+    Value,
+    When,
+)
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Drawer, Port
+from fabric.counted import Before
+from fabric.models import Chassis, Drawer, Port
 from fabric.overview import Trouble
 from falconweb.errors import NotFound
 from telemetry.links.counters import Counter, in_order
 from telemetry.links.facts import holder_of
-from telemetry.links.judging import far_end_of, name_of, place_of
-from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan
+from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
 from telemetry.links.services import judged_ports
-from telemetry.links.verdict import RANKS, UP, Level
+from telemetry.links.shown import HOST, LinkView, link_view, link_views
+from telemetry.links.verdict import RANKS, Level
 from telemetry.store.reading import read
 
-LEVELS = {
-    Level.DOWN: ("▲", "Down"), Level.FAILING: ("▲", "Failing"), Level.DEGRADED: ("▼", "Degraded"),
-    Level.WATCH: ("◆", "Watch"), Level.UNKNOWN: ("?", "Unknown"), Level.HEALTHY: ("✓", "Healthy"),
-}  # fmt: skip
-HOST = "host"
-KINDS = {**dict(Device.Kind.choices), HOST: "Host link"}
 # What each order is by; the worse, the larger or newer comes first.
 SORTS: Mapping[str, tuple[str, str]] = {
     "verdict": ("Verdict", "shown_rank"), "name": ("Link", "name"), "chassis": ("Chassis", "chassis__name"),
@@ -43,9 +52,6 @@ SORTS: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 BY_WORDS = {"name", "chassis"}
 ABOUT_STATE = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
-NOT_ANSWERING = "The chassis does not answer, so that nothing is known of its links now."
-NOT_POLLED = "The chassis is not polled, so that nothing is known of its links now."
-NOT_JUDGED = "It was not judged yet: that takes a few seconds from the first reading on."
 MOST_TROUBLES = 25
 PARTS = 96  # of a day: quarters of an hour
 
@@ -64,48 +70,6 @@ class Wanted:
 
 
 ALL = Wanted()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinkView:
-    """One link as a person may see it. Rates are 1/s; flaps and retrainings of the last hour; speeds Gb/s one way."""
-
-    id: int
-    name: str
-    title: str  # the name without its place
-    place: str
-    port_name: str
-    chassis_id: int
-    chassis_name: str
-    drawer_name: str
-    kind: str
-    kind_label: str
-    far_end: str
-    device_id: int | None
-    host_id: int | None
-    tenant_name: str
-    level: str
-    mark: str
-    level_words: str
-    since: datetime | None
-    reasons: tuple[dict[str, str], ...]
-    status: str
-    width: int | None
-    max_width: int | None
-    speed_gbps: float | None
-    max_speed_gbps: float | None
-    sent_rate: float
-    received_rate: float
-    correctable_rate: float
-    flaps: int
-    recoveries: int
-    errors: int
-
-    @property
-    def why(self) -> str:
-        """The gravest reason; '' for a link that is up and fine."""
-        fine = self.level == Level.HEALTHY and self.status == UP
-        return self.reasons[0]["sentence"] if self.reasons and not fine else ""
 
 
 def link_rows(person: User, wanted: Wanted = ALL) -> QuerySet[Any]:
@@ -130,15 +94,12 @@ def link_rows(person: User, wanted: Wanted = ALL) -> QuerySet[Any]:
             output_field=IntegerField(),
         ),
         since=F("verdict__since"), reasons=F("verdict__reasons"), sent_rate=F("verdict__sent_rate"),
+        judged_at=F("verdict__judged_at"), held_since=F("verdict__held_since"), verdict_level=F("verdict__level"),
+        seen_at=Subquery(Watched.objects.filter(chassis=OuterRef("chassis")).values("seen_at")[:1]),
         received_rate=F("verdict__received_rate"), correctable_rate=F("verdict__correctable_rate"),
         flaps=F("verdict__flaps"), recoveries=F("verdict__recoveries"), errors_counted=F("verdict__errors"),
     )  # fmt: skip
     return _sorted(_kept(rows, wanted), wanted.sort)
-
-
-def link_views(rows: Any) -> list[LinkView]:
-    """Return rows of `link_rows` as a person reads them."""
-    return [_view(row) for row in rows]
 
 
 def link_of(person: User, pk: int) -> tuple[Port, LinkView]:
@@ -146,12 +107,15 @@ def link_of(person: User, pk: int) -> tuple[Port, LinkView]:
     row = link_rows(person).filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such link.")
-    return row, _view(row)
+    return row, link_view(row)
 
 
 @dataclass(frozen=True)
 class CounterView:
-    """One counter of a port: `now` is where the BMC's counter stands, `total` what came since FalconWeb watches it."""
+    """One counter of a port: `now` is where the BMC's counter stands, `total` what came since FalconWeb watches it.
+
+    For a tenant both are what came since the link is its own: where the counter stood before is not its to see.
+    """
 
     counter: Counter
     now: int | None
@@ -192,11 +156,15 @@ def counters_of(person: User, port: Port, *, now: datetime | None = None) -> Cou
     minutes = list(LinkMinute.objects.filter(port=port, minute__gte=begin.replace(second=0, microsecond=0)))
     raw = {name: value for name, value in count.raw.items() if not name.endswith("Bytes")}
     hour = now - timedelta(hours=1)
+    totals = {name: max(0, total - base.get(name, 0)) for name, total in count.totals.items()}
+    if held is not None:
+        # After a reset the counter itself has less than the total.
+        raw = {name: min(value, totals.get(name, 0)) for name, value in raw.items()}
     views = tuple(
         CounterView(
             counter=one,
             now=raw.get(one.name),
-            total=max(0, count.totals.get(one.name, 0) - base.get(one.name, 0)),
+            total=totals.get(one.name, 0),
             hour=sum(row.counts.get(one.name, 0) for row in minutes if row.minute >= hour),
             day=_quarters(one.name, minutes, now),
         )
@@ -204,6 +172,19 @@ def counters_of(person: User, port: Port, *, now: datetime | None = None) -> Cou
     )
     reset = count.reset_at if count.reset_at is not None and (held is None or count.reset_at > held) else None
     return CountersView(views, since, reset)
+
+
+def counted_at_begin(tenant_id: int, chassis: Collection[int]) -> dict[int, Before]:
+    """Return where the counters of ports stood when they became a tenant's, and when they first began anew."""
+    rows = LinkVerdict.objects.filter(tenant=tenant_id, port__chassis__in=chassis, held_since__isnull=False)
+    resets = CounterReset.objects.filter(
+        port__chassis__in=chassis, port__link_verdicts__tenant=tenant_id, at__gt=F("port__link_verdicts__held_since")
+    )
+    first = dict(resets.order_by().values_list("port_id").annotate(first=Min("at")))
+    return {
+        port: Before(before, first[port].timestamp() if port in first else math.inf)
+        for port, before in rows.values_list("port_id", "before")
+    }
 
 
 def errors_kept(
@@ -232,10 +213,16 @@ def spans_of(person: User, port: int) -> QuerySet[LinkSpan]:
     return LinkSpan.objects.visible_to(person).filter(port=port).order_by("-since", "-pk")
 
 
-def resets_of(person: User, port: int) -> QuerySet[CounterReset]:
-    """Return the resets of a port's counters that the person may see, newest first."""
+def resets_of(person: User, port: Port, *, most: int) -> list[CounterReset]:
+    """Return the resets of a port's counters that the person may see, newest first, so many at most."""
     rows: QuerySet[CounterReset] = CounterReset.objects.visible_to(person).filter(port=port)
-    return rows
+    held = held_from(person, port)
+    found = list(rows[:most])
+    for one in found:
+        if held is not None and one.not_before is not None:
+            # When it was read before is of another's time.
+            one.not_before = max(one.not_before, held)
+    return found
 
 
 def held_from(person: User, port: Port) -> datetime | None:
@@ -254,6 +241,12 @@ def levels_of(person: User, ports: list[int]) -> dict[int, LinkView]:
     return {view.id: view for view in link_views(link_rows(person).filter(pk__in=ports))}
 
 
+def links_ill(person: User, chassis: Iterable[int]) -> dict[int, LinkView]:
+    """Return the links of some chassis (ids) that are degraded or worse, by their ports' ids; one query."""
+    rows = link_rows(person).filter(chassis__in=list(chassis), shown_rank__gte=RANKS[Level.DEGRADED])
+    return {view.id: view for view in link_views(rows)}
+
+
 def link_troubles(person: User) -> Iterator[Trouble]:
     """Tell of links with too many errors, flaps or retrainings; what is down or below its capability is told anyway."""
     ill = link_rows(person).filter(shown_rank__gte=RANKS[Level.DEGRADED])
@@ -262,8 +255,9 @@ def link_troubles(person: User) -> Iterator[Trouble]:
         grave = [one for one in view.reasons if one["code"] not in ABOUT_STATE]
         if grave and RANKS[Level(grave[0]["level"])] >= RANKS[Level.DEGRADED] and told < MOST_TROUBLES:
             told += 1
+            stands = f"was {grave[0]['level']} ({view.of_then})" if view.is_stale else f"is {grave[0]['level']}"
             yield Trouble(
-                sentence=f"The link of {view.name} is {grave[0]['level']}: {grave[0]['sentence']}",
+                sentence=f"The link of {view.name} {stands}: {grave[0]['sentence']}",
                 page="links:link",
                 pk=view.id,
             )
@@ -326,64 +320,6 @@ def _sorted(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     falls = (name in BY_WORDS) == sort.startswith("-")
     order = F(field).desc(nulls_last=True) if falls else F(field).asc(nulls_first=True)
     return rows.order_by(order, "-shown_rank", "chassis__name", "uri", "pk")
-
-
-def _view(row: Any) -> LinkView:
-    slot, host_port = getattr(row, "slot", None), getattr(row, "host_port", None)
-    device = getattr(slot, "device", None)
-    if device is not None and device.missing_since is not None and device.tenant_id is None:
-        device = None
-    count: LinkCount | None = getattr(row, "link_count", None)
-    host = host_port.host if host_port is not None else None
-    kind = HOST if host_port is not None else device.kind if device is not None else ""
-    tenant = host_port.tenant if host_port is not None else device.tenant if device is not None else None
-    level = Level(row.shown_level)
-    mark, words = LEVELS[level]
-    drawer = slot.drawer if slot is not None else host_port.drawer if host_port is not None else None
-    return LinkView(
-        id=row.pk,
-        name=name_of(row),
-        title=far_end_of(row) or row.name,
-        place=place_of(row),
-        port_name=row.name,
-        chassis_id=row.chassis_id,
-        chassis_name=row.chassis.name,
-        drawer_name=drawer.name if drawer is not None else "",
-        kind=kind,
-        kind_label=KINDS.get(kind, "Empty slot" if slot is not None else "Other"),
-        far_end=host.name if host is not None else device.name if device is not None else "",
-        device_id=device.pk if device is not None else None,
-        host_id=host.pk if host is not None else None,
-        tenant_name=tenant.name if tenant is not None else "",
-        level=level.value,
-        mark=mark,
-        level_words=words,
-        since=row.since if row.reasons is not None and level.value == row.reasons[0]["level"] else None,
-        reasons=_reasons(row, level),
-        status=count.status if count is not None else row.link_status,
-        width=count.width if count is not None else row.active_width,
-        max_width=row.width,
-        speed_gbps=count.speed_gbps if count is not None else row.speed_gbps,
-        max_speed_gbps=row.max_speed_gbps,
-        sent_rate=row.sent_rate or 0.0,
-        received_rate=row.received_rate or 0.0,
-        correctable_rate=row.correctable_rate or 0.0,
-        flaps=row.flaps or 0,
-        recoveries=row.recoveries or 0,
-        errors=row.errors_counted or 0,
-    )
-
-
-def _reasons(row: Any, level: Level) -> tuple[dict[str, str], ...]:
-    if not row.chassis.enabled:
-        sentence = NOT_POLLED
-    elif row.chassis.last_error:
-        sentence = NOT_ANSWERING
-    elif row.reasons is None:
-        sentence = NOT_JUDGED
-    else:
-        return tuple(row.reasons)
-    return ({"code": "unknown", "level": level.value, "sentence": sentence},)
 
 
 def _quarters(name: str, minutes: list[LinkMinute], now: datetime) -> tuple[int, ...]:

@@ -7,8 +7,9 @@ them take turns.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -18,6 +19,7 @@ from django.utils import timezone
 from fabric.bmc.types import LINK_STATUSES
 from fabric.models import Attachment, Chassis, Port
 from fabric.services.locks import locked_rows
+from telemetry.announcements import tell_changed
 from telemetry.links.changes import Known, State
 from telemetry.links.facts import ASKED_WITHIN, Windows, facts_of, holder_of, ports_at_work, windows_of
 from telemetry.links.flaps import DOWN, FLAPPING, UP
@@ -83,7 +85,7 @@ def links_note(*, chassis_id: int, pending: Mapping[int, Pending]) -> None:
             waiting = pending[pk]
             if waiting.states and at_work is None:
                 first = min(at for one in pending.values() for at, _, _ in one.states)
-                at_work = ports_at_work(chassis_id, since=_moment(first) - ASKED_WITHIN)
+                at_work = ports_at_work([chassis_id], since=_moment(first) - ASKED_WITHIN)
             _count(count, waiting)
             for at, seen_until, state in waiting.states:
                 open_spans[pk] = _enter(
@@ -93,26 +95,40 @@ def links_note(*, chassis_id: int, pending: Mapping[int, Pending]) -> None:
                 _note_reset(count, _moment(at), _moment(not_before) if not_before else None, how, counted)
             count.save()
         _note_minutes({pk: pending[pk].minutes for pk in rows})
+        if any(pending[pk].resets for pk in rows):
+            # What somebody gets of the counters depends on it.
+            transaction.on_commit(partial(tell_changed, chassis_id))
 
 
-def links_judge(*, chassis_id: int, now: datetime | None = None) -> bool:
-    """Judge all links of a chassis; returns whether time alone may change a verdict. A fixed number of queries.
+def links_judge(*, chassis_id: int, now: datetime | None = None) -> frozenset[int]:
+    """Judge all links of a chassis; returns and does what `ports_judge` does."""
+    return _judged(Port.objects.filter(chassis=chassis_id), now)
 
-    Every change of the verdict by all that is known is an event. Where nothing changed, nothing is written.
+
+def ports_judge(ports: Collection[int], *, now: datetime | None = None) -> frozenset[int]:
+    """Judge the links of these ports (ids), of whichever chassis. A fixed number of queries.
+
+    Returns those whose verdict time alone may change. Every change of the verdict by all that is known is an event, and
+    open pages are told. Where nothing changed, nothing is written.
     """
+    return _judged(Port.objects.filter(pk__in=ports), now)
+
+
+def _judged(wanted: QuerySet[Any], now: datetime | None) -> frozenset[int]:
     now = now or timezone.now()
-    ports = {port.pk: port for port in judged_ports(Port.objects.filter(chassis=chassis_id))}
+    ports = {port.pk: port for port in judged_ports(wanted)}
     counts = {one.port_id: one for one in LinkCount.objects.filter(port__in=ports)}
     windows = windows_of(counts, now=now)
-    busy = ports_at_work(chassis_id, since=now - ASKED_WITHIN)
+    busy = ports_at_work({port.chassis_id for port in ports.values()}, since=now - ASKED_WITHIN)
     verdicts = {(one.port_id, one.tenant_id): one for one in LinkVerdict.objects.filter(port__in=ports)}
-    restless = False
+    restless: set[int] = set()
     judged: list[Judged] = []
     for pk, count in counts.items():
         port, seen = ports[pk], windows.get(pk, Windows())
         _calm_down(count, seen, now)
         verdict = judge(facts_of(port, count, seen, now=now, busy=pk in busy), now=now.timestamp())
-        restless |= verdict.restless or pk in busy or _settling(count, now)
+        if verdict.restless or pk in busy or _settling(count, now):
+            restless.add(pk)
         judged.append(Judged(port, count, verdict, verdicts.pop((pk, None), None)))
         holding = holder_of(port)
         if holding is None:
@@ -130,9 +146,10 @@ def links_judge(*, chassis_id: int, now: datetime | None = None) -> bool:
     over = [one.pk for one in verdicts.values() if one.tenant_id is not None]
     if over:
         LinkVerdict.objects.filter(pk__in=over).delete()
-    for one in judged:
-        verdict_keep(one, now=now)
-    return restless
+    turned = {one.port.chassis_id for one in judged if verdict_keep(one, now=now)}
+    for chassis in sorted(turned):
+        transaction.on_commit(partial(tell_changed, chassis))
+    return frozenset(restless)
 
 
 def holders_note() -> None:
@@ -143,14 +160,14 @@ def holders_note() -> None:
     kept: dict[tuple[int, int | None], datetime | None] = {
         (one.port_id, one.tenant_id): one.held_since for one in LinkVerdict.objects.exclude(tenant=None)
     }
-    chassis = set()
+    changed = set()
     for port in judged_ports(Port.objects.filter(held, link_count__isnull=False)):
         holding = holder_of(port)
         if holding is not None and kept.pop((port.pk, holding[0]), UNKEPT) != holding[1]:
-            chassis.add(port.chassis_id)
-    chassis |= set(Port.objects.filter(pk__in=[port for port, _ in kept]).values_list("chassis", flat=True))
-    for pk in sorted(chassis):
-        links_judge(chassis_id=pk)
+            changed.add(port.pk)
+    several = sorted(changed | {port for port, _ in kept})
+    for start in range(0, len(several), ROWS_AT_ONCE):
+        ports_judge(several[start : start + ROWS_AT_ONCE])
 
 
 def reset_noted(*, port: Port, at: datetime, person_name: str, counted: Mapping[str, int]) -> CounterReset:

@@ -22,10 +22,7 @@ from fabric.permissions import may_configure
 from fabric.services.port_counters import port_counters_set_to_zero
 from falconweb.errors import Conflict, NotFound, Unavailable
 from telemetry.links.selectors import (
-    KINDS,
-    LEVELS,
     SORTS,
-    LinkView,
     Wanted,
     choices_of,
     counters_of,
@@ -33,11 +30,11 @@ from telemetry.links.selectors import (
     held_from,
     link_of,
     link_rows,
-    link_views,
     resets_of,
     span_begin,
     spans_of,
 )
+from telemetry.links.shown import KINDS, LEVELS, LinkView, link_views
 from telemetry.links.timeline import bars, drawn, state_words
 from telemetry.links.verdict import Level
 
@@ -55,6 +52,7 @@ COLUMNS = (
     "link", "port", "chassis", "drawer", "kind", "far_end", "tenant", "verdict", "since", "reasons", "status", "width",
     "max_width", "speed_gbps", "max_speed_gbps", "sent_again_per_second", "came_damaged_per_second",
     "correctable_per_second", "flaps_last_hour", "retrained_last_hour", "errors",
+    "judged_at", "stale",
 )  # fmt: skip
 STATE_COLUMNS = ("since", "until", "status", "width", "speed_gbps", "asked_for_here", "drops")
 
@@ -148,7 +146,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
         "ranges": [(key, words) for key, (words, _) in RANGES.items()],
         "page": page,
         "spans": [_told(span, held) for span in page.object_list],
-        "resets": resets_of(person, pk)[:RESETS_SHOWN],
+        "resets": resets_of(person, port, most=RESETS_SHOWN),
         "may_reset": bool(port.metrics_uri) and may_configure(person, port),
         "objects": f"port/{pk}",
     }
@@ -218,4 +216,5 @@ def _line(view: LinkView) -> tuple[object, ...]:
         view.level, view.since.isoformat() if view.since else "", " ".join(one["sentence"] for one in view.reasons),
         view.status, view.width, view.max_width, view.speed_gbps, view.max_speed_gbps, view.sent_rate,
         view.received_rate, view.correctable_rate, view.flaps, view.recoveries, view.errors,
+        view.judged_at.isoformat() if view.judged_at else "", "yes" if view.is_stale else "no",
     )  # fmt: skip

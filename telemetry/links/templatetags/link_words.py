@@ -8,7 +8,8 @@ from typing import Any
 from django import template
 
 from accounts.models import User
-from telemetry.links.selectors import LinkView, levels_of
+from telemetry.links.selectors import levels_of, links_ill
+from telemetry.links.shown import LinkView
 from telemetry.links.verdict import figure, told
 
 register = template.Library()
@@ -38,6 +39,14 @@ def link_levels(context: dict[str, Any], ports: Iterable[Any]) -> dict[int, Link
     person = context["request"].user
     wanted = [getattr(port, "pk", port) for port in ports]
     return levels_of(person, wanted) if isinstance(person, User) else {}
+
+
+@register.simple_tag(takes_context=True)
+def ill_links(context: dict[str, Any], chassis: Any) -> dict[int, LinkView]:
+    """Return those links of one or several chassis that are degraded or worse, by the ports' ids."""
+    person = context["request"].user
+    views = chassis if isinstance(chassis, list | tuple) else [chassis]
+    return links_ill(person, [one.id for one in views]) if isinstance(person, User) else {}
 
 
 @register.inclusion_tag("links/badge.html", takes_context=True)

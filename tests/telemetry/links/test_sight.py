@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
+import re
+import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
+import redis
+import redis.asyncio
+from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Tenant, User
 from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
+from fabric.selectors import Sight, fabric_view, sight_of
 from fabric.services.grants import device_grant, host_port_grant
-from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict
+from telemetry.catalogue import Entry
+from telemetry.frames import Frame
+from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
 from telemetry.links.services import links_judge
+from telemetry.live import keep_catalogue
+from telemetry.pipeline.exposition import exposition
+from tests.telemetry.publishing import put_frame
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NAMES = ("=GPU 1", "GPU 2", "NIC 3")
@@ -183,6 +197,138 @@ def test_of_a_chassis_that_does_not_answer_nothing_is_known(lab: Chassis, boss: 
     assert "The chassis does not answer" in page
     assert "10.0.0.1" not in page
     assert "is degraded" not in client_of(boss).get("/").content.decode()
+
+
+def test_a_verdict_that_no_reading_confirms_any_more_is_told_as_one_of_then(lab: Chassis, boss: User) -> None:
+    port = Port.objects.get(name="slot1")
+    client = client_of(boss)
+
+    def told() -> tuple[Any, ...]:
+        one = client.get(f"/api/v1/links/{port.pk}/").json()
+        return one["verdict"], one["stale"], (one["judged_at"] or "")[:19]
+
+    then = timezone.now() - timedelta(seconds=30)
+    Watched.objects.create(chassis=lab, seen_at=then)
+    assert told() == ("degraded", False, then.isoformat()[:19])
+    pages = ("/links/", f"/links/{port.pk}/", f"/ports/{port.pk}/", f"/chassis/{lab.pk}/", "/fabric/?view=list", "/")
+    assert not any("stale" in client.get(page).content.decode() for page in pages)
+    # The worker ended: nobody writes that the chassis does not answer.
+    then = timezone.now() - timedelta(minutes=10)
+    Watched.objects.update(seen_at=then)
+    assert told() == ("degraded", True, then.isoformat()[:19])
+    for page in pages:
+        assert "stale" in client.get(page).content.decode(), page
+    assert f"Last judged at {then:%Y-%m-%d %H:%M:%S} UTC, stale" in client.get(f"/links/{port.pk}/").content.decode()
+    assert "was degraded (last judged at" in client.get("/").content.decode()
+    text = b"".join(client.get("/links/links.csv").streaming_content).decode()  # type: ignore[attr-defined]
+    assert {(row["stale"], row["judged_at"][:19]) for row in csv.DictReader(io.StringIO(text))} == {
+        ("yes", then.isoformat()[:19])
+    }
+    # The BMC is silent: what is now is unknown, and what was is told.
+    Chassis.objects.update(last_error="10.0.0.1 did not answer.")
+    assert told() == ("unknown", True, then.isoformat()[:19])
+    assert f"at {then:%Y-%m-%d %H:%M:%S} UTC, it was degraded." in client.get(f"/links/{port.pk}/").content.decode()
+
+
+def test_a_link_that_nobody_judged_yet_is_no_stale_one(lab: Chassis, boss: User) -> None:
+    LinkVerdict.objects.all().delete()
+    Watched.objects.create(chassis=lab, seen_at=timezone.now() - timedelta(days=1))
+    found = client_of(boss).get("/api/v1/links/").json()["results"]
+    assert {(one["verdict"], one["stale"], one["judged_at"]) for one in found} == {("unknown", False, None)}
+
+
+@pytest.mark.parametrize("view", ["topology", "list"])
+def test_bad_links_are_marked_in_the_picture_and_the_list_and_lead_to_why(
+    lab: Chassis, boss: User, member: User, tenant: Tenant, view: str
+) -> None:
+    ports = {port.name: f'href="/links/{port.pk}/"' for port in Port.objects.all()}
+    page = client_of(boss).get(f"/fabric/?view={view}").content.decode()
+    assert {name for name, mark in ports.items() if mark in page} == {"slot1", "slot2"}
+    if view == "topology":
+        assert "Drawer 1, Slot 1: Degraded. It went down and came back 6 times in the last hour." in page
+        for other in (f"/chassis/{lab.pk}/", f"/drawers/{Drawer.objects.get().pk}/"):
+            assert 'class="link-mark degraded"' in client_of(boss).get(other).content.decode(), other
+    # A tenant sees its own, and what was before its time marks nothing.
+    for name in NAMES:
+        device_grant(person=boss, device=Device.objects.get(name=name), tenant=tenant)
+    page = client_of(member).get(f"/fabric/?view={view}").content.decode()
+    assert {name for name, mark in ports.items() if mark in page} == {"slot2"}
+
+
+def test_a_tenant_reads_counters_from_its_own_time_on(lab: Chassis, boss: User, member: User, tenant: Tenant) -> None:
+    port = Port.objects.get(name="slot1")
+    device_grant(person=boss, device=Device.objects.get(slot__port=port), tenant=tenant)
+    since = Device.objects.get(slot__port=port).tenant_since
+    assert since is not None
+
+    def now() -> int:
+        answer = client_of(member).get(f"/api/v1/links/{port.pk}/").json()
+        return {one["name"]: one["now"] for one in answer["counters"]}["BadTLPCount"]  # type: ignore[no-any-return]
+
+    def counted(raw: int, total: int) -> None:
+        LinkCount.objects.filter(port=port).update(raw={"BadTLPCount": raw}, totals={"BadTLPCount": total})
+
+    assert now() == 0
+    counted(75, 75)
+    assert now() == 5
+    page = client_of(member).get(f"/links/{port.pk}/").content.decode()
+    assert f'data-live="port/{port.pk}/errors/BadTLPCount"' not in page
+    assert ">75<" not in page
+    # The chassis counts from zero: what stands there is theirs, all of it.
+    counted(3, 78)
+    CounterReset.objects.create(port=port, at=timezone.now(), not_before=since - timedelta(hours=3), how="bmc")
+    assert now() == 3
+    (reset,) = client_of(member).get(f"/api/v1/links/{port.pk}/").json()["resets"]
+    assert reset["not_before"][:19] == since.isoformat()[:19]
+    administrators = client_of(boss).get(f"/api/v1/links/{port.pk}/").json()
+    assert administrators["resets"][0]["not_before"] < reset["not_before"]
+
+
+def test_nothing_that_was_counted_before_is_told_of_a_port_that_is_a_tenant_s_now(
+    lab: Chassis, boss: User, member: User, tenant: Tenant
+) -> None:
+    port = Port.objects.get(name="slot1")
+    device = Device.objects.get(slot__port=port)
+    Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 73})
+    device_grant(person=boss, device=device, tenant=tenant)
+    key = f"port/{port.pk}/errors/BadTLPCount"
+    entry = Entry(key=key, object="port", id=port.pk, quantity="errors", label="Bad TLPs", unit="")
+
+    async def publish(second: int, count: float) -> None:
+        async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as bus:
+            revision = await keep_catalogue(bus, lab.pk, [entry])
+            at = time.time() + second
+            await put_frame(bus, Frame(revision, lab.pk, second, at, np.array([count])))
+
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.delete(f"live:recent:{lab.pk}")
+
+    def told(person: User) -> tuple[Any, ...]:
+        client = client_of(person)
+        recent = client.get(f"/api/v1/chassis/{lab.pk}/readings/?keys={key}").json()
+        slots = [slot for one in fabric_view(person) for drawer in one.drawers for slot in drawer.slots]
+        shown = [slot.device.errors_total for slot in slots if slot.device and slot.device.id == device.pk]
+        errors = client.get(f"/api/v1/ports/{port.pk}/").json()["errors"]["BadTLPCount"]
+        text = b"".join(exposition(person, version="1")).decode()
+        (metric,) = re.findall(r"^falconweb_port_errors_total{.*bad_tlp.*} (.*)$", text, re.MULTILINE)
+        return recent["values"][key], *shown, errors, float(metric)
+
+    asyncio.run(publish(1, 70.0))
+    asyncio.run(publish(2, 73.0))
+    assert told(boss) == ([70.0, 73.0], 73, 73, 73.0)
+    assert told(member) == ([0.0, 3.0], 3, 3, 3.0)
+    for address in (f"/ports/{port.pk}/", f"/chassis/{lab.pk}/", "/fabric/?view=list"):
+        assert ">73<" in client_of(boss).get(address).content.decode(), address
+        assert ">73<" not in client_of(member).get(address).content.decode(), address
+    sight = sight_of(member, lab.pk)
+    assert sight is not None
+    assert sight.counted == {(port.pk, "BadTLPCount", 70)}
+    assert sight_of(boss, lab.pk) == Sight(everything=True)
+    # Once the chassis counts from zero, what stands there is the tenant's.
+    CounterReset.objects.create(port=port, at=timezone.now(), how="bmc")
+    Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 2})
+    assert sight_of(member, lab.pk) == replace(sight, counted=frozenset())
+    assert told(member)[1] == 2
 
 
 def test_the_overview_and_the_pages_of_hardware_tell_of_it(lab: Chassis, boss: User) -> None:
