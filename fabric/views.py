@@ -19,6 +19,7 @@ from accounts.models import User
 from fabric import sheets
 from fabric.agent_views import agent_context
 from fabric.bmc.series import counter_words
+from fabric.counted import counted_before, theirs
 from fabric.drift import drift_rows, part_drifts
 from fabric.history import attachment_rows, attachment_views
 from fabric.listing import host_rows, port_rows
@@ -84,6 +85,9 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     if not views:
         raise NotFound("There is no such chassis.")
     ports = port_rows(person, chassis=pk).filter(missing_since=None).order_by("switch", "port_id")
+    counted = counted_before(person, [pk])
+    for port in ports:
+        port.errors = theirs(port.errors, counted.get(port.pk))
     context: dict[str, Any] = {"chassis": views[0], "picture": lay_out(views[0], marks_of(person)), "ports": ports}
     context["drifted"] = drift_rows(person, chassis=pk, is_open=True).count()
     row = Chassis.objects.get(pk=pk)
@@ -239,7 +243,10 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
         "slot": Slot.objects.visible_to(person).filter(port=row).select_related("drawer").first(),
         "device": Device.objects.visible_to(person).filter(slot__port=row).first(),
         "host_port": HostPort.objects.visible_to(person).filter(port=row).select_related("host").first(),
-        "errors": {counter_words(name): count for name, count in row.errors.items()},
+        "errors": {
+            counter_words(name): count
+            for name, count in theirs(row.errors, counted_before(person, [row.chassis_id]).get(row.pk)).items()
+        },
         "drifts": part_drifts(person, row),
         "objects": f"port/{row.pk}",
     }

@@ -23,7 +23,7 @@ from fabric.selectors import Sight
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame, Values, as_message, decode_key, encode_delta, encode_key
 from telemetry.pipeline import tally
-from telemetry.selectors import is_seen
+from telemetry.selectors import counts_before, is_seen, without
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,9 @@ ACCESS_CHANNEL = "access"  # somebody's sight may have changed
 class Group:
     """All browsers of this process with one sight of one chassis."""
 
-    def __init__(self, indexes: list[int] | None) -> None:
+    def __init__(self, indexes: list[int] | None, counted: Values | None = None) -> None:
         self.indexes = indexes  # None: everything
+        self.counted = counted  # what of each value is of before; None: nothing of any
         self.frame: Frame | None = None
         self.before: Frame | None = None
         self._key: bytes | None = None
@@ -50,6 +51,8 @@ class Group:
         """Take the next frame, projected to the sight."""
         self.before = self.frame
         values: Values = frame.values if self.indexes is None else frame.values[self.indexes]
+        if self.counted is not None:
+            values = without(values, self.counted)
         self.frame = Frame(frame.revision, frame.chassis, frame.sequence, frame.at, np.ascontiguousarray(values))
         self._key = self._delta = None
 
@@ -282,7 +285,9 @@ class Hub:
         if sight.everything:
             return Group(None)
         entries = self._catalogues.get(chassis, (0, []))[1]
-        return Group([index for index, entry in enumerate(entries) if is_seen(sight, entry)])
+        indexes = [index for index, entry in enumerate(entries) if is_seen(sight, entry)]
+        before = counts_before(sight, [entries[index] for index in indexes])
+        return Group(indexes, np.array(before) if any(before) else None)
 
     def _tell_catalogue(self, browser: Browser, chassis: int, group: Group) -> None:
         revision, entries = self._catalogues.get(chassis, (0, []))
@@ -369,7 +374,7 @@ class Hub:
         await self._load(chassis)
         for sight, group in self._groups[chassis].items():
             fresh = self._make(chassis, sight)
-            group.indexes, group.frame, group.before = fresh.indexes, None, None
+            group.indexes, group.counted, group.frame, group.before = fresh.indexes, fresh.counted, None, None
         for browser in self._browsers[chassis]:
             browser.forget(chassis)
             self._tell_catalogue(browser, chassis, browser.groups[chassis][1])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import redis
 
 from accounts.models import User
@@ -14,6 +15,7 @@ from fabric.selectors import Sight, held_since, sight_of
 from falconweb.errors import Invalid, NotFound, Unavailable
 from telemetry import live
 from telemetry.catalogue import Entry
+from telemetry.frames import Values
 
 MOST_KEYS = 64
 
@@ -32,6 +34,19 @@ def is_seen(sight: Sight, entry: Entry) -> bool:
     if sight.everything:
         return True
     return entry["id"] in {"device": sight.devices, "port": sight.ports}.get(entry["object"], frozenset())
+
+
+def counts_before(sight: Sight, entries: Sequence[Entry]) -> list[float]:
+    """Return what each of some series has that was counted before it was theirs; 0 for what is no error counter."""
+    counted = {f"port/{port}/errors/{name}": float(count) for port, name, count in sight.counted}
+    return [counted.get(entry["key"], 0.0) for entry in entries]
+
+
+def without(values: Values, before: Values) -> Values:
+    """Return counters without what was before; one that stands lower began anew meanwhile, and is theirs as it is."""
+    with np.errstate(invalid="ignore"):
+        rest: Values = np.where(values >= before, values - before, values)
+    return rest
 
 
 def recent_readings(
@@ -62,6 +77,9 @@ def recent_readings(
                     value if moment >= begin.timestamp() else None
                     for moment, value in zip(at, values[key], strict=True)
                 ]
+        for key, before in zip(keys, counts_before(sight, [entries[key] for key in keys]), strict=True):
+            if before:
+                values[key] = [value if value is None or value < before else value - before for value in values[key]]
     return Recent(at=at, series=[entries[key] for key in keys], values=values)
 
 

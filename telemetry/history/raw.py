@@ -87,7 +87,7 @@ def _columns(readings: Readings, parts: list[tuple[int, Part]]) -> list[tuple[in
     for place, part in parts:
         if part.key not in found:
             continue
-        values = found[part.key]
+        values = np.asarray(part.own(found[part.key], readings.at), dtype=np.float64)
         counts = part.counts_in(readings.at, 0.0)
         if counts is not None:
             values = np.where(counts, values, np.nan)

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
+from fabric.counted import Before
 from falconweb.errors import Invalid
 from telemetry.catalogue import Entry
 from telemetry.history.metrics import METRICS, RATE, Metric, combined, is_offered, made_of
 from telemetry.history.ranges import Span
-from telemetry.history.subjects import ALWAYS, Spans, Subject, subjects_seen
+from telemetry.history.subjects import ALWAYS, Member, Spans, Subject, subjects_seen
 from telemetry.store.reading import Extract, known_series, read
 
 MOST_LINES: Final = 128
@@ -31,17 +32,35 @@ NOT_MEASURED: Final = "Nothing of the kind was measured in this range."
 
 Floats = NDArray[np.float64]
 Values = NDArray[np.floating[Any]]
-Columns = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]  # mean, low, high
+Columns = tuple[Floats, Floats, Floats]  # mean, low, high
 
 
 @dataclass(frozen=True)
 class Part:
-    """One series of the store that a line is made of, and when it counts: see telemetry.history.subjects.Member."""
+    """One series of the store that a line is made of, and when it counts: see telemetry.history.subjects.Member.
+
+    `before` is what a counter had that is not the person's, until it began anew at `anew` (Unix s).
+    """
 
     chassis: int
     key: str
     spans: Spans = ALWAYS
     since: float = -math.inf
+    before: float = 0.0
+    anew: float = math.inf
+
+    @classmethod
+    def of(cls, member: Member, key: str) -> Part:
+        """Return a series of a member."""
+        name = key.partition("/errors/")[2]
+        before = member.before if member.before is not None else Before()
+        return cls(member.chassis, key, member.spans, member.since, float(before.counts.get(name, 0)), before.until)
+
+    def own(self, values: Values, at: Floats) -> Values:
+        """Return values without what the counter had before."""
+        if not self.before:
+            return values
+        return np.where(at < self.anew, np.maximum(values - self.before, 0.0), values)
 
     @property
     def counts_now(self) -> bool:
@@ -135,8 +154,7 @@ def history_of(
     lines, left_out = lines_of(subjects, metrics, span)
     step, at, gaps, filled = _filled(lines, span, points)
     if not person.is_administrator:
-        # A reason may name the BMC's address, which is no tenant's business.
-        gaps = [Missing(one.chassis, one.since, one.until, NOT_ANSWERING) for one in gaps]
+        gaps = _theirs(gaps, lines)
     return History(span, step, at, filled, gaps, left_out)
 
 
@@ -224,7 +242,7 @@ def _series_of(chassis: int, since: int, until: int, _: int) -> _Series:
 
 def _line(subject: Subject, metric: Metric, known: _Known) -> Line | None:
     parts = tuple(
-        Part(member.chassis, entry["key"] + metric.suffix, member.spans, member.since)
+        Part.of(member, entry["key"] + metric.suffix)
         for member in subject.members
         if member.object == metric.per
         for entry in known.of(member.chassis, member.object, member.id, metric.quantity or metric.name)
@@ -247,7 +265,7 @@ def _series_line(subject: Subject, known: _Known) -> Line | None:
     unit = "1/s" if rate else entry["unit"]
     panel = metric.panel if metric is not None and not rate else entry["label"]
     named = replace(subject, name=entry["label"])
-    parts = (Part(subject.chassis or 0, subject.key, since=subject.members[0].since),)
+    parts = (replace(Part.of(subject.members[0], subject.key), spans=ALWAYS),)
     return Line(named, entry["quantity"], entry["label"], unit, panel, "sum", parts, "")
 
 
@@ -276,6 +294,22 @@ def _filled(lines: Sequence[Line], span: Span, points: int) -> tuple[float, Floa
     return grid.step, grid.at, gaps, [_with_values(line, columns, grid.at, grid.step) for line in lines]
 
 
+def _theirs(gaps: Sequence[Missing], lines: Sequence[Line]) -> list[Missing]:
+    """Return what a tenant may know of gaps: as much of each as is of the time that its lines are of.
+
+    A reason may name the BMC's address, which is no tenant's business.
+    """
+    begins: dict[int, float] = {}
+    for part in (part for line in lines for part in line.parts):
+        begin = max(part.since, part.spans[0][0])
+        begins[part.chassis] = min(begin, begins.get(part.chassis, begin))
+    return [
+        Missing(one.chassis, max(one.since, begins[one.chassis]), one.until, NOT_ANSWERING)
+        for one in gaps
+        if one.until > begins[one.chassis]
+    ]
+
+
 def _extracts(keys: Mapping[int, Mapping[str, None]], span: Span, points: int) -> dict[int, Extract]:
     return {
         chassis: read(chassis, list(those), since=span.since, until=span.until, points=points)
@@ -291,7 +325,8 @@ def _with_values(line: Line, columns: Mapping[tuple[int, str], Columns], at: Flo
             continue
         counts = part.counts_in(at, step)
         for kept, values in zip(rows, found, strict=True):
-            kept.append(values if counts is None else np.where(counts, values, math.nan))
+            own = part.own(values, at)
+            kept.append(own if counts is None else np.where(counts, own, math.nan))
     if not rows[0]:
         nothing = np.full(len(at), math.nan)
         rows = ([nothing], [nothing], [nothing])

@@ -18,6 +18,7 @@ from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from accounts.models import Tenant, User
+from fabric.counted import Before, counted_before
 from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot
 from fabric.numbers import whole_number
 from fabric.selectors import Sight, held_since, sight_of
@@ -38,7 +39,7 @@ ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 class Member:
     """A device or port (row id) that belongs to a subject, and from when until when (Unix s).
 
-    What it did before `since` is not the person's to see.
+    What it did before `since` is not the person's to see, nor what its error counters had counted `before`.
     """
 
     chassis: int
@@ -46,6 +47,7 @@ class Member:
     id: int
     spans: Spans = ALWAYS
     since: float = -math.inf
+    before: Before | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class Sights:
         self._person = person
         self._sights: dict[int, Sight | None] = {}
         self._since: dict[int, Mapping[tuple[str, int], datetime]] = {}
+        self._before: dict[int, Mapping[int, Before]] = {}
 
     def of(self, chassis: int) -> Sight | None:
         """Return the sight of a chassis, None where they may not see it at all."""
@@ -140,6 +143,12 @@ class Sights:
         at = self._since[chassis].get((kind, pk))
         return at.timestamp() if at is not None else -math.inf
 
+    def before(self, chassis: int, port: int) -> Before | None:
+        """Return what the error counters of a port had before it was the person's."""
+        if chassis not in self._before:
+            self._before[chassis] = counted_before(self._person, [chassis])
+        return self._before[chassis].get(port)
+
     def limited(self, subject: Subject) -> Subject:
         """Return a subject without what the person may not see of it."""
         if self._person.is_administrator:
@@ -152,7 +161,10 @@ class Sights:
         if member.id not in seen:
             return None
         since = self.since(member.chassis, member.object, member.id)
-        return replace(member, since=since) if any(end > since for _, end in member.spans) else None
+        if all(end <= since for _, end in member.spans):
+            return None
+        before = self.before(member.chassis, member.id) if member.object == "port" else None
+        return replace(member, since=since, before=before)
 
 
 def _series(sights: Sights, ref: str, chassis: int, key: str) -> Subject | None:

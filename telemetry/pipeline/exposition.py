@@ -65,11 +65,15 @@ class Newest:
 def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only: str = "") -> Iterator[bytes]:
     """Return the text, in pieces, of what the person may see.
 
-    `version` is the site's; `chassis` keeps those with these names or ids, `only` the site's own metrics ('site') or
-    those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before the first piece.
+    `version` is the site's; `chassis` keeps those with these names or ids, `only` the site's own metrics ('site', which
+    are of no chassis) or those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before
+    the first piece.
     """
     if only and only not in PARTS:
         raise Invalid(f"'{only[:20]}' is no part of the metrics.", errors={"only": "site or chassis, or leave it out."})
+    if only == "site" and chassis:
+        sentence = "The site's own metrics are of no chassis: leave out 'chassis', or 'only'."
+        raise Invalid(sentence, errors={"only": sentence})
     ids = _chosen(person, chassis)
     begins: list[bytes] = []
     try:
@@ -194,7 +198,8 @@ def _tell_readings(
         if known is None or text is None or not math.isfinite(value):
             continue
         family, measured = known
-        found.append((family, _scaled(value, measured)))
+        before = told.counted.get(series.key, 0)
+        found.append((family, _scaled(value - before if value >= before else value, measured)))
         texts.append((PLACES[family], text + told_of(series, measured), series.key))
     for (family, value), (place, _, _), text in zip(found, texts, told_apart(texts), strict=True):
         lines[place].append(f"{family.name}{{{text}}} {value!r}\n")

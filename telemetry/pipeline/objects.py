@@ -11,6 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from accounts.models import User
+from fabric.counted import counted_before
 from fabric.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.pipeline.families import labels
 
@@ -29,6 +30,7 @@ class Told:
     objects: Labels = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)  # labels of each device's info
     lanes: list[tuple[str, int]] = field(default_factory=list)  # labels of a port, and how many lanes it should use
+    counted: dict[str, int] = field(default_factory=dict)  # by key: what a counter had before it was the person's
 
 
 def chassis_told(person: User, ids: Sequence[int]) -> dict[int, Told]:
@@ -50,6 +52,9 @@ def chassis_told(person: User, ids: Sequence[int]) -> dict[int, Told]:
             told[chassis].objects["drawer", pk] = labels(chassis=told[chassis].name, drawer=number)
     _ports(person, told)
     _devices(person, told)
+    before = counted_before(person, list(told))
+    for pk, chassis in Port.objects.filter(pk__in=before).values_list("pk", "chassis"):
+        told[chassis].counted |= {f"port/{pk}/errors/{name}": count for name, count in before[pk].now.items()}
     return told
 
 

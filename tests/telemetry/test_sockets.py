@@ -16,6 +16,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
+from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
 from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
@@ -25,7 +26,9 @@ from falconweb.asgi import application
 from telemetry.catalogue import Entry
 from telemetry.frames import HEADER, KEY, Frame
 from telemetry.hub import Browser, hub
-from telemetry.live import keep_catalogue, publish
+from telemetry.links.models import LinkVerdict
+from telemetry.live import keep_catalogue
+from tests.telemetry.publishing import put_frame
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE = 10.0
@@ -136,7 +139,7 @@ async def put(lab: Lab, sequence: int, *values: float) -> None:
     bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
     try:
         revision = await keep_catalogue(bus, lab.chassis.pk, lab.entries)
-        await publish(bus, Frame(revision, lab.chassis.pk, sequence, float(sequence), np.array(values)))
+        await put_frame(bus, Frame(revision, lab.chassis.pk, sequence, float(sequence), np.array(values)))
     finally:
         await bus.aclose()
 
@@ -166,6 +169,27 @@ async def test_each_person_gets_exactly_what_they_may_see(person: str, expected:
         # The next frame is a delta; every value changed, so that it holds exactly the seen ones.
         delta = await socket.next_of(bytes)
         assert len(delta) == HEADER.size + 1 + 8 * len(expected)
+
+
+async def test_an_error_counter_is_live_from_ones_own_time_on() -> None:
+    lab = await sync_to_async(make_lab)()
+    port = (lab.owned.slot.port_id if lab.owned.slot else None) or 0
+    lab.entries = [entry("port", port, "errors/ReplayCount"), entry("port", port, "errors/BadTLPCount")]
+    held = timezone.now()
+    await LinkVerdict.objects.acreate(
+        port_id=port, tenant_id=lab.owned.tenant_id, held_since=held, before={"ReplayCount": 70}, level="healthy",
+        rank=0, since=held, judged_at=held,
+    )  # fmt: skip
+    await put(lab, 1, 75.0, 4.0)
+    async with Socket(lab.clients["owner"]) as socket, Socket(lab.clients["administrator"]) as everything:
+        for one, expected in ((socket, [5.0, 4.0]), (everything, [75.0, 4.0])):
+            await one.ask({"subscribe": [lab.chassis.pk]})
+            await one.next_of(dict)
+            assert values_of(await one.next_of(bytes)) == expected
+        # The chassis counts from zero: what stands there is theirs, also before anybody has noted it.
+        await put(lab, 2, 3.0, 4.0)
+        delta = await socket.next_of(bytes)
+        assert struct.unpack_from("<d", delta, HEADER.size + 1) == (3.0,)
 
 
 async def test_a_stranger_gets_no_chassis_and_nobody_gets_no_socket() -> None:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.conf import settings
@@ -14,8 +14,9 @@ from django.test import Client
 from django.urls import reverse
 
 from fabric.models import Attachment, Device, Drawer, Port, Slot
+from telemetry.links.models import CounterReset, LinkVerdict
 from tests.api.test_openapi import valid
-from tests.telemetry.history.conftest import MINUTES, Lab, attached
+from tests.telemetry.history.conftest import MINUTES, Lab, attached, entry, record
 
 
 def ask(lab: Lab, person: str = "administrator", **given: Any) -> Any:
@@ -210,6 +211,42 @@ def test_a_gap_tells_a_tenant_no_address(lab: Lab) -> None:
         assert answer.json()["gaps"]
 
 
+def test_a_counter_begins_with_its_tenant_at_what_it_had_then(lab: Lab) -> None:
+    port = lab.slots[0].port
+    assert port is not None
+    held = lab.at(120)
+    Device.objects.filter(pk=lab.devices[0].pk).update(tenant_since=held)
+    LinkVerdict.objects.create(
+        port=port, tenant=lab.tenants[0], held_since=held, before={"ReplayCount": 12}, level="healthy", rank=0,
+        since=held, judged_at=held,
+    )  # fmt: skip
+    key = f"series/{lab.chassis.pk}/port/{port.pk}/errors/ReplayCount"
+
+    def told(person: str) -> list[float | None]:
+        return cast("list[float | None]", ask(lab, person, subjects=key, metrics="").json()["series"][0]["mean"])
+
+    everything = cast("list[float]", told("administrator"))
+    assert told("owner") == [None, None, *(pytest.approx(value - 12) for value in everything[2:])]
+    # Since it began anew, all of it is the tenant's.
+    CounterReset.objects.create(port=port, at=lab.at(480), how="bmc")
+    own = [*(pytest.approx(value - 12) for value in everything[2:8]), *everything[8:]]
+    assert told("owner") == [None, None, *own]
+
+
+def test_a_gap_of_before_its_time_is_no_tenant_s(lab: Lab) -> None:
+    from telemetry.store.models import Gap
+
+    for begin, end in ((5, 9), (30, 90)):
+        Gap.objects.create(
+            chassis=lab.chassis.pk, since=lab.began + begin, until=lab.began + end, reason="It was away."
+        )
+    Device.objects.filter(pk=lab.devices[0].pk).update(tenant_since=lab.at(60))
+    answer = ask(lab, "owner", subjects=f"device/{lab.devices[0].pk}", metrics="power_watts").json()
+    assert [(one["since"] - lab.began, one["until"] - lab.began) for one in answer["gaps"]][:1] == [(60, 90)]
+    everything = ask(lab, subjects=f"device/{lab.devices[0].pk}", metrics="power_watts").json()
+    assert len(everything["gaps"]) == len(answer["gaps"]) + 1
+
+
 # --- Questions that cannot be answered ------------------------------------------------------------------------------
 
 
@@ -274,6 +311,29 @@ def test_the_table_has_what_the_chart_shows_and_no_formula(lab: Lab) -> None:
     assert rows[0] == [f"{lab.at(0):%Y-%m-%dT%H:%M:%SZ}", "21.5", "21.5", "21.5", "10.5", "10", "11"]
 
 
+def test_totals_are_whole_and_rates_as_exact_as_they_are_kept(lab: Lab) -> None:
+    port = lab.slots[0].port_id or 0
+    entries = [
+        entry("port", port, "errors", "Bad TLP count", "", "BadTLPCount"),
+        entry("port", port, "rx_bytes_per_second", "Receive", "B/s"),
+        entry("device", lab.devices[0].pk, "power_watts", "Power", "W"),
+    ]
+    begin = lab.ended + 60  # what the lab had before is over then
+    record(
+        lab.chassis.pk, entries, [begin + second for second in range(60)],
+        lambda at: [12_345_678 + at - begin, 7_654_321 * (at - begin), 100.0625],
+    )  # fmt: skip
+    refs = [f"series/{lab.chassis.pk}/{one['key']}" for one in entries]
+    span = {"since": lab.at(MINUTES * 60 + 65).isoformat(), "until": lab.at(MINUTES * 60 + 75).isoformat()}
+    found = ask(lab, subjects=refs, points=10, **span).json()["series"]
+    assert found[0]["mean"] == [12_345_683 + second for second in range(10)]
+    assert found[1]["mean"] == [7_654_321] * 10
+    assert found[2]["mean"] == [100.0625] * 10
+    head, *rows = table(lab.clients["administrator"], "api:telemetry_table", lab, subjects=refs, points=10, **span)
+    assert len(head) == 4
+    assert rows[0][1:] == ["12345683", "7654321", "100.0625"]
+
+
 def test_each_reading_of_a_range_is_a_row_of_the_raw_table(lab: Lab) -> None:
     administrator = lab.clients["administrator"]
     refs = f"drawer/{lab.drawers[0].pk}"
@@ -328,6 +388,7 @@ def test_throughput_is_told_by_drawer_and_by_slot(lab: Lab) -> None:
     first = next(row for row in found["drawers"] if row["drawer"] == "Drawer 1")
     assert (first["rx"]["mean"], first["tx"]["busiest"]) == (3e6, 6e6)
     assert first["tx"]["bytes"] == pytest.approx(6e6 * MINUTES * 60, rel=0.01)
+    assert isinstance(first["tx"]["bytes"], int)
     assert first["tx"]["measured"] == pytest.approx(1.0, abs=0.01)
     mine = lab.clients["owner"].get(where, given).json()
     assert [row["slot"] for row in mine["slots"]] == ["Drawer 2, Slot 3", "Drawer 1, Slot 1"]
@@ -360,6 +421,8 @@ def test_pages_of_throughput_sort_and_stream(lab: Lab) -> None:
         )
     )
     assert [row[2] for row in rows[3:]] == ["Drawer 1, Slot 1", "Drawer 1, Slot 2", "Drawer 2, Slot 3"]
+    assert [row[4] for row in rows[3:]] == ["1000000", "2000000", "3000000"]
+    assert all(row[6].isdecimal() for row in rows[3:]), "bytes are no whole numbers"
     assert administrator.get(reverse("history:throughput"), {"range": "2h"}).status_code == 400
     assert administrator.get(reverse("history:throughput"), {"sort": "luck"}).status_code == 400
 
