@@ -40,6 +40,10 @@ class Operator:
             answer: bytes = reply.read()
         return answer
 
+    def page(self, path: str) -> str:
+        """Return what an address of the site answers, such as a page's or /metrics, as text."""
+        return self._send("GET", path).decode()
+
     def get(self, path: str) -> Any:
         """Return what the API answers."""
         return json.loads(self._send("GET", f"/api/v1/{path}"))

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import redis
 import websockets
@@ -40,7 +40,9 @@ class Watcher:
         """Watch until `stop`; a socket that is lost is opened again."""
         while not self._ended.is_set():
             with contextlib.suppress(OSError, websockets.WebSocketException, TimeoutError):
-                async with connect(self._address, additional_headers=self._headers, proxy=None) as socket:
+                # As browsers have it, which take messages of any size.
+                options: dict[str, Any] = {"additional_headers": self._headers, "proxy": None, "max_size": None}
+                async with connect(self._address, **options) as socket:
                     self.opened += 1
                     await socket.send(self._greeting)
                     await self._read(socket)
