@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal
-from uuid import UUID
 
-from django.db.models import F, Max, Prefetch, QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
-from fabric.bmc.types import Inventory
 from fabric.counted import Before, counted_before, theirs
 from fabric.drift import Notes, drift_notes
 from fabric.links import NEARLY
 from fabric.models import (
-    Attachment,
     Chassis,
     Device,
     Drawer,
@@ -35,145 +29,19 @@ from fabric.models import (
     Slot,
     Switch,
 )
-
-SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperationView:
-    """An operation in short."""
-
-    id: UUID
-    kind: str
-    state: str
-    summary: str
-    requested_by_name: str
-    requested_at: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceView:
-    """A device the person may see."""
-
-    id: int
-    name: str
-    kind: str
-    kind_label: str
-    model: str
-    manufacturer: str
-    serial_number: str
-    vendor_id: str
-    device_id: str
-    firmware_version: str
-    pcie_type: str
-    max_pcie_type: str
-    lanes_in_use: int | None
-    max_lanes: int | None
-    link_status: str
-    downgraded: str  # 'x8 of x16', 'Gen2 of Gen3', '' when the link runs as it can
-    host_port_id: int | None
-    host_name: str
-    host_port_label: str
-    held_elsewhere: bool  # attached to a host port that the person may not see: only its holder can move it
-    tenant_name: str
-    missing_since: datetime | None
-    drift: str  # what is approved where that differs from what is found, in words; '' where it does not
-    operation: OperationView | None
-    port_uri: str
-    errors_total: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlotView:
-    """A slot; without id, device and port where it holds a device that is not the person's: others', or the pool's.
-
-    A device that is in no slot, as other services have them, is shown as one without number.
-    """
-
-    id: int | None
-    number: int | None
-    state: SlotState
-    device: DeviceView | None = None
-    port_id: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SwitchView:
-    """A switch chip."""
-
-    id: int
-    name: str
-    model: str
-    firmware_version: str
-    total_width: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawerView:
-    """A drawer; `id` is None for the slots of a service that knows no drawers."""
-
-    id: int | None
-    name: str
-    number: int
-    mode: str
-    switches: tuple[SwitchView, ...]
-    slots: tuple[SlotView, ...]
-    drift: str = ""  # the approved mode where it is in another
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostPortView:
-    """A host port the person may see, and which of the visible devices are attached to it."""
-
-    id: int
-    label: str
-    number: int
-    drawer_id: int | None
-    host_id: int | None
-    host_name: str
-    port_id: int | None
-    width: int | None
-    active_width: int | None
-    speed_gbps: float | None
-    max_speed_gbps: float | None
-    link_status: str
-    downgraded: str  # 'x8 of x16', '' where the link runs as it can
-    tenant_name: str
-    device_ids: tuple[int, ...] = field(default=())
-    drift: str = ""  # the host that it is approved to be cabled to, where it is not
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChassisView:
-    """A chassis with all that the person may see of it."""
-
-    id: int
-    name: str
-    model: str
-    serial_number: str
-    firmware_version: str
-    health: str
-    dialect: str
-    monitored_only: bool
-    enabled: bool
-    last_error: str
-    inventory_at: datetime | None
-    drawers: tuple[DrawerView, ...]
-    host_ports: tuple[HostPortView, ...]
-    may_compose: bool
-
+from fabric.shown import (
+    ChassisView,
+    DeviceView,
+    DrawerView,
+    FabricPage,
+    HostPortView,
+    OperationView,
+    SlotState,
+    SlotView,
+    SwitchView,
+)
 
 CHASSIS_A_PAGE = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class FabricPage:
-    """Some of the chassis a person may see; `number` counts from 1, `total` counts chassis."""
-
-    chassis: tuple[ChassisView, ...]
-    number: int
-    pages: int
-    total: int
 
 
 def fabric_page(person: User, *, search: str = "", number: int = 1) -> FabricPage:
@@ -467,93 +335,3 @@ def operations_visible_to(person: User) -> QuerySet[Operation]:
     """Return the operations a person may see, newest first; each with its plan where they may see that too."""
     rows = Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
     return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sight:
-    """What of a chassis' readings a person may see: everything, or those of these devices and ports (row ids).
-
-    `counted`: what error counters had before they were the person's, as (port, name of the counter, count).
-    """
-
-    everything: bool
-    devices: frozenset[int] = frozenset()
-    ports: frozenset[int] = frozenset()
-    counted: frozenset[tuple[int, str, int]] = frozenset()
-
-
-def sight_of(person: User, chassis_id: int) -> Sight | None:
-    """Return the person's sight of a chassis' readings, None where they may not see the chassis at all."""
-    if not Chassis.objects.visible_to(person).filter(pk=chassis_id).exists():
-        return None
-    if person.is_administrator:
-        return Sight(everything=True)
-    return Sight(
-        everything=False,
-        devices=frozenset(Device.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
-        ports=frozenset(Port.objects.visible_to(person).filter(chassis=chassis_id).values_list("pk", flat=True)),
-        counted=frozenset(
-            (port, name, count)
-            for port, before in counted_before(person, [chassis_id]).items()
-            for name, count in before.now.items()
-            if count
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class Owner:
-    """Whose reading it is: 'device', 'port' or 'drawer' with its row id, or 'chassis' with 0; `name` of the sensor.
-
-    `related` are the URIs of what the sensor says that it measures.
-    """
-
-    kind: str
-    id: int
-    name: str = ""
-    related: tuple[str, ...] = ()
-
-
-def owners_of_readings(chassis_id: int, inventory: Inventory) -> dict[str, Owner]:
-    """Return whom the readings of each resource URI of a chassis belong to."""
-    owners: dict[str, Owner] = {}
-    drawers = dict(Drawer.objects.filter(chassis=chassis_id).values_list("uri", "pk"))
-    named = [(one.uri, one.chassis_uri, one.name, one.related_uris) for one in inventory.sensors]
-    named += [(one.uri, one.chassis_uri, one.name, ()) for one in inventory.fans]
-    for uri, chassis_uri, name, related in named:
-        drawer = drawers.get(chassis_uri)
-        owners[uri] = Owner("drawer", drawer, name, related) if drawer else Owner("chassis", 0, name, related)
-    for pk, uri in Port.objects.filter(chassis=chassis_id).values_list("pk", "uri"):
-        owners[uri] = Owner("port", pk)
-    rows = Device.objects.filter(chassis=chassis_id, missing_since=None)
-    for pk, uri, processor in rows.values_list("pk", "uri", "processor_uri"):
-        owners[uri] = Owner("device", pk)
-        if processor:
-            owners[processor] = Owner("device", pk)
-    return owners
-
-
-def held_since(chassis_id: int) -> dict[tuple[str, int], datetime]:
-    """Return since when devices and ports of a chassis are whose they are; those never granted are left out.
-
-    A port is a tenant's no longer than its device is behind it: what was there before may have been another's.
-    """
-    since: dict[tuple[str, int], datetime] = {}
-    left = others_left(Attachment.objects.filter(chassis=chassis_id))
-    devices = Device.objects.filter(chassis=chassis_id, tenant_since__isnull=False)
-    for pk, port, at in devices.values_list("pk", "slot__port", "tenant_since"):
-        since["device", pk] = at
-        if port is not None:
-            since["port", port] = max(at, left.get(port, at))
-    host_ports = HostPort.objects.filter(chassis=chassis_id, tenant_since__isnull=False, port__isnull=False)
-    for port, at in host_ports.values_list("port", "tenant_since"):
-        since["port", port] = at
-    return since
-
-
-def others_left(attachments: QuerySet[Attachment]) -> dict[int, datetime]:
-    """Return when the last other device left a slot, by the slot's port: of slots in which another one is now."""
-    rows = attachments.filter(slot__port__isnull=False, slot__device__isnull=False, until__isnull=False)
-    rows = rows.exclude(device=F("slot__device"))
-    last: QuerySet[Any, Any] = rows.order_by().values("slot__port").annotate(left=Max("until"))
-    return {row["slot__port"]: row["left"] for row in last}

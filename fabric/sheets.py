@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from accounts.sheets import lines, safe
-from fabric.selectors import ChassisView
+from fabric.shown import ChassisView
 
 __all__ = ["SLOT_COLUMNS", "lines", "safe", "slot_rows"]
 

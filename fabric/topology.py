@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fabric.bmc.values import LANE_GBPS
-from fabric.selectors import ChassisView, DeviceView, DrawerView, HostPortView, SlotView, SwitchView
+from fabric.shown import ChassisView, DeviceView, DrawerView, HostPortView, SlotView, SwitchView
 from fabric.templatetags.fabric_words import MODES
 
 WIDTH = 1120

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fabric.bmc.series import counter_words
 from fabric.bmc.types import Quantity, Reading, Series
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.frames import Values
 
 RATES = {Quantity.RX_BYTES: "rx_bytes_per_second", Quantity.TX_BYTES: "tx_bytes_per_second"}

@@ -20,7 +20,7 @@ from redis import RedisError
 
 from accounts.models import User
 from fabric.models import Chassis
-from fabric.selectors import Sight, sight_of
+from fabric.sights import Sight, sight_of
 from telemetry.hub import Browser, hub
 from telemetry.pipeline import tally
 

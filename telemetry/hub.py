@@ -19,7 +19,7 @@ import numpy as np
 import redis.asyncio as redis
 from django.conf import settings
 
-from fabric.selectors import Sight
+from fabric.sights import Sight
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame, Values, as_message, decode_key, encode_delta, encode_key
 from telemetry.pipeline import tally

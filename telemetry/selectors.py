@@ -11,7 +11,7 @@ import numpy as np
 import redis
 
 from accounts.models import User
-from fabric.selectors import Sight, held_since, sight_of
+from fabric.sights import Sight, held_since, sight_of
 from falconweb.errors import Invalid, NotFound, Unavailable
 from telemetry import live
 from telemetry.catalogue import Entry

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fabric.bmc.types import Inventory
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.catalogue import Catalogue, Sample
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabric.bmc.types import LINK_STATUSES, Fan, Sensor, Series, Thresholds
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.alerts.engine import NO_PLACE, Values
 from telemetry.alerts.scopes import Scope, Subject
 from telemetry.alerts.terms import BUILT_INS, MARGIN, NOT_ANSWERING, OF_LINKS, Check, Condition, Terms, cause_of_rule

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from fabric.bmc.eventlog import Mark, instant
 from fabric.bmc.types import Event as Record
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.events.cursor import announce
 from telemetry.events.gaps import Gap, gap_record
 from telemetry.events.matching import (

@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.events.past import Holder, Stays, Tenures
 
 

@@ -21,7 +21,7 @@ from accounts.models import Tenant, User
 from fabric.counted import Before, counted_before
 from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot
 from fabric.numbers import whole_number
-from fabric.selectors import Sight, held_since, sight_of
+from fabric.sights import Sight, held_since, sight_of
 from falconweb.errors import Invalid, NotFound
 from telemetry.history.ranges import Span
 

@@ -25,7 +25,7 @@ from fabric.bmc.errors import BmcError
 from fabric.bmc.eventlog import LogFacts, log_facts, read_log
 from fabric.bmc.events import stream_events, stream_offered
 from fabric.bmc.types import Event, Inventory
-from fabric.selectors import Owner, owners_of_readings
+from fabric.sights import Owner, owners_of_readings
 from falconweb.threads import in_thread
 from telemetry.events import gaps
 from telemetry.events.recording import (

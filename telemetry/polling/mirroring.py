@@ -29,7 +29,7 @@ from fabric.bmc.values import plain_uri
 from fabric.models import Chassis, Walk
 from fabric.services.drift import drifts_explain
 from fabric.services.sync import inventory_apply, inventory_confirmed
-from fabric.selectors import Owner, owners_of_readings
+from fabric.sights import Owner, owners_of_readings
 from falconweb.threads import in_thread
 from telemetry.polling.units import Unit
 

@@ -13,8 +13,8 @@ from django.utils import timezone
 from accounts.audit.exports import Download
 from accounts.models import Tenant, User
 from fabric.models import Attachment, Device
-from fabric.selectors import held_since
 from fabric.services.grants import device_grant
+from fabric.sights import held_since
 from falconweb.errors import Unavailable
 from telemetry.alerts.models import Alert
 from telemetry.alerts.services.acknowledging import alerts_acknowledge

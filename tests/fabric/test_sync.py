@@ -20,9 +20,9 @@ from fabric.bmc.errors import BmcError
 from fabric.bmc.series import SeriesNamer
 from fabric.bmc.types import Inventory
 from fabric.models import Chassis, Device, Drawer, Drift, Host, HostPort, Part, Port, Slot, Switch
-from fabric.selectors import owners_of_readings
 from fabric.services.operations import mode_request, operation_request
 from fabric.services.sync import inventory_apply
+from fabric.sights import owners_of_readings
 from fabric.signals import access_changed
 from falconweb.testing import SimulatorProcess, add_chassis, carry_out, device_in, host_port_of, mirror
 from telemetry.catalogue import Catalogue

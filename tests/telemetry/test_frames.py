@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabric.bmc.types import Quantity, Reading, Series
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame, Values, decode_key, encode_delta, encode_key
 from tests.processes import ROOT

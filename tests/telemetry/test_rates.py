@@ -7,7 +7,7 @@ import math
 import pytest
 
 from fabric.bmc.types import Quantity, Reading, Series
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.catalogue import LATE_SECONDS, Catalogue, Sample
 
 RECEIVED, ERRORS, TEMPERATURE = range(3)

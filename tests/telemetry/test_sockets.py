@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
 from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
-from fabric.selectors import Sight
+from fabric.sights import Sight
 from fabric.signals import access_changed
 from falconweb.asgi import application
 from telemetry.catalogue import Entry

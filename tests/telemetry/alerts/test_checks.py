@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fabric.bmc.types import Fan, Quantity, Sensor, Series, Thresholds
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.alerts.checks import Book, Facts, Plan, RuleInForce, plan_checks
 from telemetry.alerts.engine import NO_PLACE
 from telemetry.alerts.scopes import Scope, Subject

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity, Reading, Series
 from fabric.models import Device
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from falconweb.sqlite.patience import waiting_at_most
 from telemetry.alerts import clerk as module
 from telemetry.alerts.clerk import Clerk

@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts.models import Role, Tenant, User
 from fabric.bmc.types import Event as Record
 from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch, Tenure
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.events.models import Event
 from telemetry.events.recording import records_from_log, records_from_stream
 from telemetry.events.services import event_record

@@ -21,8 +21,9 @@ from django.utils import timezone
 
 from accounts.models import Tenant, User
 from fabric.models import Chassis, Device, Drawer, HostPort, Port, Slot, Switch
-from fabric.selectors import Sight, fabric_view, sight_of
+from fabric.selectors import fabric_view
 from fabric.services.grants import device_grant, host_port_grant
+from fabric.sights import Sight, sight_of
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched

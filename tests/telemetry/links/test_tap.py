@@ -11,7 +11,7 @@ import pytest
 
 from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity, Reading, Series
 from fabric.models import Chassis, Port
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.catalogue import Catalogue
 from telemetry.links.models import CounterReset, LinkCount, LinkSpan
 from telemetry.links.recording import recorder

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fabric.bmc.types import Inventory, Quantity, Reading, Series
-from fabric.selectors import Owner
+from fabric.sights import Owner
 from telemetry.catalogue import Catalogue
 from telemetry.store import rolling
 from telemetry.store.reading import read_raw
