@@ -32,6 +32,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """A connection that waits for its turn before it writes."""
 
     _has_turn = False
+    _path = ""
     _file: File | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -51,14 +52,22 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Return a connection: one that is open and that nobody uses, where there is one."""
-        path = str(conn_params["database"])
-        spare = _spares.take(None if self.is_in_memory_db() else file_at(path))
-        if spare is None:
-            spare = super().get_new_connection(conn_params)
+        if self.is_in_memory_db():
+            return super().get_new_connection(conn_params)
+        self._path = str(conn_params["database"])
+        found = _spares.take(self._path)
+        if found is None:
+            found = super().get_new_connection(conn_params)
         else:
-            spare.execute(f"PRAGMA busy_timeout = {1000 * conn_params.get('timeout', 5.0):.0f}")
-        self._file = None if self.is_in_memory_db() else file_at(path)
-        return spare
+            # What somebody may have changed, and Django relies on.
+            found.execute("PRAGMA foreign_keys = ON")
+            found.execute(f"PRAGMA busy_timeout = {1000 * conn_params.get('timeout', 5.0):.0f}")
+        self._file = file_at(self._path)
+        return found
+
+    def is_usable(self) -> bool:
+        """Tell whether nothing went wrong: a file that could not be written once may have been opened to be read."""
+        return not self.errors_occurred
 
     def _start_transaction_under_autocommit(self) -> None:
         # Without a turn SQLite alone decides: it refuses with its own error.
@@ -86,7 +95,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _kept(self) -> bool:
         """Let somebody else have the connection, as good as new; tell whether it is kept for them."""
-        if self.connection is None or self.in_atomic_block:
+        if self.connection is None or self.in_atomic_block or self.errors_occurred:
             return False
         try:
             # A statement that was not read to its end would hold on to the past for whoever comes next.
@@ -95,7 +104,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.connection.rollback()
         except sqlite3.Error:
             return False
-        return _spares.give(self._file, self.connection)
+        return _spares.give(self._path, self._file, self.connection)
 
     def _give_turn(self) -> None:
         if self._has_turn:

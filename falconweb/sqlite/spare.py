@@ -12,31 +12,37 @@ import threading
 from collections import defaultdict
 from pathlib import Path
 
-MOST = 16  # of a file: as many as requests are at work at a time
+MOST = 16  # at a path: as many as requests are at work at a time
 
-File = tuple[int, int, int]  # of which process, and which file it is: device and inode
+File = tuple[int, int, int]  # as which process sees it, and which file it is: device and inode
 
 
 class Spares:
-    """Connections by file. One of another process, or of a file that was replaced meanwhile, is nobody's any more."""
+    """Connections by path. One of another process, or of a file that was replaced meanwhile, is for nobody."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._guard = threading.Lock()
-        self._spare: dict[File, list[sqlite3.Connection]] = defaultdict(list)
+        self._spare: dict[str, list[tuple[File, sqlite3.Connection]]] = defaultdict(list)
 
-    def take(self, file: File | None) -> sqlite3.Connection | None:
-        """Return a connection to a file, None where there is none."""
+    def take(self, path: str) -> sqlite3.Connection | None:
+        """Return a connection to the file that is at a path now, None where there is none."""
+        file = file_at(path)
         with self._guard:
-            spare = self._spare.get(file) if file is not None else None
-            return spare.pop() if spare else None
+            spare = self._spare[path]
+            self._spare[path] = [one for one in spare if one[0] == file]
+            found = self._spare[path].pop()[1] if self._spare[path] else None
+        for of, connection in spare:
+            if of != file:
+                connection.close()
+        return found
 
-    def give(self, file: File | None, connection: sqlite3.Connection) -> bool:
-        """Keep a connection; tell whether it is kept: not where the file is gone, or enough are there."""
+    def give(self, path: str, file: File | None, connection: sqlite3.Connection) -> bool:
+        """Keep a connection to a file at a path; tell whether it is kept: not where enough are there."""
         with self._guard:
-            if file is None or len(self._spare[file]) >= self._most:
+            if file is None or len(self._spare[path]) >= self._most:
                 return False
-            self._spare[file].append(connection)
+            self._spare[path].append((file, connection))
             return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -12,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, OperationalError, connection, connections, transaction
+from django.db import (
+    IntegrityError,
+    OperationalError,
+    close_old_connections,
+    connection,
+    connections,
+    transaction,
+)
 
 from accounts.models import Tenant
 from falconweb.sqlite import base
@@ -231,3 +239,31 @@ def test_a_file_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     for left in tmp_path.iterdir():
         left.unlink()
     assert table("after") == {"after"} == table()
+    # Nobody holds on to the disk space of the one before.
+    assert [one for one in Path("/proc/self/fd").iterdir() if f"{path} (deleted)" in os.path.realpath(one)] == []
+
+
+def test_a_connection_on_which_something_went_wrong_is_nobody_s_any_more() -> None:
+    def goes_wrong() -> Any:
+        found = raw()
+        with pytest.raises(OperationalError), connection.cursor() as cursor:
+            cursor.execute("INSERT INTO nowhere VALUES (1)")
+        close_old_connections()  # as the end of a request does
+        return found
+
+    first = of_another_thread(goes_wrong)
+    assert of_another_thread(raw) is not first
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        first.execute("SELECT 1")
+
+
+def test_foreign_keys_count_whatever_somebody_before_left_them_at() -> None:
+    def careless() -> Any:
+        connection.disable_constraint_checking()
+        return connection.connection
+
+    def counts() -> tuple[Any, Any]:
+        return raw(), connection.cursor().execute("PRAGMA foreign_keys").fetchone()[0]
+
+    first = of_another_thread(careless)
+    assert of_another_thread(counts) == (first, 1)
