@@ -15,7 +15,7 @@ up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site 
 
 test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ARGS=... for pytest)
 	@$(PYTHON) -m tests.chromium
-	@$(PYTHON) -m pytest -n 3 --dist loadfile $(ARGS)
+	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What asks the database in its own words, or leans on its locks; the rooms of the store test both databases anyway.
 ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabric/test_$(name).py) \
@@ -34,7 +34,7 @@ check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-lin
 	@FALCONWEB_HTTPS=1 FALCONWEB_ALLOWED_HOSTS=falconweb.example $(PYTHON) manage.py check --deploy --fail-level WARNING
 
 nightly: $(VENV)/dev.stamp ## Run all tests at length: 5,000 steps of plans, leases and faults among them (half an hour)
-	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile -m "nightly or not nightly" --timeout 3600 $(ARGS)
+	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "nightly or not nightly" --timeout 3600 $(ARGS)
 
 perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) manage.py perf $(ONLY)
