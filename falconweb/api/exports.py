@@ -63,13 +63,13 @@ class ExportList(generics.ListAPIView[ExportDefinition]):
         """Return what fits."""
         if getattr(self, "swagger_fake_view", False):
             return ExportDefinition.objects.none()
-        asked = self.request.query_params
+        given = self.request.query_params
         return definitions_found(
             person_of(self.request),
             search=search_of(self.request),
-            sort=asked.get("sort", "") or "name",
-            format_=asked.get("format_is", ""),
-            target=asked.get("target", ""),
+            sort=given.get("sort", "") or "name",
+            format_=given.get("format_is", ""),
+            target=given.get("target", ""),
         )
 
     @asked(
@@ -195,12 +195,12 @@ class ExportRunList(generics.ListAPIView[ExportRun]):
         """Return what fits."""
         if getattr(self, "swagger_fake_view", False):
             return ExportRun.objects.none()
-        asked = self.request.query_params
+        given = self.request.query_params
         return runs_found(
             person_of(self.request),
             search=search_of(self.request),
-            state=asked.get("state", ""),
-            sort=asked.get("sort", "") or "-number",
+            state=given.get("state", ""),
+            sort=given.get("sort", "") or "-number",
             definition=number(self.request, "export_id"),
         )
 

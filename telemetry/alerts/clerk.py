@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from django.db import DatabaseError, close_old_connections
 
 from fabric.models import Chassis
-from telemetry.alerts.checks import RATE, Book, plan_checks, silent_check
+from telemetry.alerts.checks import RATE, Book, Facts, plan_checks, silent_check
 from telemetry.alerts.engine import Change, Engine
 from telemetry.alerts.facts import book_in_force, facts_of, open_states
 from telemetry.alerts.services.recording import (
@@ -224,17 +224,17 @@ class Clerk:
         self._planned_at[watch] = time.monotonic()
         if plan is not None and told is not None:
             known = {check.identity for check in plan.checks}
-            self._see_to_others(watch.chassis_id, book, {entry["key"] for entry in told.catalogue.entries},
+            self._see_to_others(facts, book, {entry["key"] for entry in told.catalogue.entries},
                                 set(states) - known)  # fmt: skip
 
-    def _see_to_others(self, chassis: int, book: Book, measured: set[str], left: set[tuple[str, str]]) -> None:
+    def _see_to_others(self, facts: Facts, book: Book, measured: set[str], left: set[tuple[str, str]]) -> None:
         """End open alerts that nothing is checked for, and say why; of what is not measured just now, only later."""
         left = {one for one in left if one[0] != NOT_ANSWERING}
-        ends = {one: because for one in left if (because := _why_over(one, book, measured))}
+        ends = {one: because for one in left if (because := _why_over(one, book, measured, facts))}
         for because in sorted(set(ends.values())):
             identities = {one for one, said in ends.items() if said == because}
-            alerts_end(chassis_id=chassis, identities=identities, because=because)
-        self._note_orphans(chassis, left - set(ends))
+            alerts_end(chassis_id=facts.chassis, identities=identities, because=because)
+        self._note_orphans(facts.chassis, left - set(ends))
 
     def _note_orphans(self, chassis: int, left: set[tuple[str, str]]) -> None:
         """Note open alerts of series that are not there, to be ended once they have stayed away."""
@@ -245,15 +245,18 @@ class Clerk:
             self._orphans.setdefault(place, time.monotonic())
 
 
-def _why_over(identity: tuple[str, str], book: Book, measured: set[str]) -> str:
-    """Return why what is checked no more is over, '' where it may be checked again: its series is away for now."""
+def _why_over(identity: tuple[str, str], book: Book, measured: set[str], facts: Facts) -> str:
+    """Return why what is checked no more is over, '' where it may be checked again.
+
+    So it may where its series is away for now, or where a walk did not tell how many lanes a link should have.
+    """
     cause, key = identity
     if not book.holds(cause):
         return RULE_ENDED
     if key.removesuffix(RATE) not in measured:
         return ""
     if cause in OF_LINKS:
-        return NOT_ATTACHED
+        return "" if int(key.split("/")[1]) in facts.links else NOT_ATTACHED
     return NOT_ABOUT_IT if cause.startswith("rule-") else ""
 
 

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import difflib
-import itertools
+import json
 import re
 import time
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, cast
 
 import redis
+from django.conf import settings
+from django.db.models import Max
 
 from accounts.models import User
 from fabric.bmc.types import Quantity
 from fabric.models import Chassis
 from falconweb.errors import Invalid, Unavailable
-from telemetry import live
-from telemetry.alerts.checks import ERROR_RATE, RATE, fits, is_key, rate_of
-from telemetry.catalogue import LABELS, RATES, Entry
+from telemetry.alerts.checks import ERROR_RATE, RATE, fits, is_key, is_rate, rate_of
+from telemetry.catalogue import LABELS, RATES, USUAL_UNITS, Entry
 from telemetry.links.counters import BY_NAME
-from telemetry.store.reading import known_series
+from telemetry.store.models import Catalogue
 
 OBJECTS: Final = ("device", "port", "drawer", "chassis")
 ANY: Final = "0"  # stands for the number of whatever has one
 NUMBERS: Final = re.compile(r"[\d*?\[\]!-]+")  # one, or a pattern of them
 MOST_NEAR: Final = 3
-MEASURED_WITHIN: Final = 92 * 86400.0  # s: as far back as a rule can be tried
+MOST_SECONDS: Final = 2.0  # who types waits for the answer
+AT_ONCE: Final = 20  # catalogues that are held at a time; each is up to 1 MB
 
 
 def metric_choices(person: User) -> list[tuple[str, str]]:
     """Return the quantities that are measured, for a form: those of the live catalogues that the person may see."""
     found: dict[str, str] = {}
-    for pk in Chassis.objects.visible_to(person).filter(enabled=True).order_by("pk").values_list("pk", flat=True)[:20]:
-        for entry in live.catalogue(pk):
-            found.setdefault(entry["quantity"], _words(entry))
+    rows = Chassis.objects.visible_to(person).filter(enabled=True).order_by("pk").values_list("pk", flat=True)
+    for entry in _live(list(rows[:AT_ONCE])):
+        if entry["quantity"] not in found:
+            found[entry["quantity"]] = _words(entry)
     if "errors" in found:
         found[ERROR_RATE] = "Errors, rate (1/s)"
     return sorted(found.items())
@@ -42,23 +45,26 @@ def metric_choices(person: User) -> list[tuple[str, str]]:
 def metric_required(metric: str) -> None:
     """Raise Invalid, with what is `near`, for a metric that names nothing which anything knows.
 
-    What the site knows is asked first, then what is measured now, then what was: a rule may come before its chassis.
-    Raises Unavailable where only the live catalogues could tell, and they cannot be reached.
+    What the site knows is asked first, then what is measured now, then what was when chassis were read last: a rule may
+    come before its chassis. Raises Unavailable where only the catalogues could tell, and they cannot be reached, or not
+    be gone through in time. Call it outside of transactions: it may take some seconds.
     """
     wanted, numbers = _of_any(metric)
-    if any(fits(wanted, entry) for entry in KNOWN):
+    if any(fits(one, entry) for one in (metric, wanted) for entry in KNOWN):
         return
-    known = list(KNOWN)
+    # Of a site's series only what they are called: many chassis measure the same.
+    known = {(entry["key"], entry["quantity"]): entry for entry in KNOWN}
+    sentence = f"Whether anything is called '{metric[:100]}' cannot be told"
     try:
-        for entry in _measured():
+        for entry in _measured(rates=is_rate(metric)):
             if fits(metric, entry):
                 return
-            known.append(entry)
+            known.setdefault((_of_any(entry["key"])[0], entry["quantity"]), entry)
+    except TimeoutError as error:
+        raise Unavailable(f"{sentence} in time: too much is measured. Choose one of the list, or try again.") from error
     except (redis.RedisError, OSError) as error:
-        raise Unavailable(
-            f"Whether anything is called '{metric[:100]}' cannot be told: Redis does not answer."
-        ) from error
-    near = [one.replace(f"/{ANY}/", f"/{numbers or '*'}/", 1) for one in _near(wanted, known)]
+        raise Unavailable(f"{sentence}: Redis does not answer.") from error
+    near = [one.replace(f"/{ANY}/", f"/{numbers or '*'}/", 1) for one in _near(wanted, known.values())]
     hint = f"Is {' or '.join(near)} meant?" if near else f"Quantities are {', '.join(sorted(QUANTITIES))}."
     sentence = f"Nothing is called '{metric[:100]}'. {hint}"
     raise Invalid(sentence, errors={"metric": sentence}, near=near)
@@ -80,10 +86,14 @@ def _near(wanted: str, known: Iterable[Entry]) -> list[str]:
     return [names[one] for one in difflib.get_close_matches(wanted.casefold(), list(names), n=MOST_NEAR, cutoff=cutoff)]
 
 
+# What an object may have several sensors of: their keys go on with a name, which the site cannot know before.
+OF_SENSORS: Final = frozenset({*USUAL_UNITS, Quantity.OTHER})
+
+
 def _known() -> Iterator[Entry]:
     for quantity in Quantity:
         name = RATES.get(quantity, quantity.value)
-        details = tuple(BY_NAME) if quantity is Quantity.ERRORS else ("",)
+        details = tuple(BY_NAME) if quantity is Quantity.ERRORS else ("", "*") if quantity in OF_SENSORS else ("",)
         for kind in OBJECTS:
             for detail in details:
                 key = f"{kind}/{ANY}/{name}" + (f"/{detail}" if detail else "")
@@ -97,18 +107,38 @@ KNOWN: Final = tuple(_known())
 QUANTITIES: Final = frozenset(entry["quantity"] for entry in KNOWN)
 
 
-def _measured() -> Iterator[Entry]:
-    """Yield what chassis measure, then what they have measured: both with the rates of error counters."""
+def _measured(*, rates: bool) -> Iterator[Entry]:
+    """Yield what chassis measure, then what they measured as last stored; TimeoutError where one of both takes long.
+
+    Of error counters it is the `rates` that are wanted, or the counters.
+    """
     chassis = list(Chassis.objects.order_by("pk").values_list("pk", flat=True))
-    now = time.time()
-    live_ones = (entry for pk in chassis for entry in live.catalogue(pk))
-    stored = (entry for pk in chassis for entry in known_series(pk, since=now - MEASURED_WITHIN, until=now))
-    for entry in itertools.chain(live_ones, stored):
-        if entry["key"].endswith(RATE):
-            continue  # as the store calls them
-        yield entry
-        if entry["quantity"] == Quantity.ERRORS:
-            yield rate_of(entry)
+    for part in (_live(chassis), _stored(chassis)):
+        end = time.monotonic() + MOST_SECONDS
+        for entry in part:
+            if not entry["key"].endswith(RATE):  # as the store's rollups call them
+                yield rate_of(entry) if rates and entry["quantity"] == Quantity.ERRORS else entry
+            if time.monotonic() >= end:
+                raise TimeoutError
+
+
+def _live(chassis: Sequence[int]) -> Iterator[Entry]:
+    """Yield the series of the catalogues in force, as telemetry.live keeps them."""
+    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
+    try:
+        for place in range(0, len(chassis), AT_ONCE):
+            keys = [f"live:catalogue:{pk}" for pk in chassis[place : place + AT_ONCE]]
+            for raw in cast("list[bytes | None]", client.mget(keys)):
+                yield from json.loads(raw)["series"] if raw else ()
+    finally:
+        client.close()
+
+
+def _stored(chassis: Sequence[int]) -> Iterator[Entry]:
+    """Yield what the newest stored catalogue of each chassis has."""
+    newest = Catalogue.objects.filter(chassis__in=chassis).order_by().values("chassis").annotate(newest=Max("pk"))
+    for row in Catalogue.objects.filter(pk__in=newest.values("newest")).iterator(chunk_size=AT_ONCE):
+        yield from row.entries
 
 
 def _of_any(metric: str) -> tuple[str, str]:

@@ -54,11 +54,12 @@ class Filter:
         return any(getattr(self, field.name) for field in fields(self))
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | QueryDict) -> Filter:
+    def of(cls, given: Mapping[str, Any] | QueryDict, *, is_kept: bool = False) -> Filter:
         """Read a filter from parameters: a QueryDict, or a mapping of names to a text or a list of them.
 
         Several values stand in several parameters of one name, or apart by commas. Raises Invalid with the parameters
-        that are wrong.
+        that are wrong. One that `is_kept` was asked for before: where its end is not later than its begin, it finds
+        nothing.
         """
         errors: dict[str, str] = {}
         texts = {name: _values(given, name) for name in FILTERS}
@@ -66,7 +67,7 @@ class Filter:
             if len(values) > MOST_VALUES or any(len(value) > LONGEST for value in values):
                 errors[name] = "Give less."
         since, until = (_instant(_first(texts[name]), name, errors) for name in ("since", "until"))
-        if since is not None and until is not None and until <= since:
+        if since is not None and until is not None and until <= since and not is_kept:
             errors["until"] = "Give an end that is later than the begin: between these two nothing can be."
         ids = {name: _numbers(texts[name], name, errors) for name in IDS}
         found = cls(

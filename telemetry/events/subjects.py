@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import Q
 from django.urls import reverse
 
 from fabric.models import Attachment, Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
@@ -215,8 +214,9 @@ def subject_of(
 
 def _device(device_id: int, port_id: int | None, drawer_id: int | None, host_id: int | None, at: datetime) -> Subject:
     stay = Stays(Attachment.objects.filter(device=device_id), since=at).of_device(device_id, at)
-    here = Q(pk=stay.slot) if stay is not None and stay.slot is not None else Q(device=device_id)
-    slot: dict[str, Any] = Slot.objects.filter(here).values("port", "drawer").first() or {}
+    # A stay may be in no slot that the chassis names: what the device is in now tells nothing of then.
+    here = Slot.objects.filter(pk=stay.slot or 0) if stay is not None else Slot.objects.filter(device=device_id)
+    slot: dict[str, Any] = here.values("port", "drawer").first() or {}
     name = Device.objects.filter(pk=device_id).values_list("name", flat=True).first() or ""
     return Subject(
         device_id, port_id or slot.get("port"), drawer_id or slot.get("drawer"), host_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,7 +25,7 @@ from telemetry.events.catalogue import REGISTRIES, SORTS, MessageFilter, message
 from telemetry.events.cursor import horizon
 from telemetry.events.filters import Filter
 from telemetry.events.messages import CATALOGUE, message_known
-from telemetry.events.models import Event, EventQuerySet, Severity, Source
+from telemetry.events.models import Event, EventQuerySet, SavedView, Severity, Source
 
 NEWEST = 6
 ROWS_A_PAGE = 50
@@ -43,18 +43,21 @@ def events(request: HttpRequest) -> HttpResponse:
     if not request.GET and (default := next((one for one in views if one.is_default), None)) is not None:
         return redirect(f"{reverse('events:events')}?{default.query}&view={default.pk}")
     errors: dict[str, str] = {}
+    view = _view_of(request.GET, views)
     wanted, page = Filter(), selectors.EventPage([], "", "")
     rows = Event.objects.visible_to(person)
     # Before the rows are read: what comes meanwhile is told of as new.
     newest = horizon()
     try:
-        wanted = Filter.of(request.GET)
+        wanted = Filter.of(request.GET, is_kept=view is not None)
         rows = wanted.apply(rows)
         before, after = request.GET.get("before", ""), request.GET.get("after", "")
         page = selectors.events_page(rows, before=before, after=after)
     except Invalid as error:
         errors = error.details["errors"]
     query = urlencode(wanted.parameters())
+    if view is None and not errors:
+        view = next((one for one in views if one.query == query), None)
     context = {
         "page": page,
         "errors": errors,
@@ -72,7 +75,7 @@ def events(request: HttpRequest) -> HttpResponse:
         "chassis": Chassis.objects.visible_to(person),
         "tenants": Tenant.objects.all() if person.is_administrator else [],
         "views": views,
-        "view": next((one for one in views if one.query == query), None),
+        "view": view,
         "newest": newest,
         "is_newest": not request.GET.get("before") and not request.GET.get("after") and wanted.until is None,
     }
@@ -100,7 +103,9 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 def events_csv(request: HttpRequest) -> HttpResponse:
     """Download all events that fit the filter, newest first."""
-    rows = Filter.of(request.GET).apply(Event.objects.visible_to(person_of(request)))
+    person = person_of(request)
+    view = _view_of(request.GET, selectors.views_of(person))
+    rows = Filter.of(request.GET, is_kept=view is not None).apply(Event.objects.visible_to(person))
     answer = Download(_sheet(rows), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="events.csv"'
     return answer  # type: ignore[return-value]  # streams
@@ -214,6 +219,12 @@ def _given(given: QueryDict, wanted: Filter) -> dict[str, str]:
             # To the second where it is one: fields leave out what comes after the milliseconds.
             told[name] = f"{at:%Y-%m-%dT%H:%M:%S}" + (f".{at.microsecond // 1000:03d}" if at.microsecond else "")
     return told
+
+
+def _view_of(given: QueryDict, views: Iterable[SavedView]) -> SavedView | None:
+    """Return the view that an address asks for just as it is kept, at whatever place in the list."""
+    asked = {name: given.getlist(name) for name in given if name not in {"view", "before", "after"}}
+    return next((one for one in views if dict(QueryDict(one.query).lists()) == asked), None)
 
 
 def _is_query(text: str) -> bool:

@@ -83,7 +83,7 @@ def run_go_on(run_id: int, *, worker: str) -> bool:
 def rows_of(run: ExportRun, shape: Shape) -> EventQuerySet:
     """Return the events that a run is about, in no order yet; '24 hours ago' counts from when it was asked for."""
     rows = Event.objects.only(*shape.fields())
-    return Filter.of(run.snapshot["filter"]).apply(rows, now=run.created_at)
+    return Filter.of(run.snapshot["filter"], is_kept=True).apply(rows, now=run.created_at)
 
 
 def shape_of_run(run: ExportRun) -> Shape:

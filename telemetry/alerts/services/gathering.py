@@ -16,6 +16,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from fabric.models import Tenure
 from telemetry.alerts.models import Alert, Delivery, Route, Severity, Told
 from telemetry.alerts.selectors import hushed_alerts
 from telemetry.alerts.services.routes import delivery_add
@@ -132,14 +133,19 @@ def _news(route: Route, now: datetime) -> tuple[list[Alert], list[Alert]]:
 def line_of(row: Alert, *, tenant: int | None = None) -> Line:
     """Return an alert as messages have it.
 
-    A `tenant` is told nothing that was measured while another held what it is about.
+    A `tenant` is told nothing that was measured while another held what it is about, nor since when another does.
     """
     site = settings.CONFIG.address
     part = row.device if row.device is not None else row.host_port
-    held = part.tenant_since if part is not None and tenant is not None else None
-    begun_before = held is not None and row.since < held
     is_lost = tenant is not None and (part is None or part.tenant_id != tenant)
+    held, lost = None, None
+    if tenant is not None and is_lost:
+        held, lost = _tenure_of(row, tenant)
+    elif tenant is not None and part is not None:
+        held = part.tenant_since
+    begun_before = held is not None and row.since < held
     since = held if begun_before and held is not None else row.since
+    resolved = row.resolved_at if lost is None or row.resolved_at is None else min(row.resolved_at, lost)
     return Line(
         id=row.pk,
         state="resolved" if row.state == Alert.State.RESOLVED else "firing",
@@ -156,8 +162,17 @@ def line_of(row: Alert, *, tenant: int | None = None) -> Line:
         threshold=row.threshold,
         since=instant(since),
         fired_at=instant(max(row.fired_at, since)) if row.fired_at else None,
-        resolved_at=instant(row.resolved_at) if row.resolved_at else None,
+        resolved_at=instant(resolved) if resolved else None,
         resolved_because=row.resolved_because,
         note=row.note,
         url=f"{site}/alerts/{row.pk}/" if site else "",
     )
+
+
+def _tenure_of(row: Alert, tenant: int) -> tuple[datetime | None, datetime | None]:
+    """Return from when to when a tenant held what an alert is about, as it fired; None where nothing tells."""
+    of = Q(device=row.device_id) if row.device_id is not None else Q(host_port=row.host_port_id)
+    if row.device_id is None and row.host_port_id is None:
+        return None, None
+    ended = Tenure.objects.filter(of, tenant=tenant, ended_at__gt=row.fired_at or row.since).order_by("ended_at")
+    return ended.values_list("began_at", "ended_at").first() or (None, None)

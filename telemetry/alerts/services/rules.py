@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from accounts.access import administrator_required
 from accounts.audit.actions import Action
-from accounts.audit.services import Target, audited, target_of
+from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from falconweb.errors import Conflict, Invalid, NotFound
 from telemetry.alerts.metrics import metric_required
@@ -50,30 +51,37 @@ class RuleValues:
 
 def rule_add(*, person: User, values: RuleValues) -> Rule:
     """Add a rule; raises Forbidden, Invalid with the fields that are wrong, Conflict for a name that is taken."""
-    with audited(Action.ALERT_RULE_ADD, actor=person, target=Target(kind="alert rule", name=values.name[:100])) as act:
+    with attempt(Action.ALERT_RULE_ADD, actor=person, target=Target(kind="alert rule", name=values.name[:100])) as act:
         administrator_required(person)
-        if Rule.objects.count() >= MOST_RULES:
-            raise Conflict(f"There are {MOST_RULES} rules already. Delete one that nobody needs.")
-        row = Rule()
-        rule_fill(row, values)
-        row.changed_by_name = person.get_username()
-        _save(row, None)
-        act.target, act.after = target_of(row), told_of(row)
+        # Before anything is locked: whether anything is called so may take a while.
+        rule_fill(Rule(), values)
+        with act.change():
+            if Rule.objects.count() >= MOST_RULES:
+                raise Conflict(f"There are {MOST_RULES} rules already. Delete one that nobody needs.")
+            row = Rule()
+            _fill(row, values)
+            row.changed_by_name = person.get_username()
+            _save(row, None)
+            act.target, act.after = target_of(row), told_of(row)
     return row
 
 
 def rule_edit(*, person: User, rule: Rule, values: RuleValues) -> Rule:
     """Change a rule; what fires by it and would not by the new terms ends at the next reading. Raises as `rule_add`."""
-    with audited(Action.ALERT_RULE_EDIT, actor=person, target=target_of(rule)) as act:
+    with attempt(Action.ALERT_RULE_EDIT, actor=person, target=target_of(rule)) as act:
         administrator_required(person)
-        row = _locked(rule)
-        act.before = told_of(row)
-        rule_fill(row, values)
-        row.changed_by_name = person.get_username()
-        _save(row, FIELDS)
-        if not row.enabled:
-            rule_alerts_end(cause=cause_of_rule(row.pk))
-        act.after = told_of(row)
+        draft = _found(Rule.objects.filter(pk=rule.pk))
+        act.before = told_of(draft)
+        rule_fill(draft, values)
+        with act.change():
+            row = _locked(rule)
+            act.before = told_of(row)
+            _fill(row, values)
+            row.changed_by_name = person.get_username()
+            _save(row, FIELDS)
+            if not row.enabled:
+                rule_alerts_end(cause=cause_of_rule(row.pk))
+            act.after = told_of(row)
     return row
 
 
@@ -122,9 +130,16 @@ def built_in_switch(*, person: User, name: str, enabled: bool) -> BuiltIn:
 def rule_fill(row: Rule, values: RuleValues) -> None:
     """Put what is wanted into a row, unsaved; raises Invalid with the fields that are wrong.
 
-    A metric that a rule has already is left in peace, also where what measured it has gone.
+    A metric that a rule has already is left in peace, also where what measured it has gone. Raises Unavailable where it
+    cannot be told whether there is such a metric. Call it outside of transactions, see metric_required.
     """
     known_metric = row.metric
+    _fill(row, values)
+    if row.metric != known_metric:
+        metric_required(row.metric)
+
+
+def _fill(row: Rule, values: RuleValues) -> None:
     row.name = " ".join(text_of(values.name, "name", longest=100, required=True).split())
     row.metric = text_of(values.metric, "metric", longest=200, required=True)
     row.note = text_of(values.note, "note", longest=LONGEST_TEXT)
@@ -140,8 +155,6 @@ def rule_fill(row: Rule, values: RuleValues) -> None:
     row.value, row.clear_value = _limits(values, errors)
     if errors:
         raise Invalid(" ".join(errors.values()), errors=errors)
-    if row.metric != known_metric:
-        metric_required(row.metric)
     row.condition, row.severity = values.condition, values.severity
     row.hold_seconds, row.enabled = values.hold_seconds, values.enabled
     scope_set(row, scope=values.scope, scope_id=values.scope_id, device_kind=values.device_kind)
@@ -181,7 +194,11 @@ def told_of(row: Rule) -> dict[str, object]:
 
 
 def _locked(rule: Rule) -> Rule:
-    row: Rule | None = Rule.objects.select_for_update().filter(pk=rule.pk).first()
+    return _found(Rule.objects.select_for_update().filter(pk=rule.pk))
+
+
+def _found(rows: QuerySet[Rule]) -> Rule:
+    row = rows.first()
     if row is None:
         raise NotFound("There is no such rule.")
     return row

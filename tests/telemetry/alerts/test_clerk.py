@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from fabric.bmc.types import LINK_STATUSES, Inventory, Quantity, Reading, Series
-from fabric.models import Device
+from fabric.models import Device, Port
 from fabric.sights import Owner
 from falconweb.sqlite.patience import waiting_at_most
 from telemetry.alerts import clerk as module
@@ -105,14 +105,17 @@ class Links:
 
     def __init__(self, watch: AlertWatch, port: int) -> None:
         self.watch, self.at = watch, time.time() - 600
-        series = [Series(property="/p#/LinkStatus", owner_uri="/p", quantity=Quantity.LINK_STATUS)]
+        series = [
+            Series(property="/p#/LinkStatus", owner_uri="/p", quantity=Quantity.LINK_STATUS),
+            Series(property="/p#/Width", owner_uri="/p", quantity=Quantity.LINK_WIDTH),
+        ]
         self.catalogue = Catalogue(series, {"/p": Owner("port", port)})
         watch.begin(Told(watch.chassis_id, 1, self.catalogue, Inventory(), {}))
 
     def take(self, after: float) -> None:
-        """Tell that it is down, so many seconds after the last time."""
+        """Tell that it is down and has 4 lanes, so many seconds after the last time."""
         self.at += after
-        self.watch.take(self.catalogue.sample(Reading(at=self.at, values=(LINK_STATUSES["LinkDown"],))))
+        self.watch.take(self.catalogue.sample(Reading(at=self.at, values=(LINK_STATUSES["LinkDown"], 4.0))))
 
     def states(self, after: float) -> list[str]:
         """Tell it once more, and return the states of the alerts that are kept by then."""
@@ -140,6 +143,23 @@ def test_a_link_that_nothing_is_attached_by_any_more_ends_its_alert_and_says_why
     assert Alert.objects.get().resolved_because == NOT_ATTACHED
     assert NOT_ATTACHED in Event.objects.get(message="FalconWeb.AlertResolved").text
     assert links.states(60) == ["resolved"]
+
+
+def test_a_narrow_link_whose_full_width_a_walk_does_not_tell_is_still_attached(lab: Lab, links: Links) -> None:
+    BuiltInSwitch.objects.update_or_create(name="link_degraded", defaults={"enabled": True})
+    BuiltInSwitch.objects.filter(name="link_down").update(enabled=False)
+    assert lab.device.slot is not None
+    assert lab.device.slot.port_id is not None
+    ports = Port.objects.filter(pk=lab.device.slot.port_id)
+    ports.update(width=16)
+    wait_for(lambda: links.states(0.01) == ["pending"])
+    assert links.states(31) == ["firing"]
+    ports.update(width=None)
+    wait_for(lambda: links.watch._clerk._orphans or links.states(0.01) != ["firing"])
+    assert links.states(0.01) == ["firing"]
+    Device.objects.filter(pk=lab.device.pk).update(missing_since=timezone.now(), host_port=None)
+    wait_for(lambda: links.states(0.01) == ["resolved"])
+    assert Alert.objects.get().resolved_because == NOT_ATTACHED
 
 
 def test_what_was_pending_of_a_link_goes_with_its_device(lab: Lab, links: Links) -> None:

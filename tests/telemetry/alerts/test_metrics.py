@@ -9,10 +9,16 @@ from collections.abc import Iterator
 import pytest
 import redis
 from django.conf import settings
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
+from accounts.audit.models import AuditEntry
+from fabric.models import Chassis
 from falconweb.errors import Invalid, Unavailable
+from telemetry.alerts import metrics
 from telemetry.alerts.metrics import metric_required
 from telemetry.alerts.models import Rule
+from telemetry.alerts.services import rules
 from telemetry.alerts.services.rules import RuleValues, rule_add, rule_edit, values_of
 from tests.telemetry.alerts.conftest import Lab
 from tests.telemetry.history.conftest import entry, record
@@ -44,7 +50,7 @@ def test_what_the_site_knows_may_be_watched_before_any_chassis_has_it() -> None:
         "temperature_celsius", "rx_bytes_per_second", "error_rate", "errors", "link_status", "voltage_volts",
         "port/*/link_status", "port/[78]/link_status", "port/7/errors/ReplayCount/rate", "port/*/errors/*",
         "port/*/errors/*/rate", "*/errors/*/rate", "*/link_status", "device/99/power_watts", "drawer/?/fan_rpm",
-        "chassis/0/*", "other",
+        "chassis/0/*", "other", "port/*/rate", "*/rate", "drawer/*/temperature_celsius/*", "chassis/*/other/*",
     ):  # fmt: skip
         metric_required(metric)
 
@@ -86,7 +92,8 @@ def test_without_redis_it_is_said_that_nobody_can_tell(lab: Lab) -> None:
     there = settings.REDIS_URL
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     try:
-        metric_required("power_watts")
+        for metric in ("power_watts", "port/*/rate", "drawer/*/temperature_celsius/*"):
+            metric_required(metric)
         with pytest.raises(Unavailable, match="cannot be told"):
             metric_required("pwoer_watts")
     finally:
@@ -117,3 +124,45 @@ def test_page_and_api_refuse_a_metric_that_is_misspelt_and_say_what_is_near(lab:
     assert "Is power_watts meant?" in page.content.decode()
     assert "Is power_watts meant?" in client.get("/alerts/rules/preview/", asked).content.decode()
     assert not Rule.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_what_is_stored_is_asked_for_once_however_many_chassis_there_are(lab: Lab, measured: None) -> None:
+    other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
+    record(other.pk, [entry("chassis", 0, "other/Dew", "Dew", "°C")], [time.time() - 3600.0], lambda _at: (9.0,))
+    with CaptureQueriesContext(connections[settings.READINGS_DATABASE]) as asked:
+        metric_required("chassis/0/other/Dew")
+    assert sum('"store_' in one["sql"] for one in asked.captured_queries) == 1
+    # What was measured before is not gone through: of each chassis the newest catalogue counts.
+    record(other.pk, [entry("chassis", 0, "other/Glow", "Glow", "lx")], [time.time() - 1800.0], lambda _at: (9.0,))
+    metric_required("chassis/0/other/Glow")
+    with pytest.raises(Invalid):
+        metric_required("chassis/0/other/Dew")
+
+
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_what_cannot_be_gone_through_in_time_is_no_slip_of_the_pen(
+    lab: Lab, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "MOST_SECONDS", 0.0)
+    metric_required("power_watts")
+    with pytest.raises(Unavailable, match="in time"):
+        metric_required("pwoer_watts")
+
+
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_nobody_waits_with_writing_while_a_metric_is_looked_for(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked = []
+
+    def noted(metric: str) -> None:
+        locked.append(connection.in_atomic_block)
+        metric_required(metric)
+
+    monkeypatch.setattr(rules, "metric_required", noted)
+    row = rule_add(person=lab.administrator, values=RULE)
+    rule_edit(person=lab.administrator, rule=row, values=RuleValues(**{**vars(RULE), "metric": "power_watts"}))
+    with pytest.raises(Invalid):
+        rule_add(person=lab.administrator, values=RuleValues(**{**vars(RULE), "name": "x", "metric": "pwoer"}))
+    assert locked == [False, False, False]
+    refused = AuditEntry.objects.get(action="alert_rule.add", outcome="refused")
+    assert "Nothing is called" in refused.sentence

@@ -17,12 +17,12 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
-from fabric.models import Device
+from fabric.models import Device, Tenure
 from falconweb.errors import Conflict, Invalid
 from telemetry.alerts.models import Alert, Delivery, Route, Silence, Told
 from telemetry.alerts.services.acknowledging import alerts_acknowledge
 from telemetry.alerts.services.delivering import GIVE_UP, GIVE_UP_REFUSED, deliveries_send, pause_after
-from telemetry.alerts.services.gathering import notifications_gather, wait_of
+from telemetry.alerts.services.gathering import line_of, notifications_gather, wait_of
 from telemetry.alerts.services.routes import RouteValues, delivery_retry, route_add, route_edit, route_test
 from telemetry.alerts.services.silences import SilenceValues, silence_add, silence_end
 from telemetry.alerts.tasks import notify
@@ -67,6 +67,7 @@ def pass_time(seconds: float) -> None:
     back = timedelta(seconds=seconds)
     Alert.objects.update(since=F("since") - back, fired_at=F("fired_at") - back)
     Alert.objects.filter(resolved_at__isnull=False).update(resolved_at=F("resolved_at") - back)
+    Tenure.objects.update(began_at=F("began_at") - back, ended_at=F("ended_at") - back)
     Delivery.objects.update(made_at=F("made_at") - back, next_try_at=F("next_try_at") - back)
     Delivery.objects.filter(claimed_until__isnull=False).update(claimed_until=F("claimed_until") - back)
 
@@ -215,13 +216,31 @@ def test_a_tenants_route_tells_nothing_of_the_time_when_another_held_it(lab: Lab
     own = fire(lab.other)
     pass_time(20)
     notify()
-    Device.objects.filter(pk=lab.other.pk).update(tenant=lab.tenant, tenant_since=timezone.now())
+    handed = timezone.now()
+    Device.objects.filter(pk=lab.other.pk).update(tenant=lab.tenant, tenant_since=handed)
+    tenure = Tenure.objects.create(device=lab.other, tenant=lab.others, tenant_name="Two", kind="gpu", name="x",
+                                   began_at=handed - timedelta(days=9), ended_at=handed)  # fmt: skip
+    pass_time(60)
     resolve(own)
-    for _ in range(5):
+    lines: list[dict[str, Any]] = []
+    while len(lines) < 2:
+        assert len(hook.bodies) < 9
         pass_time(20)
         notify()
-    lines = [one for body in hook.bodies for one in json.loads(body)["alerts"] if one["id"] == own.pk]
+        lines = [one for body in hook.bodies for one in json.loads(body)["alerts"] if one["id"] == own.pk]
     assert [(one["state"], one["worst_value"]) for one in lines] == [("firing", 92.5), ("resolved", None)]
+    own.refresh_from_db()
+    tenure.refresh_from_db()
+    assert own.fired_at is not None
+    assert tenure.ended_at is not None
+    times = [lines[1][name] for name in ("since", "fired_at", "resolved_at")]
+    # Nor when the next one got it, by which it was over: a minute after it was lost.
+    assert times == [instant(own.since), instant(own.fired_at), instant(tenure.ended_at)]
+    # Where no history tells of it, it is as it was.
+    tenure.delete()
+    told_then = line_of(own, tenant=lab.others.pk)
+    assert own.resolved_at is not None
+    assert (told_then["since"], told_then["resolved_at"]) == (instant(own.since), instant(own.resolved_at))
 
 
 def test_a_dead_chassis_is_one_notification_and_the_rest_is_told_if_it_lasts_afterwards(

@@ -173,6 +173,23 @@ def test_a_view_is_kept_opened_by_default_and_removed(administrator_client: Clie
     assert [one.name for one in SavedView.objects.all()] == ["All"]
 
 
+def test_a_view_that_finds_nothing_by_its_range_is_shown_and_can_be_removed(administrator_client: Client) -> None:
+    administrator_client.post(reverse("events:saved"), {"name": "Old", "query": "severity=OK", "default": "1"})
+    view = SavedView.objects.get()
+    asked = "since=2026-03-02T00%3A00%3A00%2B00%3A00&until=2026-03-01T00%3A00%3A00%2B00%3A00"
+    for query, errors in ((asked, 0), (f"{asked}&severity=nonsense", 1)):
+        SavedView.objects.update(query=query)
+        answer = administrator_client.get(reverse("events:events"), follow=True)
+        text = answer.content.decode()
+        assert (answer.status_code, text.count("errorlist")) == (400 if errors else 200, errors)
+        assert "This is your view ‘Old’" in text
+        assert reverse("events:saved_remove", args=[view.pk]) in text
+        assert administrator_client.get(f"/events/events.csv?{query}").status_code == (400 if errors else 200)
+    SavedView.objects.all().delete()
+    answer = administrator_client.get(f"/events/?{asked}")
+    assert (answer.status_code, "event-keep" in answer.content.decode()) == (400, False)
+
+
 def test_views_by_the_api(administrator_client: Client, user_client: Client) -> None:
     address = reverse("api:my_event_views")
     made = administrator_client.post(address, {"name": "Bad", "query": "severity=Critical"}, content_type=JSON)

@@ -18,6 +18,9 @@ from telemetry.events.filters import IDS, Filter
 from telemetry.events.messages import message_of
 from telemetry.events.models import Event
 from telemetry.events.selectors import events_page, place_of
+from telemetry.exports.models import ExportRun
+from telemetry.exports.options import Options, shape_of
+from telemetry.exports.running import rows_of
 
 pytestmark = pytest.mark.django_db
 
@@ -146,6 +149,18 @@ def test_an_end_that_is_not_later_than_the_begin_is_refused() -> None:
             Filter.of({"since": START.isoformat(), "until": until.isoformat()})
         assert list(caught.value.details["errors"]) == ["until"]
     assert Filter.of({"since": START.isoformat(), "until": (START + timedelta(microseconds=1)).isoformat()})
+
+
+def test_one_that_was_kept_before_such_were_refused_finds_nothing() -> None:
+    Event.objects.create(at=START, source="bmc", severity="OK", text="x")
+    Event.objects.create(at=START - timedelta(minutes=1), source="bmc", severity="OK", text="x")
+    kept = {"since": [START.isoformat()], "until": [(START - timedelta(minutes=2)).isoformat()]}
+    wanted = Filter.of(kept, is_kept=True)
+    assert not wanted.apply(Event.objects.all()).exists()
+    run = ExportRun(snapshot={"filter": kept}, created_at=START)
+    assert not rows_of(run, shape_of("csv", ["at"], Options())).exists()
+    with pytest.raises(Invalid):
+        Filter.of({**kept, "source": ["nonsense"]}, is_kept=True)
 
 
 @pytest.mark.parametrize("place", ["x", "1", "-", "1-x", "1-99999999999999999999", "-99999999999999999-1", "1-1-1"])
