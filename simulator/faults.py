@@ -111,6 +111,8 @@ class Faults:
         self.reboot: Callable[[float], None] = lambda _seconds: None
         # The metrics of the report by name, and the sensors behind them by URI: none where there is no report.
         self.metrics: dict[str, str] = {}
+        # URIs of the sensors that can measure in another unit.
+        self.changeable: set[str] = set()
         self.changes = 0  # how often a fault began or ended
         self.hosts: Hosts | None = None
 
@@ -179,6 +181,8 @@ class Faults:
         sensor = self.metrics.get(fault.request.target, "")
         if not sensor:
             raise FaultError(f"there is no sensor {fault.request.target!r}; one is named like drawer1_slot1_temp")
+        if sensor not in self.changeable:
+            raise FaultError(f"{fault.request.target} is neither of a temperature nor of a power: it has no other unit")
         if sensor in self._state.other_units:
             raise FaultError(f"{fault.request.target} is in another unit already")
 

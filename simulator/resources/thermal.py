@@ -112,6 +112,7 @@ def register(falcon: Falcon) -> None:
     """Add sensors and the subsystems that point to them."""
     tree = falcon.tree
     points = sensor_points(falcon)
+    falcon.faults.changeable = {point.uri for point in points if point.units in OTHER_UNITS}
     for chassis in dict.fromkeys(point.chassis for point in points):
         own = [point for point in points if point.chassis == chassis]
         tree.resource(

@@ -18,7 +18,7 @@ const LEAST_DRAG = 6; // px; less is a click
 
 export class Chart {
   /** `lines`: [{ name, unit, colour, dash }]. `options`: { title, unit, scale, top, ticks, group, span (words), step,
-   * tableWords, zoom(since, until), csv(), backfill() }. Values are scaled by `scale` where they are shown. */
+   * tableWords, zoom(since, until), csv(), async backfill(): whether it worked }. Values are scaled by `scale` where they are shown. */
   constructor(section, lines, options) {
     this.lines = lines.slice(0, MOST_LINES);
     this.options = options;
@@ -125,10 +125,13 @@ export class Chart {
     if (!this.paused) this.draw();
   }
 
-  /** Ask the server for what it has. */
+  /** Ask the server for what it has; where that came to nothing, it is asked again when there is time. */
   fill() {
-    this.filled = this.options.backfill(this);
-    return this.filled;
+    const asked = this.options.backfill(this).then((worked) => {
+      if (!worked && this.filled === asked) this.filled = null;
+    });
+    this.filled = asked;
+    return asked;
   }
 
   /** Have it drawn soon; out of sight there is no hurry. */

@@ -24,12 +24,13 @@ async function backfill(chart) {
   let recent;
   try {
     const answer = await fetch(`/api/v1/chassis/${chassis}/readings/?keys=${encodeURIComponent(keys.join(","))}`);
-    if (!answer.ok) return;
+    if (!answer.ok) return answer.status < 500;
     recent = await answer.json();
   } catch {
-    return; // the server is away: the header says so, and the next look brings it
+    return false; // the server is away: the header says so, and the next look brings it
   }
   chart.set({ at: recent.at, series: keys.map((key) => ({ mean: recent.values[key] })) });
+  return true;
 }
 
 function build(section, frame) {

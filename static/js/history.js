@@ -30,20 +30,21 @@ function addressOf(panel, path, points) {
   return `/api/v1/telemetry/${path}?${new URLSearchParams({ subjects, metrics, since, until, points, stats: "band" })}`;
 }
 
+/** Ask for what a panel shows; tell whether there is nothing to be asked again. */
 async function load(panel) {
   const asked = (panel.asked += 1);
   const width = panel.section.clientWidth || POINTS;
-  let answer;
+  let answer, found;
   try {
     answer = await fetch(addressOf(panel, "", Math.max(60, Math.min(POINTS, width - 64))));
+    found = await answer.json();
   } catch {
-    return; // the server is away: the header says so, and the next look brings it
+    return false; // the server is away, or a proxy answers for it: the header says so, and the next look brings it
   }
-  if (asked !== panel.asked) return; // another range was chosen meanwhile
-  const found = await answer.json();
-  if (asked !== panel.asked) return;
+  if (asked !== panel.asked) return true; // another range was chosen meanwhile
   tell(answer.ok ? "" : found.detail);
   if (answer.ok) show(panel, found);
+  return answer.status < 500;
 }
 
 function tell(words) {

@@ -25,5 +25,5 @@ addEventListener("afterprint", () => {
   root.style.colorScheme = "";
   forgetColours();
   for (const canvas of document.querySelectorAll("canvas.printed")) canvas.remove();
-  for (const chart of charts) chart.describe();
+  for (const chart of charts) chart.draw(); // what came while it was printed was drawn in those colours
 });

@@ -103,6 +103,6 @@ document.addEventListener("visibilitychange", () => {
   whenIdle();
 });
 setInterval(() => {
-  drawOld();
+  whenIdle(); // asks anew for what the server did not give
   for (const chart of charts) if (chart.visible && !document.hidden) chart.label();
 }, NOW_AND_THEN);

@@ -28,9 +28,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A row of the picture."""
+    """A row of the picture: its name as far as there is room for it, and the whole one."""
 
     name: str
+    whole: str
     y: int
     cells: list[Cell]
 
@@ -72,7 +73,7 @@ def cells_of(found: HeatMap) -> Picture:
             words = f"{row.slot.name}, {iso(at)[11:16]} UTC: highest {high:.1f} °C, mean {mean:.1f} °C"
             cells.append(Cell(round(x, 2), round(found.step / seconds * width, 2), step, words))
         name = f"Slot {row.slot.number}" if row.slot.number else row.slot.name
-        rows.append(Drawn(name, TOP + place * ROW, cells))
+        rows.append(Drawn(name, row.slot.name, TOP + place * ROW, cells))
     foot = TOP + len(rows) * ROW
     count = round(seconds / HOUR)
     hours = [(LEFT + hour / count * width, f"{hour:02d}:00") for hour in range(0, count + 1, EVERY)]

@@ -74,6 +74,7 @@ class Following:
         self._units = Units(pk)
         self._catalogue: Catalogue | None = None  # of the newest reading over this connection
         self._beats = Beats(pk)
+        self._changed: dict[str, float] = {}  # sensors, see Mirror
         self.disturbed = asyncio.Event()  # set when the inventory may have changed
 
     async def run(self) -> None:
@@ -117,7 +118,7 @@ class Following:
 
     async def _follow(self, chassis: Chassis, bmc: BmcClient) -> None:
         """Read, and mirror beside it, planned anew whenever what is there has changed."""
-        mirror = Mirror(chassis, bmc, self._around.gate, self.disturbed)
+        mirror = Mirror(chassis, bmc, self._around.gate, self.disturbed, self._changed)
         self._catalogue = None
         # After a death of another worker a second without readings counts more than a look that is a minute old.
         inventory = await mirror.recent() or await mirror.walk()

@@ -11,6 +11,7 @@ import logging
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -22,7 +23,7 @@ from django.utils import timezone
 from fabric.bmc.client import BmcClient
 from fabric.bmc.crawl import Found
 from fabric.bmc.discovery import Discovery
-from fabric.bmc.errors import Malformed, RequestRefused, ServerFault
+from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
 from fabric.bmc.sensing import read_sensor
 from fabric.bmc.types import Event, Inventory, Sensor
 from fabric.bmc.values import plain_uri
@@ -40,6 +41,7 @@ LONGEST_PERIODS = 4  # between two looks at a chassis that is quiet and whose ev
 SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
 WALK_PAUSE = 3.0  # a report that changes its shape each second must not become a walk each second
 SENSORS_AT_ONCE = 16
+LOOK_PAUSES = (2.0, 4.0, 8.0, 15.0)  # s, after a look at a sensor that failed
 CALM_SECONDS = 600.0  # so long nobody doubts a sensor that was said to have changed, and measures as before
 REST_SECONDS = 2.0  # where they come without end, each refresh would only be outdated by the next
 # Workers that start together, or take over from a dead one, must not all look at the same moment.
@@ -49,9 +51,20 @@ RECENT = timedelta(minutes=2)
 
 
 class Mirror:
-    """Walks and refreshes one chassis; `gate` bounds how many of a worker's chassis are walked at a time."""
+    """Walks and refreshes one chassis; `gate` bounds how many of a worker's chassis are walked at a time.
 
-    def __init__(self, chassis: Chassis, bmc: BmcClient, gate: asyncio.Semaphore, disturbed: asyncio.Event) -> None:
+    `changed` outlives a connection: URIs of sensors that the BMC said it had changed, and the time (monotonic s) to
+    look at them; of one with `math.inf` it is known that it measures in another unit, which a walk takes up.
+    """
+
+    def __init__(
+        self,
+        chassis: Chassis,
+        bmc: BmcClient,
+        gate: asyncio.Semaphore,
+        disturbed: asyncio.Event,
+        changed: dict[str, float],
+    ) -> None:
         self._chassis = chassis
         self._bmc = bmc
         self._gate = gate
@@ -62,16 +75,21 @@ class Mirror:
         self._ended_at = 0.0  # of the last walk
         self._periods = 1.0
         self._plan_at: float | None = None  # monotonic s: when to walk, since readings are to be planned anew
-        self._changed: set[str] = set()  # URIs of sensors that the BMC said it had changed
+        self._changed = changed
+        for uri in [uri for uri, look_at in changed.items() if look_at == math.inf]:
+            changed[uri] = 0.0  # that walk did not come to its end
+        self._failed_looks: Counter[str] = Counter()  # at these, one after the other
         self._calm: dict[str, float] = {}  # those of which it had said so, and their unit was as before
+        self._sensors: set[str] = set()  # URIs of all
         self.owners: dict[str, Owner] = {}  # of what was found last
-        self.doubted: set[str] = set()  # URIs of sensors that may measure in another unit by now
+        self.doubted = set(changed)  # URIs of sensors that may measure in another unit by now
 
     async def recent(self) -> Inventory | None:
         """Return what another worker found a moment ago, None where nobody looked so lately."""
         found: Inventory | None = await in_thread(_recent, self._chassis.pk)
         if found is not None:
             self.owners = await in_thread(owners_of_readings, self._chassis.pk, found)
+            self._sensors = {sensor.uri for sensor in found.sensors}
         return found
 
     async def walk(self) -> Inventory:
@@ -86,6 +104,9 @@ class Mirror:
         self._walked_at = time.monotonic() - early * settings.CONFIG.inventory_period * PERIODS_A_WALK
         self._applied, self._periods = inventory, 1.0
         self._plan_at, self._ended_at = None, time.monotonic()
+        for uri in [uri for uri, look_at in self._changed.items() if look_at == math.inf]:
+            del self._changed[uri]
+        self._sensors = {sensor.uri for sensor in inventory.sensors}
         return inventory
 
     def plan_is_outdated(self) -> None:
@@ -98,7 +119,10 @@ class Mirror:
         """Take note of an event as it comes: of a sensor that was changed the unit is looked at."""
         if event.message_id.endswith(".ResourceChanged") and "/Sensors/" in event.origin_uri:
             uri = plain_uri(event.origin_uri)
-            self._changed.add(uri)
+            if uri not in self._sensors:
+                return  # a refresh or a walk finds what is new
+            if self._changed.get(uri, math.inf) == math.inf:
+                self._changed[uri] = 0.0
             # Some services tell each new reading so.
             if time.monotonic() - self._calm.get(uri, -math.inf) > CALM_SECONDS:
                 self.doubted.add(uri)
@@ -110,14 +134,15 @@ class Mirror:
         """
         healths, owners = _healths(inventory), self.owners
         units = {sensor.uri: _unit(sensor) for sensor in inventory.sensors}
-        self.doubted &= self._changed
+        self._forget_others()
         walk_at = self._walked_at + settings.CONFIG.inventory_period * PERIODS_A_WALK * _jitter()
-        rested_at = 0.0
+        rested_at, pause = 0.0, 1.0
         while True:
             try:
                 if time.monotonic() > walk_at:
                     return await self.walk()
-                await until(self._disturbed, settings.CONFIG.inventory_period * self._periods * _jitter())
+                if self._plan_at is None:
+                    await until(self._disturbed, self._quiet_seconds())
                 if self._plan_at is not None:
                     await asyncio.sleep(max(0.0, self._plan_at - time.monotonic()))
                     return await self.walk()
@@ -128,9 +153,16 @@ class Mirror:
                 if await self._has_other_unit(units):
                     return await self.walk()
                 fresh = await self._look(is_disturbed=is_disturbed)
+                pause = 1.0
             except DatabaseError as error:
                 logger.warning("chassis %s is not mirrored: %s", self._chassis.pk, error)
                 self._applied = None
+                # A walk is hundreds of requests: the BMC must not pay for a database that is away.
+                later = time.monotonic() + settings.CONFIG.inventory_period * pause * _jitter()
+                pause = min(pause * 2, LONGEST_PERIODS)
+                walk_at = max(walk_at, later)
+                if self._plan_at is not None:
+                    self._plan_at = later
                 await asyncio.sleep(REST_SECONDS)
                 continue
             finally:
@@ -143,20 +175,45 @@ class Mirror:
 
     async def _has_other_unit(self, units: Mapping[str, Unit]) -> bool:
         """Look at sensors that have changed; tell whether one measures in another unit than was known."""
-        for uri in sorted(self._changed)[:SENSORS_AT_ONCE]:
-            self._changed.discard(uri)
+        due = sorted(uri for uri, look_at in self._changed.items() if look_at <= time.monotonic())
+        for uri in due[:SENSORS_AT_ONCE]:
+            del self._changed[uri]
             try:
                 sensor = read_sensor(Found(uri, "Sensor", (await self._bmc.get(uri)).body, ""))
-            except (RequestRefused, ServerFault, Malformed):
+            except RequestRefused:
                 pass  # the next walk says what became of it
+            except BmcError as error:
+                pause = LOOK_PAUSES[min(self._failed_looks[uri], len(LOOK_PAUSES) - 1)]
+                self._changed[uri] = time.monotonic() + pause
+                self._failed_looks[uri] += 1
+                if not isinstance(error, ServerFault | Malformed):
+                    break  # if the BMC is away, the refresh finds that out
+                continue
             else:
                 if _unit(sensor) != units.get(uri):
+                    # The walk may fail, and is due nevertheless.
+                    self._plan_at = time.monotonic()
+                    self._changed[uri] = math.inf
                     return True
             self.doubted.discard(uri)
             self._calm[uri] = time.monotonic()
-        if self._changed:
+            del self._failed_looks[uri]
+        if any(look_at <= time.monotonic() for look_at in self._changed.values()):
             self._disturbed.set()
         return False
+
+    def _forget_others(self) -> None:
+        """Forget what was about sensors that are gone, and doubts that the last walk has settled."""
+        for uri in self._changed.keys() - self._sensors:
+            del self._changed[uri]
+        self.doubted &= self._changed.keys()
+        self._calm = {uri: at for uri, at in self._calm.items() if uri in self._sensors}
+        self._failed_looks = Counter({uri: n for uri, n in self._failed_looks.items() if uri in self._sensors})
+
+    def _quiet_seconds(self) -> float:
+        """Return for how long there is nothing to look for, unless something happens."""
+        to_look = min(self._changed.values(), default=math.inf) - time.monotonic()
+        return max(0.0, min(settings.CONFIG.inventory_period * self._periods * _jitter(), to_look))
 
     async def _look(self, *, is_disturbed: bool) -> Inventory:
         begun = timezone.now()

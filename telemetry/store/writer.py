@@ -82,11 +82,6 @@ class Writer:
         self._try_at = 0.0
         self._trouble = ""
 
-    @property
-    def waiting(self) -> int:
-        """How many parcels have come and are not written."""
-        return len(self._inbox) + len(self._backlog)
-
     def put(self, parcel: Parcel) -> None:
         """Take a parcel; quick, and from any thread."""
         with self._changed:
@@ -287,8 +282,7 @@ def the_writer() -> Writer:
     with _lock:
         if _writer is None:
             _writer = writer = Writer(backlog=round(settings.CONFIG.store_memory * 2**20))
-            tally.gauge("store_queue", lambda: writer.waiting)
             # Who ends the process waits for what was handed over; its thread runs until then.
-            atexit.register(_writer.stop)
-            tally.gauge("store_queue", lambda: the_writer().queue)
+            atexit.register(writer.stop)
+            tally.gauge("store_queue", lambda: writer.queue)
         return _writer

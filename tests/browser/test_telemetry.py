@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.browser.conftest import painted
 from tests.browser.test_pages import judge
@@ -262,3 +262,18 @@ def test_a_heat_map_says_what_is_under_the_pointer(page: Page) -> None:
     expect(page.locator("#heat-words")).to_contain_text("highest")
     hours: Any = page.locator("table tbody td").all_inner_texts()
     assert any(one for one in hours)
+
+
+def test_what_a_proxy_answers_for_the_site_is_asked_for_again(administrator: BrowserContext) -> None:
+    errors: list[str] = []
+    page = administrator.new_page()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    asked = re.compile(r"/api/v1/telemetry/\?")
+    page.route(asked, lambda route: route.fulfill(status=502, content_type="text/html", body="<h1>Bad gateway</h1>"))
+    with page.expect_response(asked):
+        page.goto("/telemetry/?of=device/1&range=15m&metric=temperature_celsius")
+    page.wait_for_timeout(500)
+    page.unroute(asked)
+    expect(page.locator(".history .chart-legend li")).to_have_count(1, timeout=20_000)
+    page.close()
+    assert errors == []

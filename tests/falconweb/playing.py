@@ -114,6 +114,23 @@ class Stage:
         rows = self.operator.get("pipeline/")["counts"]
         return {row["name"]: row["total"] for row in rows if row["chassis_id"] == self.ids[name]}
 
+    def counted(self, name: str) -> int:
+        """Return how often something was counted of the sick chassis."""
+        return self.counts().get(name, 0)
+
+    def count_on(self, name: str, before: int, more: int = 1) -> None:
+        """Wait until something was counted so many times more."""
+        wait_for(lambda: self.counted(name) >= before + more, lambda: f"{name}: {self.counted(name)} after {before}")
+
+    def read_on(self, *keys: str) -> None:
+        """Wait until series of the sick chassis were read twice from now on."""
+        now = time.time()
+
+        def is_read() -> bool:
+            return all(len(values) > 1 and None not in values[-2:] for values in self.live(*keys, since=now))
+
+        wait_for(is_read, "it is not read on")
+
     def told(self, name: str, before: dict[str, int], *, least: int = 1) -> int:
         """Wait until so many more were counted of the sick chassis, and see that all tell so; return how many more."""
 

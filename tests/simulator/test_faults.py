@@ -217,6 +217,8 @@ def test_a_fault_ends_by_itself_after_its_seconds(fresh: SimulatorProcess) -> No
         {"kind": "many_readings", "readings": 1_000_000},
         {"kind": "other_unit", "target": "drawer1_slot1_RXBytes"},
         {"kind": "other_unit", "target": "drawer1_slot1"},
+        {"kind": "other_unit", "target": "falcon_fan1_speed"},
+        {"kind": "other_unit", "target": "falcon_energy"},
     ],
 )
 def test_a_fault_that_cannot_be_is_refused_with_a_sentence(shared: SimulatorProcess, body: dict[str, object]) -> None:

@@ -93,17 +93,14 @@ class _Request(BaseHTTPRequestHandler):
 
 
 class HttpSink(_Running):
-    """`got` has what was answered with 2xx, `asked` counts all; `answer` returns status and headers for a request.
+    """`got` has what was answered with 2xx, `asked` counts all; `answer` returns status and headers for a request."""
 
-    `port` 0 finds a free one.
-    """
-
-    def __init__(self, certificate: ServerCertificate | None = None, port: int = 0) -> None:
+    def __init__(self, certificate: ServerCertificate | None = None) -> None:
         self.got: list[Got] = []
         self.asked = 0
         self.mood: Mood = "well"
         self.answer: Callable[[Got], tuple[int, dict[str, str]]] = lambda _got: (200, {})
-        server = ThreadingHTTPServer(("127.0.0.1", port), _Request)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _Request)
         server.daemon_threads = True
         if certificate is not None:
             server.socket = certificate.context().wrap_socket(server.socket, server_side=True)

@@ -370,6 +370,14 @@ def test_a_heat_map_has_a_row_a_slot_with_the_highest_of_each_bucket(lab: Lab) -
     assert "style=" not in text
 
 
+def test_a_name_that_a_heat_map_has_no_room_for_is_told_whole(lab: Lab) -> None:
+    slot = lab.slots[0]
+    Slot.objects.filter(pk=slot.pk).update(number=0, name="PCIe <Slot> A at the rear")
+    drawer = lab.drawers[0].pk
+    page = lab.clients["administrator"].get(f"{reverse('history:heat_map')}?drawer={drawer}&day={lab.at(0):%Y-%m-%d}")
+    assert "<title>PCIe &lt;Slot&gt; A at the rear</title>" in page.content.decode()
+
+
 @pytest.mark.parametrize("day", ["yesterday", "2026-02-30", "1999-01-01", "\0"])
 def test_what_is_no_day_is_refused(lab: Lab, day: str) -> None:
     answer = lab.clients["administrator"].get(

@@ -1,0 +1,187 @@
+"""The mirror of a chassis whose sensors change their unit, while a look fails or the database is away."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import connection, connections
+
+from fabric.bmc.client import BmcClient
+from fabric.bmc.types import Event, Inventory
+from fabric.models import Chassis
+from falconweb.testing import add_chassis
+from telemetry.polling import mirroring
+from telemetry.polling.mirroring import Mirror
+from tests.processes import SimulatorProcess
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SQLITE = pytest.mark.skipif("connection.vendor != 'sqlite'", reason="SQLite is locked by whoever writes")
+SENSOR = "/redfish/v1/Chassis/drawer1/Sensors/slot1_temp"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[SimulatorProcess]:
+    with SimulatorProcess(chassis="falcon-1") as process:
+        yield process
+
+
+@pytest.fixture
+def simulator(running: SimulatorProcess) -> Iterator[SimulatorProcess]:
+    yield running
+    running.clear_faults()
+
+
+@pytest.fixture
+def chassis(simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch) -> Chassis:
+    """falcon-1, at which nobody looks of his own accord, beside a database that is given up soon."""
+    monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=3600.0))
+    monkeypatch.setattr(mirroring, "JITTER", (1.1, 1.1))  # the first whole walk is not due at once
+    monkeypatch.setattr(mirroring, "REST_SECONDS", 0.1)
+    if connection.vendor == "sqlite":
+        monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", 0.1)
+    return add_chassis(simulator)
+
+
+class Mirrored:
+    """A mirror after its first walk; `disturbed` has it look."""
+
+    def __init__(self, mirror: Mirror, disturbed: asyncio.Event, inventory: Inventory) -> None:
+        self.mirror, self.disturbed, self.inventory = mirror, disturbed, inventory
+
+    def hear(self, uri: str) -> None:
+        """Have the BMC say that it has changed a resource."""
+        self.mirror.hear(
+            Event(
+                event_id="1", message_id="ResourceEvent.1.3.ResourceChanged", message="", severity="OK",
+                timestamp="", origin_uri=uri,
+            )
+        )  # fmt: skip
+        self.disturbed.set()
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[asyncio.Task[Inventory]]:
+        task = asyncio.create_task(self.mirror.follow(self.inventory))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def mirrored(chassis: Chassis, changed: dict[str, float] | None = None) -> AsyncIterator[Mirrored]:
+    disturbed = asyncio.Event()
+    async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
+        mirror = Mirror(chassis, bmc, asyncio.Semaphore(1), disturbed, {} if changed is None else changed)
+        yield Mirrored(mirror, disturbed, await mirror.walk())
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Keep everybody from writing to the database."""
+    name = str(connection.settings_dict["NAME"])
+    with closing(sqlite3.connect(name, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+async def fault(simulator: SimulatorProcess, kind: str, target: str = "", **more: Any) -> None:
+    await asyncio.to_thread(simulator.fault, kind, target, **more)
+
+
+async def until_told(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    async with asyncio.timeout(20):
+        while words not in caplog.text:  # noqa: ASYNC110 - a log sets no event
+            await asyncio.sleep(0.05)
+
+
+def factor_of(inventory: Inventory) -> float:
+    return next(sensor.factor for sensor in inventory.sensors if sensor.uri == SENSOR)
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_a_look_at_a_sensor_that_fails_is_made_again_and_its_unit_is_in_doubt_until_then(
+    chassis: Chassis, simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(mirroring, "LOOK_PAUSES", (0.3,))
+    async with mirrored(chassis) as told:
+        before = factor_of(told.inventory)
+        await fault(simulator, "server_error", path=SENSOR, status=status, count=2)
+        await fault(simulator, "other_unit", "drawer1_slot1_temp")
+        told.hear(SENSOR)
+        async with told.following() as task:
+            after = await asyncio.wait_for(task, 20)
+        assert told.mirror.doubted == {SENSOR}
+        assert factor_of(after) != before
+
+
+async def test_a_doubt_outlives_the_connection_over_which_the_sensor_was_to_be_looked_at(
+    chassis: Chassis, simulator: SimulatorProcess
+) -> None:
+    changed: dict[str, float] = {}
+    async with mirrored(chassis, changed) as told:
+        told.hear(SENSOR)
+        before = told.inventory
+    async with BmcClient(await sync_to_async(chassis.address)(), at_a_time=3) as bmc:
+        again = Mirror(chassis, bmc, asyncio.Semaphore(1), asyncio.Event(), changed)
+        assert again.doubted == {SENSOR}
+        assert await again.recent() is not None
+        await fault(simulator, "other_unit", "drawer1_slot1_temp")
+        async with asyncio.timeout(20):
+            after = await again.follow(before)
+        assert factor_of(after) != factor_of(before)
+
+
+async def test_events_of_sensors_that_there_are_not_are_of_no_account(
+    chassis: Chassis, simulator: SimulatorProcess
+) -> None:
+    async with mirrored(chassis) as told:
+        for number in range(50):
+            told.hear(f"/redfish/v1/Chassis/drawer1/Sensors/nobody{number}")
+        assert told.mirror.doubted == set()
+        async with told.following() as task:
+            await asyncio.wait({task}, timeout=2)
+            assert not task.done(), "it was walked anew"
+
+
+@SQLITE
+async def test_another_unit_is_taken_up_once_the_database_is_back(
+    chassis: Chassis, simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=1.0))
+    monkeypatch.setattr(mirroring, "PERIODS_A_WALK", 1_000_000)
+    async with mirrored(chassis) as told:
+        async with told.following() as task:
+            with locked():
+                await fault(simulator, "other_unit", "drawer1_slot1_temp")
+                told.hear(SENSOR)
+                await until_told(caplog, "is not mirrored")
+                assert told.mirror.doubted == {SENSOR}
+            after = await asyncio.wait_for(task, 20)
+        assert factor_of(after) != factor_of(told.inventory)
+
+
+@SQLITE
+@pytest.mark.parametrize("why", ["readings are to be planned anew", "a whole walk is overdue"])
+async def test_a_bmc_is_not_walked_again_and_again_while_the_database_is_away(
+    chassis: Chassis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    monkeypatch.setattr(mirroring, "WALK_PAUSE", 0.0)
+    async with mirrored(chassis) as told:
+        with locked():
+            if why == "a whole walk is overdue":
+                monkeypatch.setattr(mirroring, "PERIODS_A_WALK", 0)
+            else:
+                told.mirror.plan_is_outdated()
+            async with told.following() as task:
+                await until_told(caplog, "is not mirrored")
+                await asyncio.wait({task}, timeout=2)
+        assert caplog.text.count("is not mirrored") == 1
