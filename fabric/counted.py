@@ -14,14 +14,22 @@ from accounts.models import User
 
 @dataclass(frozen=True)
 class Before:
-    """What the counters of a port had, by name, until (Unix s) they began anew: from then on all is the tenant's."""
+    """What the counters of a port had, by name, when it became a tenant's; `until` (Unix s) they first began anew.
+
+    `left` is what they still have of that: a reset may leave some alone; None where nobody follows them that closely.
+    `gained` is what came since, over all resets: all of it is the tenant's.
+    """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     until: float = math.inf
+    left: Mapping[str, int] | None = None
+    gained: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def now(self) -> Mapping[str, int]:
         """What they still have of before."""
+        if self.left is not None:
+            return self.left
         return self.counts if self.until == math.inf else {}
 
 
@@ -47,6 +55,14 @@ def counted_before(person: User, chassis: Collection[int]) -> Mapping[int, Befor
 
 
 def theirs(errors: Mapping[str, int], before: Before | None) -> dict[str, int]:
-    """Return what counters have that is somebody's own."""
-    counts = before.now if before is not None else {}
-    return {name: max(0, count - counts.get(name, 0)) for name, count in errors.items()}
+    """Return what counters have that is somebody's own.
+
+    The counts may have been read a while ago: before the counters began anew, or before they were the person's. So
+    they are held against where the counters stood then, whether they began anew since or not.
+    """
+    if before is None:
+        return dict(errors)
+    return {
+        name: min(count, max(0, count - before.counts.get(name, 0), before.gained.get(name, 0)))
+        for name, count in errors.items()
+    }

@@ -11,6 +11,7 @@ import numpy as np
 import redis
 
 from accounts.models import User
+from fabric.counted import Before, counted_before
 from fabric.sights import Sight, held_since, sight_of
 from falconweb.errors import Invalid, NotFound, Unavailable
 from telemetry import live
@@ -77,9 +78,15 @@ def recent_readings(
                     value if moment >= begin.timestamp() else None
                     for moment, value in zip(at, values[key], strict=True)
                 ]
-        for key, before in zip(keys, counts_before(sight, [entries[key] for key in keys]), strict=True):
-            if before:
-                values[key] = [value if value is None or value < before else value - before for value in values[key]]
+        errors = [key for key in keys if entries[key]["object"] == "port" and "/errors/" in key]
+        counted = counted_before(person, [chassis_id]) if errors else {}
+        for key in errors:
+            name = key.partition("/errors/")[2]
+            if (before := counted.get(entries[key]["id"])) is not None:
+                values[key] = [
+                    value if value is None else _own(value, moment, name, before)
+                    for moment, value in zip(at, values[key], strict=True)
+                ]
     return Recent(at=at, series=[entries[key] for key in keys], values=values)
 
 
@@ -90,6 +97,19 @@ def readable_series(person: User, chassis_id: int) -> list[Entry]:
         raise NotFound("There is no such chassis.")
     with _redis_at_hand():
         return [entry for entry in live.catalogue(chassis_id) if is_seen(sight, entry)]
+
+
+def _own(value: float, at: float, name: str, before: Before) -> float:
+    """Return what a kept value of a counter has that is somebody's own.
+
+    One that stands lower than it did before began anew, or is an old one that came late; nobody's, then.
+    """
+    counts = before.counts if at < before.until else before.now
+    count = counts.get(name, 0)
+    # As it is kept: rounded, it may stand a little lower.
+    if value >= float(np.float32(count)):
+        return max(0.0, value - count)
+    return value if before.now.get(name, 0) < before.counts.get(name, 0) else 0.0
 
 
 @contextmanager

@@ -54,7 +54,8 @@ class LinkSerializer(serializers.Serializer[Any]):
 
     Rates are events a second; `flaps` and `recoveries` are those of the last hour; `errors` sums all counters since the
     link is watched, or yours. Speeds are Gb/s one way. `since` is when the verdict became this one, `judged_at` the
-    newest reading that it is by; where `stale`, nothing was read since, and the link may be otherwise by now.
+    newest reading that it is by; where `stale`, nothing was read since, or could not be judged, and the link may be
+    otherwise by now.
     """
 
     port_id = serializers.IntegerField(source="id")

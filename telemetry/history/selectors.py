@@ -54,7 +54,9 @@ class Part:
         """Return a series of a member."""
         name = key.partition("/errors/")[2]
         before = member.before if member.before is not None else Before()
-        return cls(member.chassis, key, member.spans, member.since, float(before.counts.get(name, 0)), before.until)
+        # A reset that left this counter alone is none to it.
+        anew = math.inf if before.now.get(name, 0) else before.until
+        return cls(member.chassis, key, member.spans, member.since, float(before.counts.get(name, 0)), anew)
 
     def own(self, values: Values, at: Floats) -> Values:
         """Return values without what the counter had before."""

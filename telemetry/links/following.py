@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 Raw = dict[str, int]
 BYTES = ("RXBytes", "TXBytes")  # of a port's metrics: followed because a reset takes them back, too
 WRAPS = (2**16, 2**32)
+MOST_COUNTED = 2.0**53  # errors: a dead device reads all ones, and so much no float tells from one more
+MOST_BYTES = 2.0**63
 CLOSE = 0.05  # of the counter's range: below its end before, above its begin after
 
 
@@ -31,8 +33,13 @@ class Step:
 
 
 def counts_of(values: Mapping[str, float]) -> Raw:
-    """Return what of a reading can be a count: whole, and not below zero."""
-    return {name: int(value) for name, value in values.items() if math.isfinite(value) and value >= 0}
+    """Return what of a reading can be a count: whole, not below zero, and no more than anything ever counts."""
+    return {name: int(value) for name, value in values.items() if math.isfinite(value) and 0 <= value < most_of(name)}
+
+
+def most_of(name: str) -> float:
+    """Return what a counter stays below."""
+    return MOST_BYTES if name in BYTES else MOST_COUNTED
 
 
 def follow(last: Mapping[str, int], values: Mapping[str, int], doubt: frozenset[str] = frozenset()) -> Step:

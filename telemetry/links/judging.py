@@ -18,6 +18,8 @@ from telemetry.links.verdict import RANKS, Level, Verdict
 SEVERITIES = {Level.DOWN: "Critical", Level.FAILING: "Critical", Level.DEGRADED: "Warning", Level.WATCH: "Warning"}
 WORSE, BETTER = "FalconWeb.1.0.LinkWorse", "FalconWeb.1.0.LinkBetter"
 MOST_REASONS = 3  # in the text of an event
+MOST_TIMES = 2**31 - 1  # what every database keeps
+MOST_ERRORS = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,7 @@ class Judged:
     @property
     def before(self) -> dict[str, int]:
         """What the counters have that came before the tenant: all but what its totals have."""
-        if self.since is None:
-            return {}
-        gained = {name: total - self.base.get(name, 0) for name, total in self.count.totals.items()}
-        errors = {name: value for name, value in self.count.raw.items() if not name.endswith("Bytes")}
-        return {name: max(0, value - max(0, gained.get(name, 0))) for name, value in errors.items()}
+        return {} if self.since is None else counted_earlier(self.count, gained_since(self.count, self.base))
 
 
 def verdict_keep(judged: Judged, *, now: datetime) -> bool:
@@ -47,7 +45,7 @@ def verdict_keep(judged: Judged, *, now: datetime) -> bool:
 
     One that changed by all that is known is an event too.
     """
-    verdict, row, totals = judged.verdict, judged.row, judged.count.totals
+    verdict, row = judged.verdict, judged.row
     values: dict[str, Any] = {
         "level": verdict.level.value,
         "rank": RANKS[verdict.level],
@@ -55,9 +53,9 @@ def verdict_keep(judged: Judged, *, now: datetime) -> bool:
         "sent_rate": round(verdict.sent_rate, 6),
         "received_rate": round(verdict.received_rate, 6),
         "correctable_rate": round(verdict.correctable_rate, 6),
-        "flaps": verdict.flaps,
-        "recoveries": verdict.recoveries,
-        "errors": sum(max(0, total - judged.base.get(name, 0)) for name, total in totals.items()),
+        "flaps": min(verdict.flaps, MOST_TIMES),
+        "recoveries": min(verdict.recoveries, MOST_TIMES),
+        "errors": min(sum(gained_since(judged.count, judged.base).values()), MOST_ERRORS),
     }
     before = Level(row.level) if row is not None else Level.HEALTHY
     if row is not None:
@@ -83,6 +81,21 @@ def verdict_keep(judged: Judged, *, now: datetime) -> bool:
         if judged.tenant is None and before is not verdict.level:
             _tell(judged.port, verdict, now, before=before)
     return before is not verdict.level
+
+
+def gained_since(count: LinkCount, base: Mapping[str, int]) -> dict[str, int]:
+    """Return what the error counters of a port gained since their totals were `base`."""
+    return {name: max(0, total - base.get(name, 0)) for name, total in count.totals.items()}
+
+
+def counted_earlier(count: LinkCount, gained: Mapping[str, int]) -> dict[str, int]:
+    """Return what the error counters of a port have that is not of what they gained."""
+    return {name: max(0, value - gained.get(name, 0)) for name, value in errors_of(count).items()}
+
+
+def errors_of(count: LinkCount) -> dict[str, int]:
+    """Return where the error counters of a port stand: all but those of bytes."""
+    return {name: value for name, value in count.raw.items() if not name.endswith("Bytes")}
 
 
 def name_of(port: Port) -> str:

@@ -11,10 +11,14 @@ from telemetry.links.verdict import Level
 
 
 class Watched(models.Model):
-    """A chassis whose links are watched: when it was last read, so that a time without sight is told as one."""
+    """A chassis whose links are watched: when it was last read, so that a time without sight is told as one.
+
+    `judged_at` is the newest reading up to which its verdicts hold; it stays behind where they cannot be judged.
+    """
 
     chassis = models.OneToOneField(Chassis, primary_key=True, on_delete=models.CASCADE, related_name="+")
     seen_at = models.DateTimeField()
+    judged_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"Links of {self.chassis}"

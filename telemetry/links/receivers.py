@@ -12,6 +12,7 @@ from django.dispatch import receiver
 
 from fabric.models import Port
 from fabric.signals import access_changed, inventory_changed, port_counters_reset
+from telemetry.announcements import tell_access
 from telemetry.links.recording import recorder
 from telemetry.links.services import holders_note, reset_noted
 
@@ -38,3 +39,5 @@ def note_holders(**_: Any) -> None:
     except DatabaseError:
         # The worker that follows the chassis notes it at its next look.
         logger.exception("holders of links were not noted")
+    # Whoever looked before this was done counts from another beginning.
+    tell_access(Port)

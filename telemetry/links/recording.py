@@ -11,10 +11,19 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, connections
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connections,
+)
 
 from telemetry.links.changes import Change, Known, State
 from telemetry.links.models import CounterReset
@@ -102,6 +111,8 @@ class Recorder:
         self._restless: dict[int, frozenset[int]] = {}
         self._changed: dict[int, set[int]] = defaultdict(set)
         self._judged_last = 0
+        self._judged: dict[int, float] = {}  # chassis -> Unix time of the newest reading up to which all is judged
+        self._put_off: set[int] = set()  # those that cannot be judged; tried again when all of their links are due
         self._has_news = False  # of a chassis that was not read for a while
         self._thread: threading.Thread | None = None
         self._failing = False
@@ -178,13 +189,16 @@ class Recorder:
                     written_at = now
                 if self._has_news or leaving or now - seen_at >= SEEN_SECONDS:
                     self._has_news = False
-                    links_seen({chassis: at for chassis, at in list(self._watched.items()) if at})
+                    links_seen({chassis: at for chassis, at in list(self._watched.items()) if at}, dict(self._judged))
                     seen_at = now
                 # Those who leave wait for no more than what is theirs.
                 self._let_go(leaving)
                 self._load()
                 is_behind = self._judge(now)
                 self._recovered()
+            except (DataError, IntegrityError):
+                logger.exception("links could not be recorded: the database does not take them")
+                rest = calm
             except (DatabaseError, InterfaceError) as error:
                 self._failed(error)
                 rest = calm
@@ -223,8 +237,11 @@ class Recorder:
                 return
             del self._joined[chassis]
             self._loads = [(one, loading) for one, loading in self._loads if one != chassis]
-            for kept in (self._watched, self._all_at, self._restless_at, self._restless, self._changed):
+            for kept in (
+                self._watched, self._all_at, self._restless_at, self._restless, self._changed, self._judged,
+            ):  # fmt: skip
                 kept.pop(chassis, None)
+            self._put_off.discard(chassis)
 
     def _load(self) -> None:
         """Bring what is known of chassis that are new here, as far as the time of a turn goes."""
@@ -268,28 +285,46 @@ class Recorder:
     def _judge(self, now: float) -> bool:
         """Judge what is due, as far as the time of a turn goes; tell whether something is left."""
         until = time.monotonic() + TURN_SECONDS
-        watched = list(self._watched)
+        watched = dict(self._watched)
         for chassis in sorted(watched, key=lambda one: (one <= self._judged_last, one)):
             if now < self._all_at.get(chassis, 0.0):
                 continue
             # Before, so that who asks for it meanwhile is not forgotten.
             self._all_at[chassis] = now + CALM_SECONDS
+            self._judged_last = chassis
             try:
                 self._restless[chassis] = links_judge(chassis_id=chassis)
-            except BaseException:
+            except (OperationalError, InterfaceError):
                 self._all_at[chassis] = 0.0
                 raise
-            self._restless_at[chassis] = now + RESTLESS_SECONDS
-            self._changed.pop(chassis, None)
-            self._judged_last = chassis
+            except Exception as error:  # noqa: BLE001 - told there
+                self._put_it_off(chassis, error)
+            else:
+                self._restless_at[chassis] = now + RESTLESS_SECONDS
+                self._changed.pop(chassis, None)
+                self._put_off.discard(chassis)
+                self._note_judged(chassis, watched[chassis])
             if self._leaving or time.monotonic() > until:
                 return True
         return self._judge_changed(watched, now, until)
 
-    def _judge_changed(self, watched: list[int], now: float, until: float) -> bool:
+    def _put_it_off(self, chassis: int, error: Exception) -> None:
+        """Let the others go on where one chassis' links cannot be judged."""
+        logger.error("links of chassis %s could not be judged", chassis, exc_info=error)
+        self._put_off.add(chassis)
+        self._restless.pop(chassis, None)
+        self._changed.pop(chassis, None)
+
+    def _note_judged(self, chassis: int, at: float) -> None:
+        """Take note that a chassis is judged up to its reading at `at`."""
+        if at:
+            self._has_news |= at - self._judged.get(chassis, 0.0) > SEEN_SECONDS
+            self._judged[chassis] = at
+
+    def _judge_changed(self, watched: Mapping[int, float], now: float, until: float) -> bool:
         """Judge the links of which something is new, and, now and then, those that time alone may change."""
         batch: dict[int, frozenset[int]] = {}
-        for chassis in watched:
+        for chassis in watched.keys() - self._put_off:
             wanted = frozenset(self._changed.get(chassis, ()))
             if now >= self._restless_at.get(chassis, 0.0):
                 wanted |= self._restless.get(chassis, frozenset())
@@ -302,11 +337,23 @@ class Recorder:
                     return True
         if batch:
             self._judge_batch(batch, now)
+        for chassis in watched.keys() - self._put_off:
+            self._note_judged(chassis, watched[chassis])
         return False
 
     def _judge_batch(self, batch: dict[int, frozenset[int]], now: float) -> None:
         """Judge links of several chassis at once: most of what a verdict costs are the queries, few or many rows."""
-        found = ports_judge(frozenset().union(*batch.values()))
+        try:
+            found = ports_judge(frozenset().union(*batch.values()))
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:  # noqa: BLE001 - told of whom it comes from
+            for chassis, wanted in batch.items():
+                if len(batch) == 1:
+                    self._put_it_off(chassis, error)
+                else:
+                    self._judge_batch({chassis: wanted}, now)
+            return
         for chassis, wanted in batch.items():
             restless = self._restless.get(chassis, frozenset())
             if restless <= wanted:

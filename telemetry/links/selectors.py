@@ -37,7 +37,8 @@ from fabric.overview import Trouble
 from falconweb.errors import NotFound
 from telemetry.links.counters import Counter, in_order
 from telemetry.links.facts import holder_of
-from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
+from telemetry.links.judging import counted_earlier, errors_of, gained_since
+from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, Watched
 from telemetry.links.services import judged_ports
 from telemetry.links.shown import HOST, LinkView, link_view, link_views
 from telemetry.links.verdict import RANKS, Level
@@ -95,7 +96,7 @@ def link_rows(person: User, wanted: Wanted = ALL) -> QuerySet[Any]:
         ),
         since=F("verdict__since"), reasons=F("verdict__reasons"), sent_rate=F("verdict__sent_rate"),
         judged_at=F("verdict__judged_at"), held_since=F("verdict__held_since"), verdict_level=F("verdict__level"),
-        seen_at=Subquery(Watched.objects.filter(chassis=OuterRef("chassis")).values("seen_at")[:1]),
+        holds_at=Subquery(Watched.objects.filter(chassis=OuterRef("chassis")).values("judged_at")[:1]),
         received_rate=F("verdict__received_rate"), correctable_rate=F("verdict__correctable_rate"),
         flaps=F("verdict__flaps"), recoveries=F("verdict__recoveries"), errors_counted=F("verdict__errors"),
     )  # fmt: skip
@@ -175,16 +176,37 @@ def counters_of(person: User, port: Port, *, now: datetime | None = None) -> Cou
 
 
 def counted_at_begin(tenant_id: int, chassis: Collection[int]) -> dict[int, Before]:
-    """Return where the counters of ports stood when they became a tenant's, and when they first began anew."""
-    rows = LinkVerdict.objects.filter(tenant=tenant_id, port__chassis__in=chassis, held_since__isnull=False)
+    """Return where the counters of ports stood when they became a tenant's, and when they first began anew.
+
+    Where that is not noted yet, or of a time before, all that the counters have so far is taken for another's.
+    """
+    held = Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
+    rows = judged_ports(Port.objects.filter(held, chassis__in=chassis))
+    rows = rows.select_related("link_count").annotate(
+        verdict=FilteredRelation("link_verdicts", condition=Q(link_verdicts__tenant=tenant_id)),
+        held_since=F("verdict__held_since"), base=F("verdict__base"), before=F("verdict__before"),
+    )  # fmt: skip
     resets = CounterReset.objects.filter(
         port__chassis__in=chassis, port__link_verdicts__tenant=tenant_id, at__gt=F("port__link_verdicts__held_since")
     )
     first = dict(resets.order_by().values_list("port_id").annotate(first=Min("at")))
-    return {
-        port: Before(before, first[port].timestamp() if port in first else math.inf)
-        for port, before in rows.values_list("port_id", "before")
-    }
+    found: dict[int, Before] = {}
+    for port in rows:
+        holding = holder_of(port)
+        if holding == (tenant_id, None):
+            continue  # always its own
+        count: LinkCount | None = getattr(port, "link_count", None)
+        if port.base is None or holding != (tenant_id, port.held_since):
+            found[port.pk] = Before(errors_of(count) if count is not None else {})
+            continue
+        until = first[port.pk].timestamp() if port.pk in first else math.inf
+        found[port.pk] = Before(port.before, until)
+        if count is not None:
+            gained = gained_since(count, port.base)
+            earlier = counted_earlier(count, gained)
+            left = {name: min(had, earlier.get(name, 0)) for name, had in port.before.items()}
+            found[port.pk] = Before(port.before, until, left, gained)
+    return found
 
 
 def errors_kept(

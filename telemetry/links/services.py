@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -58,13 +59,22 @@ def links_known(*, chassis_id: int) -> Known:
     return Known(seen_at=watched.seen_at.timestamp() if watched else 0.0, values=values)
 
 
-def links_seen(seen: Mapping[int, float]) -> None:
-    """Note when chassis were read last (Unix s, by id)."""
+def links_seen(seen: Mapping[int, float], judged: Mapping[int, float] = MappingProxyType({})) -> None:
+    """Note when chassis were read last, and up to which reading their links are judged (Unix s, by id)."""
     there = set(Chassis.objects.filter(pk__in=seen).values_list("pk", flat=True))
-    rows = [Watched(chassis_id=pk, seen_at=_moment(at)) for pk, at in seen.items() if pk in there]
-    Watched.objects.bulk_create(
-        rows, update_conflicts=True, unique_fields=["chassis"], update_fields=["seen_at"], batch_size=500
-    )
+    rows = [
+        Watched(chassis_id=pk, seen_at=_moment(at), judged_at=_moment(judged[pk]) if pk in judged else None)
+        for pk, at in seen.items()
+        if pk in there
+    ]
+    # What was judged before this worker came stays noted until it judges.
+    for fields, those in (
+        (["seen_at"], [row for row in rows if row.judged_at is None]),
+        (["seen_at", "judged_at"], [row for row in rows if row.judged_at is not None]),
+    ):
+        Watched.objects.bulk_create(
+            those, update_conflicts=True, unique_fields=["chassis"], update_fields=fields, batch_size=500
+        )
 
 
 def links_note(*, chassis_id: int, pending: Mapping[int, Pending]) -> None:

@@ -32,7 +32,8 @@ STALE = timedelta(seconds=90)
 class LinkView:
     """One link as a person may see it. Rates are 1/s; flaps and retrainings of the last hour; speeds Gb/s one way.
 
-    `judged_at` is when the verdict was true for sure; where it is `is_stale`, nothing was read since.
+    `judged_at` is the newest reading up to which the verdict holds; where it `is_stale`, nothing was read since, or
+    what was could not be judged.
     """
 
     id: int
@@ -140,10 +141,13 @@ def link_view(row: Any, *, now: datetime | None = None) -> LinkView:
 
 
 def _judged_at(row: Any) -> datetime | None:
-    """Return the newest reading that a verdict is by, None where there is no verdict; for a holder, never before it."""
+    """Return the newest reading up to which a verdict holds, None where there is none; for a holder, never before it.
+
+    That is noted of the chassis as a whole: a verdict that says the same as before is not written again.
+    """
     if row.reasons is None:
         return None
-    at: datetime = row.seen_at or row.judged_at
+    at: datetime = row.holds_at or row.judged_at
     return at if row.held_since is None else max(at, row.held_since)
 
 

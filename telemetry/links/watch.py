@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fabric.bmc.types import LINK_STATUSES, Quantity
 from telemetry.catalogue import Sample
 from telemetry.links.changes import Change, Known, State
-from telemetry.links.following import BYTES, Raw, counts_of, follow
+from telemetry.links.following import BYTES, Raw, counts_of, follow, most_of
 from telemetry.links.models import CounterReset
 from telemetry.links.recording import Recorder, recorder
 from telemetry.pipeline import tally
@@ -25,6 +25,7 @@ NAMES = {
     Quantity.RX_BYTES: BYTES[0], Quantity.TX_BYTES: BYTES[1],
 }  # fmt: skip
 OF_STATE = ("status", "width", "speed")
+MOST_OF_STATE = 2.0**31  # lanes, and Gb/s
 GAP_SECONDS = 60.0  # so long without a reading, nobody knows what a link did
 REBOOT_SECONDS = 300.0  # counters that begin anew so soon after the BMC was away did so because it restarted
 
@@ -47,6 +48,7 @@ class LinkWatch:
         self._ports: NDArray[np.int64] = np.array([], dtype=np.int64)
         self._is_bytes: NDArray[np.bool_] = np.array([], dtype=np.bool_)
         self._is_state: NDArray[np.bool_] = np.array([], dtype=np.bool_)
+        self._most: Floats = np.array([])  # what each value stays below
         self._last: Floats = np.array([])
         self._values: dict[tuple[int, str], float] = {}  # what the places held under another catalogue
         self._doubts: dict[int, frozenset[str]] = {}
@@ -69,6 +71,7 @@ class LinkWatch:
         self._names = [(port, name) for _, port, name in found]
         self._is_bytes = np.array([name in BYTES for _, _, name in found], dtype=np.bool_)
         self._is_state = np.array([name in OF_STATE for _, _, name in found], dtype=np.bool_)
+        self._most = np.array([MOST_OF_STATE if name in OF_STATE else most_of(name) for _, _, name in found])
         self._last = np.array([self._values.get(name, np.nan) for name in self._names])
         self._doubts = {port: doubt for port, doubt in self._doubts.items() if port in self._places}
 
@@ -77,7 +80,7 @@ class LinkWatch:
         if not self._is_loaded():
             return
         values: Floats = sample.counted[self._indexes]
-        usable = np.isfinite(values) & (values >= 0)
+        usable = np.isfinite(values) & (values >= 0) & (values < self._most)
         negative = int(np.count_nonzero(values < 0))
         if negative:
             tally.add("link_counters_negative", negative, chassis=self._chassis)
@@ -140,7 +143,7 @@ class LinkWatch:
 
         def value(name: str) -> float | None:
             for given in (now.get(name), last.get(name)):
-                if given is not None and np.isfinite(given) and given >= 0:
+                if given is not None and np.isfinite(given) and 0 <= given < MOST_OF_STATE:
                     return float(given)
             return None
 

@@ -176,6 +176,7 @@ async def test_an_error_counter_is_live_from_ones_own_time_on() -> None:
     port = (lab.owned.slot.port_id if lab.owned.slot else None) or 0
     lab.entries = [entry("port", port, "errors/ReplayCount"), entry("port", port, "errors/BadTLPCount")]
     held = timezone.now()
+    await Device.objects.filter(pk=lab.owned.pk).aupdate(tenant_since=held)
     await LinkVerdict.objects.acreate(
         port_id=port, tenant_id=lab.owned.tenant_id, held_since=held, before={"ReplayCount": 70}, level="healthy",
         rank=0, since=held, judged_at=held,

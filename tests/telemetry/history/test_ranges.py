@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabric.counted import Before
 from falconweb.errors import Invalid
 from telemetry.history.encoding import rounded, shown
 from telemetry.history.metrics import combined
 from telemetry.history.ranges import DAY, HOUR, iso, moment, span_between, span_named, step_words
+from telemetry.history.selectors import Part
+from telemetry.history.subjects import Member
 
 NOW = datetime(2026, 3, 29, 0, 30, tzinfo=UTC).timestamp()  # the night in which Europe's clocks go forward
 
@@ -126,3 +129,12 @@ TWO = (np.array([1.0, NOTHING, NOTHING, 4.0]), np.array([3.0, 5.0, NOTHING, 2.0]
 )  # fmt: skip
 def test_several_readings_become_one_line_by_the_rule_and_a_gap_stays_a_gap(rule: str, expected: list[float]) -> None:
     np.testing.assert_array_equal(combined(rule, TWO), expected)
+
+
+def test_a_reset_that_left_a_counter_alone_changes_nothing_of_what_is_its_tenants() -> None:
+    before = Before({"Replay": 1000, "BadTLP": 50}, until=500.0, left={"Replay": 1000}, gained={"Replay": 3})
+    member = Member(1, "port", 5, before=before)
+    at, values = np.array([400.0, 600.0]), np.array([1002.0, 1003.0])
+    assert Part.of(member, "port/5/errors/Replay").own(values, at).tolist() == [2.0, 3.0]
+    # The other one was set back to nothing.
+    assert Part.of(member, "port/5/errors/BadTLP").own(np.array([51.0, 1.0]), at).tolist() == [1.0, 1.0]

@@ -90,3 +90,9 @@ def test_totals_go_on_over_any_resets_and_late_reports(happenings: list[int | st
         played.take(ReplayCount=count, RXBytes=rx)
     assert played.total == happened
     assert len(played.resets) == resets
+
+
+def test_what_nothing_ever_counts_is_no_count() -> None:
+    ones = float(2**64 - 1)
+    read = {"ReplayCount": ones, "BadTLPCount": 2.0**53, "NAKSentCount": 1e19, "RXBytes": ones, "TXBytes": 2.0**54}
+    assert counts_of(read | {"FatalErrorCount": 2.0**53 - 1}) == {"TXBytes": 2**54, "FatalErrorCount": 2**53 - 1}

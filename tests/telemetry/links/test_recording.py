@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Port, Slot
 from telemetry.links.changes import Change, State
-from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict
+from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
 from telemetry.links.recording import Pending, Recorder
 from telemetry.links.services import MOST_SPANS_AN_HOUR as MOST
 from telemetry.links.services import links_forget, links_judge, links_known, links_note, links_seen
@@ -194,3 +194,63 @@ def test_what_cannot_be_written_of_one_chassis_holds_up_no_other(
         asyncio.run(recording.leave(chassis))
     port.delete()  # there is nothing any more to write of it
     wait_for(lambda: recording._thread is None)
+
+
+def test_more_errors_than_a_row_holds_are_kept_as_the_most_it_does(port: Port) -> None:
+    most = 2**64 - 1
+    note(port, Change(port=port.pk, at=BEGIN, state=UP, gained={"ReplayCount": most}, raw={"ReplayCount": most}))
+    links_judge(chassis_id=port.chassis_id)
+    verdict = LinkVerdict.objects.get(port=port, tenant=None)
+    verdict.refresh_from_db()
+    assert verdict.errors == 2**63 - 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_chassis_that_cannot_be_judged_holds_up_no_other_and_its_verdicts_grow_old(
+    recording: Recorder, port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("telemetry.links.recording.COUNT_SECONDS", 0.1)
+    monkeypatch.setattr("telemetry.links.recording.SEEN_SECONDS", 0.1)
+    monkeypatch.setattr("telemetry.links.recording.WRITE_SECONDS", 0.1)
+    other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
+    good = Port.objects.create(chassis=other, uri="/p", name="Slot 1")
+    ids = (port.chassis_id, other.pk)
+    LinkCount.objects.create(
+        port=port, watched_since=timezone.now(), state_since=timezone.now(), totals={"ReplayCount": "no number"}
+    )
+    for chassis in ids:
+        recording.join(chassis).result(timeout=10)
+        recording.seen(chassis, BEGIN)
+    recording.hand(other.pk, Change(port=good.pk, at=BEGIN, state=UP))
+    wait_for(lambda: LinkVerdict.objects.filter(port=good).exists())
+    for chassis in ids:
+        recording.seen(chassis, BEGIN + 60)
+    recording.hand(other.pk, Change(port=good.pk, at=BEGIN + 1, gained={"ReplayCount": 3}))
+    wait_for(lambda: LinkVerdict.objects.filter(port=good, errors=3).exists())
+    wait_for(lambda: noted(other.pk))
+    assert Watched.objects.get(chassis=port.chassis_id).judged_at is None
+    # Mended, it is judged with the others.
+    LinkCount.objects.filter(port=port).update(totals={"ReplayCount": 1})
+    recording.disturb(port.chassis_id)
+    wait_for(lambda: noted(port.chassis_id))
+    assert LinkVerdict.objects.filter(port=port).exists()
+    for chassis in ids:
+        asyncio.run(recording.leave(chassis))
+
+
+def noted(chassis: int) -> bool:
+    """Tell whether a chassis is noted as judged up to the second reading."""
+    row = Watched.objects.filter(pk=chassis).first()
+    return row is not None and row.judged_at is not None and row.judged_at.timestamp() == BEGIN + 60
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_new_of_several_chassis_is_judged_though_one_cannot_be(recording: Recorder, port: Port) -> None:
+    other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
+    good = Port.objects.create(chassis=other, uri="/p", name="Slot 1")
+    note(port, Change(port=port.pk, at=BEGIN, state=UP))
+    note(good, Change(port=good.pk, at=BEGIN, state=UP))
+    LinkCount.objects.filter(port=port).update(totals={"ReplayCount": "no number"})
+    recording._judge_batch({port.chassis_id: frozenset({port.pk}), other.pk: frozenset({good.pk})}, now=0.0)
+    assert LinkVerdict.objects.filter(port=good).exists()
+    assert recording._put_off == {port.chassis_id}

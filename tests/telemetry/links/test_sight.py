@@ -26,10 +26,12 @@ from fabric.services.grants import device_grant, host_port_grant
 from fabric.sights import Sight, sight_of
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame
+from telemetry.hub import ACCESS_CHANNEL
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
 from telemetry.links.services import links_judge
 from telemetry.live import keep_catalogue
 from telemetry.pipeline.exposition import exposition
+from telemetry.selectors import recent_readings
 from tests.telemetry.publishing import put_frame
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -209,13 +211,13 @@ def test_a_verdict_that_no_reading_confirms_any_more_is_told_as_one_of_then(lab:
         return one["verdict"], one["stale"], (one["judged_at"] or "")[:19]
 
     then = timezone.now() - timedelta(seconds=30)
-    Watched.objects.create(chassis=lab, seen_at=then)
+    Watched.objects.create(chassis=lab, seen_at=then, judged_at=then)
     assert told() == ("degraded", False, then.isoformat()[:19])
     pages = ("/links/", f"/links/{port.pk}/", f"/ports/{port.pk}/", f"/chassis/{lab.pk}/", "/fabric/?view=list", "/")
     assert not any("stale" in client.get(page).content.decode() for page in pages)
     # The worker ended: nobody writes that the chassis does not answer.
     then = timezone.now() - timedelta(minutes=10)
-    Watched.objects.update(seen_at=then)
+    Watched.objects.update(seen_at=then, judged_at=then)
     assert told() == ("degraded", True, then.isoformat()[:19])
     for page in pages:
         assert "stale" in client.get(page).content.decode(), page
@@ -229,6 +231,15 @@ def test_a_verdict_that_no_reading_confirms_any_more_is_told_as_one_of_then(lab:
     Chassis.objects.update(last_error="10.0.0.1 did not answer.")
     assert told() == ("unknown", True, then.isoformat()[:19])
     assert f"at {then:%Y-%m-%d %H:%M:%S} UTC, it was degraded." in client.get(f"/links/{port.pk}/").content.decode()
+
+
+def test_a_verdict_that_no_judging_confirms_any_more_is_stale_though_the_chassis_is_read(
+    lab: Chassis, boss: User
+) -> None:
+    then = timezone.now() - timedelta(minutes=10)
+    Watched.objects.create(chassis=lab, seen_at=timezone.now(), judged_at=then)
+    found = client_of(boss).get("/api/v1/links/").json()["results"]
+    assert {(one["stale"], one["judged_at"][:19]) for one in found} == {(True, then.isoformat()[:19])}
 
 
 def test_a_link_that_nobody_judged_yet_is_no_stale_one(lab: Chassis, boss: User) -> None:
@@ -326,10 +337,97 @@ def test_nothing_that_was_counted_before_is_told_of_a_port_that_is_a_tenant_s_no
     assert sight.counted == {(port.pk, "BadTLPCount", 70)}
     assert sight_of(boss, lab.pk) == Sight(everything=True)
     # Once the chassis counts from zero, what stands there is the tenant's.
-    CounterReset.objects.create(port=port, at=timezone.now(), how="bmc")
-    Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 2})
+    CounterReset.objects.create(port=port, at=timezone.now() + timedelta(seconds=3), how="bmc")  # after both readings
+    LinkCount.objects.filter(port=port).update(raw={"BadTLPCount": 2}, totals={"BadTLPCount": 75})
     assert sight_of(member, lab.pk) == replace(sight, counted=frozenset())
-    assert told(member)[1] == 2
+    # What was read before it did is subtracted nonetheless: the last minutes, and what the last walk saw.
+    recent, slot, walked, _ = told(member)
+    assert recent == [0.0, 3.0]
+    assert (slot, walked) == (5, 5)
+    Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 2})
+    assert told(member)[1:3] == (2, 2)
+    # A walk of before the tenant's time tells nothing of it, and past where the counter stood nothing is lost.
+    for walked, total, own in ((68, 71, 1), (90, 163, 90)):
+        LinkCount.objects.filter(port=port).update(totals={"BadTLPCount": total})
+        Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": walked})
+        assert told(member)[1:3] == (own, own)
+
+
+def test_a_reset_of_one_counter_leaves_the_others_of_the_port_what_they_had(
+    lab: Chassis, boss: User, member: User, tenant: Tenant
+) -> None:
+    port = Port.objects.get(name="slot1")
+    counts = {"BadTLPCount": 70, "ReplayCount": 40}
+    LinkCount.objects.filter(port=port).update(raw=counts, totals=counts)
+    device_grant(person=boss, device=Device.objects.get(slot__port=port), tenant=tenant)
+    CounterReset.objects.create(port=port, at=timezone.now(), how="bmc", counted=counts)
+    LinkCount.objects.filter(port=port).update(
+        raw={"BadTLPCount": 72, "ReplayCount": 1}, totals={"BadTLPCount": 72, "ReplayCount": 41}
+    )
+    sight = sight_of(member, lab.pk)
+    assert sight is not None
+    assert sight.counted == {(port.pk, "BadTLPCount", 70)}
+
+
+def test_the_last_minutes_of_a_counter_that_no_short_number_holds_are_the_tenant_s_alone(
+    lab: Chassis, boss: User, member: User, tenant: Tenant
+) -> None:
+    port = Port.objects.get(name="slot1")
+    large = 2**25 + 1  # kept as 2**25
+    LinkCount.objects.filter(port=port).update(raw={"BadTLPCount": large}, totals={"BadTLPCount": large})
+    device_grant(person=boss, device=Device.objects.get(slot__port=port), tenant=tenant)
+    key = f"port/{port.pk}/errors/BadTLPCount"
+    entry = Entry(key=key, object="port", id=port.pk, quantity="errors", label="Bad TLPs", unit="")
+
+    async def publish() -> None:
+        async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as bus:
+            await bus.delete(f"live:recent:{lab.pk}")
+            revision = await keep_catalogue(bus, lab.pk, [entry])
+            for second, count in enumerate((large, large + 8, 3.0), 1):
+                await put_frame(bus, Frame(revision, lab.pk, second, time.time() + second, np.array([count])))
+
+    asyncio.run(publish())
+    # The third stands lower and nothing tells of a reset: an old report that came late, as far as is known.
+    assert recent_readings(member, lab.pk, [key]).values[key] == [0.0, 7.0, 0.0]
+
+
+def test_until_it_is_noted_where_the_counters_stood_all_they_have_is_somebody_else_s(
+    lab: Chassis, boss: User, member: User, tenant: Tenant
+) -> None:
+    port = Port.objects.get(name="slot1")
+    device = Device.objects.get(slot__port=port)
+    Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 70})
+    Device.objects.filter(pk=device.pk).update(tenant=tenant, tenant_since=timezone.now())  # and nobody is told
+
+    def told() -> tuple[Any, ...]:
+        sight = sight_of(member, lab.pk)
+        errors = client_of(member).get(f"/api/v1/ports/{port.pk}/").json()["errors"]
+        return sight and sight.counted, errors["BadTLPCount"]
+
+    assert told() == ({(port.pk, "BadTLPCount", 70)}, 0)
+    links_judge(chassis_id=lab.pk)
+    LinkCount.objects.filter(port=port).update(raw={"BadTLPCount": 90}, totals={"BadTLPCount": 90})
+    Port.objects.filter(pk=port.pk).update(errors={"BadTLPCount": 90})
+    assert told() == ({(port.pk, "BadTLPCount", 70)}, 20)
+    # It was taken back and given anew: what was noted then is of another time.
+    Device.objects.filter(pk=device.pk).update(tenant_since=timezone.now() + timedelta(seconds=1))
+    assert told() == ({(port.pk, "BadTLPCount", 90)}, 0)
+
+
+def test_sockets_look_again_once_it_is_noted_where_the_counters_stood(
+    lab: Chassis, boss: User, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first word of a change comes before that: who looks by it must be told once more."""
+    noted: list[int] = []
+
+    class Heard:
+        def publish(self, channel: str, data: bytes) -> None:
+            if channel == ACCESS_CHANNEL:
+                noted.append(LinkVerdict.objects.filter(tenant=tenant).count())
+
+    monkeypatch.setattr("telemetry.announcements._client", Heard())
+    device_grant(person=boss, device=Device.objects.get(slot__port__name="slot1"), tenant=tenant)
+    assert noted[-1] == 1
 
 
 def test_the_overview_and_the_pages_of_hardware_tell_of_it(lab: Chassis, boss: User) -> None:

@@ -136,3 +136,16 @@ def test_the_thread_ends_with_the_last_watch(port: Port) -> None:
     one.close()
     asyncio.run(two.watch.close())
     wait_for(lambda: recorder()._thread is None)
+
+
+def test_a_device_that_reads_all_ones_leaves_what_was_known_as_it_was(fed: Fed) -> None:
+    ones = float(2**64 - 1)
+    fed.take(status=UP, width=16, speed=256.0, RXBytes=10, ReplayCount=4)
+    fed.take(status=UP, width=ones, speed=ones, RXBytes=ones, ReplayCount=ones)
+    fed.take(status=UP, width=ones, speed=ones, RXBytes=ones, ReplayCount=ones)
+    fed.take(status=UP, width=16, speed=256.0, RXBytes=20, ReplayCount=6)
+    fed.take(status=UP, width=16, speed=256.0, RXBytes=30, ReplayCount=6)
+    count = fed.close()
+    assert (count.totals, count.raw) == ({"ReplayCount": 2}, {"ReplayCount": 6, "RXBytes": 30})
+    assert (count.width, count.speed_gbps) == (16, 256.0)
+    assert not CounterReset.objects.exists()
