@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_pla
 
 from tests.chromium import ADVICE, ARGUMENTS, find_chromium
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from tests.waiting import wait_for
 
 PATIENCE = 10_000  # ms
 # Points that are no shade of grey: axes and words are.
@@ -71,8 +72,12 @@ def administrator(browser: Browser, running_site: RunningSite) -> Iterator[Brows
     """The context of an administrator who has signed in, after the site has seen its chassis."""
     context = browser.new_context(base_url=running_site.address, viewport={"width": 1440, "height": 1000})
     page = sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
-    page.goto("/fabric/")
-    page.wait_for_function("document.querySelectorAll('[data-device]').length >= 24 || location.reload()")
+
+    def seen() -> bool:
+        page.goto("/fabric/")
+        return page.locator("[data-device]").count() >= 24
+
+    wait_for(seen, "the site has not seen its chassis", seconds=60)
     page.close()
     yield context
     context.close()

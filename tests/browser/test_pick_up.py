@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from tests.browser.conftest import topology_without_errors
 from tests.browser.test_fabric import done, handle, port, slot
 from tests.site import RunningSite
+from tests.waiting import wait_for
 
 
 def middle(target: Locator) -> tuple[float, float]:
@@ -124,7 +125,7 @@ def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page) -> No
     x, y = middle(gpu)
     before = phone.evaluate("scrollY")
     drag_by_finger(phone, (x, y + 20), (x, y - 160))
-    phone.wait_for_function("(before) => scrollY > before", arg=before)
+    wait_for(lambda: phone.evaluate("scrollY") > before)
     expect(phone.locator(".lifted")).to_have_count(0)
 
 

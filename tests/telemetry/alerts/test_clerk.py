@@ -137,7 +137,7 @@ def links(lab: Lab, watch: AlertWatch, monkeypatch: pytest.MonkeyPatch) -> Links
 
 def test_a_link_that_nothing_is_attached_by_any_more_ends_its_alert_and_says_why(lab: Lab, links: Links) -> None:
     wait_for(lambda: links.states(0.01) == ["pending"])
-    assert links.states(31) == ["firing"]
+    wait_for(lambda: links.states(31) == ["firing"])
     Device.objects.filter(pk=lab.device.pk).update(missing_since=timezone.now(), host_port=None)  # pulled out
     wait_for(lambda: links.states(0.01) == ["resolved"])
     assert Alert.objects.get().resolved_because == NOT_ATTACHED
@@ -153,7 +153,7 @@ def test_a_narrow_link_whose_full_width_a_walk_does_not_tell_is_still_attached(l
     ports = Port.objects.filter(pk=lab.device.slot.port_id)
     ports.update(width=16)
     wait_for(lambda: links.states(0.01) == ["pending"])
-    assert links.states(31) == ["firing"]
+    wait_for(lambda: links.states(31) == ["firing"])
     ports.update(width=None)
     wait_for(lambda: links.watch._clerk._orphans or links.states(0.01) != ["firing"])
     assert links.states(0.01) == ["firing"]
