@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ from telemetry.frames import Frame, Values, encode_key
 FRAME_SECONDS = 30  # a newcomer gets no older frame than this, or than three periods
 RECENT_FRAMES = 600
 RECENT_SECONDS = 600.0
+CATALOGUES_AT_ONCE = 20  # that are held at a time; each is up to 1 MB
 REFRESH_CHANNEL = "refresh"  # a chassis' number: its inventory may have changed
 RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
 
@@ -170,13 +171,19 @@ def recent(chassis: int, keys: Sequence[str], *, since: float) -> tuple[list[flo
 
 def catalogue(chassis: int) -> list[Entry]:
     """Return the series of the catalogue in force; none where the chassis has not been read yet."""
+    return list(catalogues([chassis]))
+
+
+def catalogues(chassis: Sequence[int]) -> Iterator[Entry]:
+    """Yield the series of the catalogues in force of several chassis, of which a few are held at a time."""
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
     try:
-        raw = cast("bytes | None", client.get(f"live:catalogue:{chassis}"))
+        for place in range(0, len(chassis), CATALOGUES_AT_ONCE):
+            keys = [f"live:catalogue:{pk}" for pk in chassis[place : place + CATALOGUES_AT_ONCE]]
+            for raw in cast("list[bytes | None]", client.mget(keys)):
+                yield from json.loads(raw)["series"] if raw else ()
     finally:
         client.close()
-    series: list[Entry] = json.loads(raw)["series"] if raw else []
-    return series
 
 
 def _places(client: Any, chassis: int, revision: int, keys: Sequence[str]) -> list[int | None]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, cast
+from typing import Final
 
 import redis
-from django.conf import settings
 from django.db.models import Max
 
 from accounts.models import User
@@ -20,6 +18,7 @@ from falconweb.errors import Invalid, Unavailable
 from telemetry.alerts.checks import ERROR_RATE, RATE, fits, is_key, is_rate, rate_of
 from telemetry.catalogue import LABELS, RATES, USUAL_UNITS, Entry
 from telemetry.links.counters import BY_NAME
+from telemetry.live import CATALOGUES_AT_ONCE, catalogues
 from telemetry.store.models import Catalogue
 
 OBJECTS: Final = ("device", "port", "drawer", "chassis")
@@ -27,14 +26,13 @@ ANY: Final = "0"  # stands for the number of whatever has one
 NUMBERS: Final = re.compile(r"[\d*?\[\]!-]+")  # one, or a pattern of them
 MOST_NEAR: Final = 3
 MOST_SECONDS: Final = 2.0  # who types waits for the answer
-AT_ONCE: Final = 20  # catalogues that are held at a time; each is up to 1 MB
 
 
 def metric_choices(person: User) -> list[tuple[str, str]]:
     """Return the quantities that are measured, for a form: those of the live catalogues that the person may see."""
     found: dict[str, str] = {}
     rows = Chassis.objects.visible_to(person).filter(enabled=True).order_by("pk").values_list("pk", flat=True)
-    for entry in _live(list(rows[:AT_ONCE])):
+    for entry in catalogues(list(rows[:CATALOGUES_AT_ONCE])):
         if entry["quantity"] not in found:
             found[entry["quantity"]] = _words(entry)
     if "errors" in found:
@@ -113,7 +111,7 @@ def _measured(*, rates: bool) -> Iterator[Entry]:
     Of error counters it is the `rates` that are wanted, or the counters.
     """
     chassis = list(Chassis.objects.order_by("pk").values_list("pk", flat=True))
-    for part in (_live(chassis), _stored(chassis)):
+    for part in (catalogues(chassis), _stored(chassis)):
         end = time.monotonic() + MOST_SECONDS
         for entry in part:
             if not entry["key"].endswith(RATE):  # as the store's rollups call them
@@ -122,22 +120,10 @@ def _measured(*, rates: bool) -> Iterator[Entry]:
                 raise TimeoutError
 
 
-def _live(chassis: Sequence[int]) -> Iterator[Entry]:
-    """Yield the series of the catalogues in force, as telemetry.live keeps them."""
-    client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
-    try:
-        for place in range(0, len(chassis), AT_ONCE):
-            keys = [f"live:catalogue:{pk}" for pk in chassis[place : place + AT_ONCE]]
-            for raw in cast("list[bytes | None]", client.mget(keys)):
-                yield from json.loads(raw)["series"] if raw else ()
-    finally:
-        client.close()
-
-
 def _stored(chassis: Sequence[int]) -> Iterator[Entry]:
     """Yield what the newest stored catalogue of each chassis has."""
     newest = Catalogue.objects.filter(chassis__in=chassis).order_by().values("chassis").annotate(newest=Max("pk"))
-    for row in Catalogue.objects.filter(pk__in=newest.values("newest")).iterator(chunk_size=AT_ONCE):
+    for row in Catalogue.objects.filter(pk__in=newest.values("newest")).iterator(chunk_size=CATALOGUES_AT_ONCE):
         yield from row.entries
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from hostwire.messages import new_key, queue_name, seal_report
 from hostwire.shapes import Answer, HostReport, Report
 from tests.fabric import outside
 from tests.fabric.disorder import at_step
+from tests.waiting import wait_for
 
 Start = Callable[..., AgentProcess]
 
@@ -53,11 +55,7 @@ def enrolled(falcon_chassis: Chassis, host_agent: Start) -> Iterator[Callable[[s
         yield enrol
 
 
-def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.05)
+wait_until = partial(wait_for, seconds=20.0)
 
 
 def ladder(device: Device) -> dict[str, str]:

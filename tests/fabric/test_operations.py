@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from fabric.tasks import run_operation
 from falconweb.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound, RuleViolation
 from tests.fabric.conftest import mirror
 from tests.processes import SimulatorProcess
+from tests.waiting import wait_for
 
 
 def device_in(slot: str) -> Device:
@@ -41,11 +42,7 @@ def zones_with(simulator: SimulatorProcess, member: str) -> list[str]:
     return [zone for zone, members in simulator.state()["zones"].items() if member in members]
 
 
-def wait_until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.05)
+wait_until = partial(wait_for, seconds=20.0)
 
 
 def step_of(operation: Operation, name: str) -> dict[str, Any]:
