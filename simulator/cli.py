@@ -20,7 +20,8 @@ from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD
 from simulator.certificates import load_pem, server_certificate
 from simulator.clock import MAX_SPEED, Clock
 from simulator.control import Control
-from simulator.hosts import HostError, Hosts
+from simulator.hosts import Hosts
+from simulator.hostsite import HostError
 from simulator.lab import Lab, LabError, load_lab
 from simulator.server import ChassisServer
 from simulator.service import DIALECTS, Falcon, Options
@@ -135,7 +136,8 @@ def _chassis(options: argparse.Namespace, lab: Lab, password: str, clock: Clock)
         place = list(lab.chassis).index(name)
         for number, falcon in enumerate(chassis):
             index = place + number * len(lab.chassis)
-            falcon.play_hosts(Hosts(falcon.state, lab, options.hosts_root, index=index, hotplug=options.hotplug))
+            hosts = Hosts(falcon.state, lab, options.hosts_root, clock, index=index, hotplug=options.hotplug)
+            falcon.play_hosts(hosts)
     return chassis
 
 

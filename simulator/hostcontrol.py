@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from simulator.hosts import HostError, Hosts, MountRequest, Process, ProcessRequest
+from simulator.hosts import Hosts
+from simulator.hostsite import HostError, MountRequest, Process, ProcessRequest
 from simulator.service import Falcon
 
 

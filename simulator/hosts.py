@@ -11,19 +11,20 @@ import os
 import re
 import shutil
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
-
-import msgspec
 
 from simulator.catalog import Kind
+from simulator.clock import Clock
+from simulator.hostmeters import Meters
+from simulator.hostsite import HostError, MountRequest, Process, ProcessRequest, Shown, Site
 from simulator.hosttree import PEOPLE, Card, HostTree, Tail, hang, hang_no_more, put
 from simulator.lab import Host, Lab
+from simulator.loads import Loads
 from simulator.localcards import local_cards
 from simulator.state import ChassisState, Slot
 
 PERIOD_SECONDS = 0.05
+LOADS_SECONDS = 0.25
 READINGS_SECONDS = 1.0
 # Buses of the slots: 16 a chassis from 0x40 on, then the next PCI domain.
 FIRST_BUS, BUSES, CHASSIS_A_DOMAIN = 0x40, 16, 11
@@ -31,77 +32,21 @@ PIDS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class HostError(ValueError):
-    """What a test asks of a host cannot be; the text says why."""
-
-
-class ProcessRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A process that holds a device: it ends after `seconds`, when it is told to, or when the device goes.
-
-    One that `hangs` does not end when the device goes, and the device cannot go while it is there.
-    """
-
-    device: str
-    command: str = "python train.py"
-    owner: str = "maria"
-    seconds: float | None = None
-    hangs: bool = False
-
-
-class MountRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A drive whose first partition is to be mounted."""
-
-    device: str
-    path: str = "/data"
-
-
-@dataclass
-class Shown:
-    """A device of ours that a host has an entry for."""
-
-    card: Card
-    endpoint: str
-    answers: bool = True
-    link: tuple[int, str] = (0, "")
-
-
-@dataclass
-class Process:
-    """A process of ours on a host."""
-
-    pid: int
-    address: str
-    request: ProcessRequest
-    ends: float | None
-
-
-@dataclass
-class Site:
-    """One host: its files, and what of them is ours."""
-
-    tree: HostTree
-    rescan: Tail
-    probe: Tail
-    unbind: dict[str, Tail]
-    shown: dict[str, Shown] = field(default_factory=dict)
-    processes: dict[int, Process] = field(default_factory=dict)
-    unbinding: set[str] = field(default_factory=set)
-    lock: TextIO | None = None
-    local: list[Card] = field(default_factory=list)
-
-
 class Hosts:
     """The hosts of one chassis. `index` tells the chassis from others that use the same folder."""
 
-    def __init__(self, state: ChassisState, lab: Lab, folder: Path, *, index: int, hotplug: bool = False) -> None:
+    def __init__(
+        self, state: ChassisState, lab: Lab, folder: Path, clock: Clock, *, index: int, hotplug: bool = False
+    ) -> None:
         self._state = state
+        self._clock = clock
         self._lab = lab
         self._folder = folder.resolve()
         self._index = index
         self._hotplug = hotplug
         self._sites: dict[str, Site] = {}
         self._next_pid = PIDS * (index + 1)
-        self._looked = self._measured = float("-inf")
+        self._looked = self._loaded = self._measured = float("-inf")
         self.missed: set[str] = set()
         self.remove_hangs: set[str] = set()
         try:
@@ -141,6 +86,9 @@ class Hosts:
             self._obey_bus(site, attached)
             self._mind_local(name, site)
             self._follow_links(site, attached)
+        if now - self._loaded >= LOADS_SECONDS:
+            self._loaded = now
+            self._follow_loads()
         if now - self._measured >= READINGS_SECONDS:
             self._measured = now
             self._measure()
@@ -295,29 +243,29 @@ class Hosts:
             if slot.present is not None and slot.link.status == "LinkUp"
         ]
 
+    def _follow_loads(self) -> None:
+        """Let the devices of each host do what its runs ask of them, and rest where other devices are asked."""
+        for name, site in self._sites.items():
+            site.loads.advance([shown.card for shown in site.shown.values()])
+            for slot in self._attached(name):
+                if slot.device is not None:
+                    used = slot.endpoint in {shown.endpoint for shown in site.shown.values() if shown.answers}
+                    slot.device.asked = site.loads.of(self.address(slot)) if used else None
+                    slot.device.rests = bool(site.loads.now)
+        for slot in self._state.all_slots():
+            if slot.device is not None and slot.attached_to is None:
+                slot.device.asked, slot.device.rests = None, False
+
     def _measure(self) -> None:
-        """Write what NVML tells of each GPU."""
+        """Write what the hosts measure of themselves."""
         slots = {self.address(slot): slot for slot in self._state.all_slots()}
         for site in self._sites.values():
+            put(site.tree.folder / "speed", f"{self._clock.speed:g}\n")
+            if site.lock is not None:
+                site.meters.measure_host(self._clock.now(), list(site.loads.now.values()))
             for address, shown in site.shown.items():
-                if shown.card.model.kind is not Kind.GPU or not shown.answers or not site.tree.bound(shown.card):
-                    continue
-                slot = slots.get(address)
-                device = slot.present if slot is not None else None
-                load = device.load if device is not None else 0.0
-                readings = {
-                    "name": shown.card.model.model,
-                    "serial": shown.card.serial,
-                    "gpu": round(100 * load),
-                    "memory": round(60 * load),
-                    "used_mib": 400 + round(0.8 * load * shown.card.model.memory_mib),
-                    "total_mib": shown.card.model.memory_mib,
-                    "watts": slot.watts if slot is not None else shown.card.model.idle_watts,
-                    "celsius": round(slot.temperature) if slot is not None else 35,
-                }
-                file = site.tree.folder / "gpus" / f"{address}.json"
-                file.parent.mkdir(exist_ok=True)
-                put(file, msgspec.json.encode(readings))
+                if shown.card.model.kind is Kind.GPU and shown.answers and site.tree.bound(shown.card):
+                    site.meters.measure_gpu(shown.card, slots.get(address), site.loads.of(address))
 
     # The host's own devices: whichever chassis was first minds them.
 
@@ -353,9 +301,17 @@ class Hosts:
         if site is None:
             if not _NAME.fullmatch(name):
                 raise HostError(f"the host {name!r} cannot be the name of a folder")
-            tree = HostTree(self._folder / name, name, self._lab.hosts.get(name, Host()))
+            host = self._lab.hosts.get(name, Host())
+            tree = HostTree(self._folder / name, name, host)
             drivers = {folder.name: Tail(folder / "unbind") for folder in (tree.pci / "drivers").iterdir()}
-            site = Site(tree, Tail(tree.pci / "rescan"), Tail(tree.pci / "drivers_probe"), drivers)
+            site = Site(
+                tree,
+                Tail(tree.pci / "rescan"),
+                Tail(tree.pci / "drivers_probe"),
+                drivers,
+                Loads(tree),
+                Meters(tree, host),
+            )
             self._sites[name] = site
         return site
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 
 NVML_TEMPERATURE_GPU = 0
+NVML_PCIE_UTIL_TX_BYTES = 0
+NVML_PCIE_UTIL_RX_BYTES = 1
 
 
 class NVMLError(Exception):
@@ -27,6 +29,8 @@ class _Gpu(msgspec.Struct):
     total_mib: float
     watts: float
     celsius: float
+    to_device: float = 0.0
+    from_device: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,12 @@ def nvmlDeviceGetPowerUsage(handle: Path) -> int:  # noqa: N802
 def nvmlDeviceGetTemperature(handle: Path, _sensor: int) -> int:  # noqa: N802
     """Return its temperature in degrees Celsius."""
     return round(_gpu(handle).celsius)
+
+
+def nvmlDeviceGetPcieThroughput(handle: Path, counter: int) -> int:  # noqa: N802
+    """Return what it sends (TX) or receives (RX) over PCIe in KB/s."""
+    gpu = _gpu(handle)
+    return round((gpu.from_device if counter == NVML_PCIE_UTIL_TX_BYTES else gpu.to_device) / 1000)
 
 
 def nvmlDeviceSetPersistenceMode(_handle: Path, _mode: int) -> None:  # noqa: N802

@@ -21,6 +21,8 @@ PAYLOAD = 128 / 130
 MIN_TRAINING = 1.0
 MAX_TRAINING = 3.0
 BASE_WATTS = 220.0
+# A device that has less to do has nothing to do.
+LEAST_LOAD = 0.001
 
 
 class Observer(Protocol):
@@ -104,27 +106,43 @@ class Physics:
     def _port_traffic(self, drawer: Drawer, port: HostPort) -> None:
         ceiling = port.link.gbps * PAYLOAD / 8 * 1e9
         wanted = [self._wanted(drawer.slots[number]) for number in port.slots]
-        down, up = sum(pair[0] for pair in wanted), sum(pair[1] for pair in wanted)
+        # What devices of the drawer send each other passes the switch, and not the host port.
+        down = sum(to_device * (1 - between) for to_device, _, between in wanted)
+        up = sum(from_device * (1 - between) for _, from_device, between in wanted)
         squeeze_down = min(1.0, ceiling / down) if down else 1.0
         squeeze_up = min(1.0, ceiling / up) if up else 1.0
-        for number, (to_device, from_device) in zip(port.slots, wanted, strict=True):
-            link = drawer.slots[number].link
+        for number, (to_device, from_device, between) in zip(port.slots, wanted, strict=True):
+            slot = drawer.slots[number]
+            sent = to_device * (between + (1 - between) * squeeze_down)
+            received = from_device * (between + (1 - between) * squeeze_up)
             # A downstream port transmits to the device; an upstream port receives what the host sends.
-            link.transmitted_bytes += to_device * squeeze_down
-            link.received_bytes += from_device * squeeze_up
-            self._wear(link)
+            slot.link.transmitted_bytes += sent
+            slot.link.received_bytes += received
+            if slot.present is not None:
+                slot.present.carried = (sent / STEP, received / STEP)
+            self._wear(slot.link)
         port.link.received_bytes += down * squeeze_down
         port.link.transmitted_bytes += up * squeeze_up
 
-    def _wanted(self, slot: Slot) -> tuple[float, float]:
+    def _wanted(self, slot: Slot) -> tuple[float, float, float]:
+        """Return what is to go to a device and from it in a step, and the share that stays within the drawer."""
         device = slot.present
         if device is None:
-            return 0.0, 0.0
+            return 0.0, 0.0, 0.0
         capacity = slot.link.gbps * PAYLOAD / 8 * 1e9 * STEP
-        jitter = 0.9 + 0.2 * self._weather.random()
+        chance = self._weather.random()
+        if (asked := device.asked) is not None:
+            jitter = (0.98 + 0.04 * chance) * STEP
+            return (
+                min(capacity, asked.to_device * jitter),
+                min(capacity, asked.from_device * jitter),
+                asked.peer_share,
+            )
+        jitter = 0.9 + 0.2 * chance
         return (
             capacity * device.load * device.model.receive_share * jitter,
             capacity * device.load * device.model.transmit_share * jitter,
+            0.0,
         )
 
     def _wear(self, link: Link) -> None:
@@ -182,6 +200,12 @@ class Physics:
     def _device_load(self, device: Device, noise: float, *, reached: bool) -> None:
         if not reached:
             device.load = 0.0
+            device.carried = (0.0, 0.0)
+            return
+        if device.asked is not None or device.rests:
+            share = 0.0 if device.asked is None else device.asked.share
+            load = device.load + (share * (1 + 0.01 * noise) - device.load) * 0.6
+            device.load = min(1.0, load) if load > LEAST_LOAD else 0.0
             return
         device.phase += math.tau * STEP / device.period
         wave = math.sin(device.phase)

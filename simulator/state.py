@@ -83,9 +83,26 @@ class Link:
         return self.status == "LinkUp" and (self.cap_lanes is not None or self.cap_generation is not None)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What runs ask of a device: shares of its work and memory, bytes a second over its link.
+
+    `peer_share` of the bytes are between devices of one drawer, and do not pass the host port.
+    """
+
+    share: float
+    memory_share: float
+    to_device: float
+    from_device: float
+    peer_share: float = 0.0
+
+
 @dataclass
 class Device:
-    """A device in a slot, with its load (0 to 1) and the two numbers that shape its load profile."""
+    """A device in a slot, with its load (0 to 1) and the two numbers that shape its load profile.
+
+    With `asked` it does what runs ask of it. One that `rests` is left alone by the runs of its host.
+    """
 
     model: DeviceModel
     serial: str
@@ -93,6 +110,9 @@ class Device:
     load: float = 0.0
     phase: float = 0.0
     period: float = 30.0
+    asked: Asked | None = None
+    rests: bool = False
+    carried: tuple[float, float] = (0.0, 0.0)  # bytes to and from it in the last second
 
 
 @dataclass
