@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-ROOMS := falconweb accounts fabric telemetry simulator agent hostwire tests manage.py
+ROOMS := falconweb accounts fabric telemetry benchmarks simulator agent hostwire tests manage.py
 
 .DEFAULT_GOAL := help
 .PHONY: help up test test-postgres check nightly perf locks clean

@@ -12,6 +12,10 @@ from csp.constants import NONE, SELF
 from falconweb.config import BASE_DIR, Config
 from falconweb.mail import MailServer
 
+# Matrices here are small: threads of BLAS would wait for each other, many times as long as one alone computes. Read
+# when numpy is first imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 CONFIG = Config.from_environment()
 # The database has sessions and password hashes: the folder is nobody else's on this machine.
 CONFIG.data.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -33,6 +37,7 @@ INSTALLED_APPS = [
     "telemetry.alerts",
     "telemetry.events",
     "telemetry.exports",
+    "benchmarks",
     "channels",
     "django_htmx",
     "rest_framework",

@@ -1,0 +1,42 @@
+"""The performance model: step time and traffic from workload, devices, links and options. Knows no database.
+
+`predict` answers with interval and reasons; `prior` is the belief before any run, `refit` after runs; `step_seconds`
+draws many cells at once. Reasons, formulas and limits: docs/model.md.
+"""
+
+from __future__ import annotations
+
+from benchmarks.model.belief import Belief, Draws, cell_key, step_seconds, topology_key, traffic_rate
+from benchmarks.model.features import ModelError
+from benchmarks.model.links import link_tables
+from benchmarks.model.memory import fits, memory_bytes
+from benchmarks.model.paper import paper_cells
+from benchmarks.model.predicting import predict
+from benchmarks.model.prior import prior
+from benchmarks.model.refitting import refit
+from benchmarks.model.telling import paper_rows, prediction_json, prediction_text
+from benchmarks.model.topology_files import TopologyError, read_topology, topology_json, topology_schema
+
+__all__ = [
+    "Belief",
+    "Draws",
+    "ModelError",
+    "TopologyError",
+    "cell_key",
+    "fits",
+    "link_tables",
+    "memory_bytes",
+    "paper_cells",
+    "paper_rows",
+    "predict",
+    "prediction_json",
+    "prediction_text",
+    "prior",
+    "read_topology",
+    "refit",
+    "step_seconds",
+    "topology_json",
+    "topology_key",
+    "topology_schema",
+    "traffic_rate",
+]

@@ -1,0 +1,315 @@
+"""What of a run and its topology the formula of a step needs: plain numbers, worked out once for a cell."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from benchmarks.model.facts import (
+    ACROSS_HOST,
+    BETWEEN_DRAWERS,
+    CORE_RATE,
+    DATA_SETS,
+    FULL_LINK,
+    GLOO,
+    HOST_MEMORY_RATE,
+    LANE,
+    MESH_LINKS,
+    NVLINK_ALL_REDUCE,
+    NVLINK_PAIR,
+    OTHER_DATA,
+    SAME_SWITCH,
+    Edge,
+    device_facts,
+    drive_facts,
+)
+from benchmarks.model.parameters import FAMILY, INDEX, Floats
+from benchmarks.model.shapes import LOCAL, Accelerator, Link, Topology
+from benchmarks.workloads import costs as workload_costs
+from benchmarks.workloads.shapes import Costs
+from hostwire.training import Spec
+
+WIDTH = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}  # bytes of a value
+# A kept value is written and read forward, read again backward, and its gradient is written and read.
+MEMORY_PASSES = 5.0
+LINKS = ("gpu_bandwidth", "all_reduce", "host_copy", "storage_read")
+# Bytes of memory for each parameter in an optimiser's step: SGD with momentum reads three and writes two values, Adam
+# reads four and writes three.
+OPTIMISER_BYTES = {"convolution": 20.0, "depthwise": 20.0, "transformer": 28.0}
+LOADER = {"convolution": "images", "depthwise": "images", "transformer": "tokens"}
+MIXED_BYTES = 8.0  # scaled gradients are read and written once more
+NEVER = math.inf
+IMPOSSIBLE = "Its sizes or its links cannot be: nothing can be predicted of it."  # of a record from elsewhere, mostly
+
+
+class ModelError(ValueError):
+    """The model cannot say anything of such a run; its text is a sentence that says why."""
+
+    def __init__(self, sentence: str) -> None:
+        self.sentence = sentence
+        super().__init__(sentence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """One cell as the formula reads it; of one step on one device where nothing else is said.
+
+    Seconds and bytes are nominal: parameters scale them. Rates of edges are inf where a ring has no such edge.
+    """
+
+    family: int  # indices of parameters
+    workload: int
+    half: int
+    core: int
+    device: int
+    loader: int
+    site: float  # flags are 0 or 1; this one: runs here, and is no published rate
+    on_cpu: float
+    mixed: float
+    tensor: float  # computes in fp16 or bf16 units
+    single: float
+    ddp: float
+    dp: float
+    sharded: float
+    compiled: float
+    inline: float  # the training process loads its own samples
+    devices: float
+    accumulation: float
+    flops_seconds: float  # of one batch at the peak rate
+    memory_seconds: float  # of one batch at the memory's rate
+    operations: float
+    optimiser_seconds: float
+    late: float
+    gradient_bytes: float
+    weight_bytes: float  # in the precision of the arithmetic
+    bucket_bytes: float
+    nvlink_rate: float
+    switch_rate: float
+    across_rate: float
+    loopback_rate: float
+    hop_seconds: float  # all hops of one way round
+    uplinked: float
+    copy_bytes: float
+    copy_seconds: float
+    scatter_seconds: float  # DP: all samples through the first device's link
+    decode: float  # bytes of tensors made a step, over all devices
+    cores: float
+    read_seconds: float
+    samples: float
+    chassis_devices: float
+
+
+def link_rate(link: Link) -> float:
+    """Return the rate of a link one way, bytes a second."""
+    return link.lanes * LANE.get(link.generation, LANE[max(LANE)])
+
+
+def costs_of(spec: Spec) -> Costs:
+    """Return what one sample costs. Raises ModelError of a workload that there is nothing to say of."""
+    function = getattr(workload_costs, spec.workload, None) if spec.workload in FAMILY or is_link(spec) else None
+    if function is None:
+        raise ModelError(f"There is no model of the workload '{spec.workload}': nothing can be predicted of it.")
+    found: Costs = function(spec)
+    return found
+
+
+def is_link(spec: Spec) -> bool:
+    """Whether a workload measures links or drives, and trains nothing."""
+    return spec.workload in LINKS
+
+
+def used(spec: Spec, topology: Topology) -> tuple[Accelerator, ...]:
+    """Return the accelerators that a run uses: the first ones. Raises ModelError where there are too few."""
+    if spec.backend == "cpu":
+        return ()
+    if spec.devices > len(topology.accelerators):
+        raise ModelError(
+            f"The run wants {spec.devices} devices, and the topology has {len(topology.accelerators)}: "
+            "give it more, or ask for fewer."
+        )
+    return topology.accelerators[: spec.devices]
+
+
+def features_of(spec: Spec, topology: Topology) -> Features:
+    """Return the features of one training run. Raises ModelError, also of sizes and links that nothing can have."""
+    try:
+        found = _features_of(spec, topology)
+    except ModelError:
+        raise
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise ModelError(IMPOSSIBLE) from error
+    values = ((name, getattr(found, name)) for name in FIELDS)
+    if not all(value >= 0 and (value < NEVER or name.endswith("_rate")) for name, value in values):
+        raise ModelError(IMPOSSIBLE)
+    return found
+
+
+def _features_of(spec: Spec, topology: Topology) -> Features:
+    costs, accelerators = costs_of(spec), used(spec, topology)
+    if is_link(spec):
+        raise ModelError(f"{spec.workload} measures links: it has no training step.")
+    family = FAMILY[spec.workload]
+    devices = spec.devices
+    flops_seconds, memory_seconds, optimiser_rate, kind, tensor = _processor(spec, topology, accelerators)
+    width = WIDTH[spec.precision]
+    edges = ring(spec, topology, accelerators)
+    moment_bytes = OPTIMISER_BYTES[family] + (MIXED_BYTES if spec.precision != "fp32" else 0.0)
+    shard = devices if spec.strategy == "sharded" else 1
+    cores = max(1.0, float(topology.cores))
+    workers = spec.loader_workers * (1 if spec.strategy == "dp" else devices)
+    samples = float(spec.global_batch)
+    data = DATA_SETS.get(spec.workload, OTHER_DATA)
+    # Of a data set that the host's memory holds, a drive reads only the first pass.
+    from_drive = max(1 / data.epochs, 1 - min(1.0, 0.8 * topology.memory_bytes / data.bytes))
+    drive = min(drive_facts(topology.storage.model).rate, storage_link(topology))
+    return Features(
+        family=INDEX[f"family:{family}"],
+        workload=INDEX[f"workload:{spec.workload}"],
+        half=INDEX[f"half:{spec.workload}"],
+        core=INDEX[f"core:{spec.workload}"],
+        device=INDEX[f"device:{kind}"],
+        loader=INDEX["scenes" if spec.workload == "yolov5l" else LOADER[family]],
+        site=1.0,
+        on_cpu=float(spec.backend == "cpu"),
+        mixed=float(spec.precision != "fp32"),
+        tensor=float(tensor),
+        single=float(devices == 1 or spec.strategy == "single"),
+        ddp=float(devices > 1 and spec.strategy == "ddp"),
+        dp=float(devices > 1 and spec.strategy == "dp"),
+        sharded=float(devices > 1 and spec.strategy == "sharded"),
+        compiled=float(spec.compile),
+        inline=float(spec.loader_workers == 0),
+        devices=float(devices),
+        accumulation=float(spec.accumulation),
+        flops_seconds=spec.batch * costs.flops * flops_seconds,
+        memory_seconds=spec.batch * costs.activation_bytes * (width / 4) * MEMORY_PASSES * memory_seconds,
+        operations=3.0 * costs.operations,
+        optimiser_seconds=costs.parameters * moment_bytes / shard * optimiser_rate,
+        late=costs.late_share,
+        gradient_bytes=costs.parameters * WIDTH[spec.gradient],
+        weight_bytes=costs.parameters * (WIDTH[spec.precision] if spec.strategy == "sharded" else 4.0),
+        bucket_bytes=float(spec.bucket_bytes),
+        decode=samples * costs.device_bytes,
+        cores=min(cores, float(workers or (1 if spec.strategy == "dp" else devices))),
+        read_seconds=samples * costs.input_bytes * from_drive / drive,
+        samples=samples,
+        copy_bytes=samples / devices * costs.device_bytes,
+        copy_seconds=_copy_seconds(spec, topology, accelerators, costs),
+        scatter_seconds=samples * costs.device_bytes / _first_link(topology, accelerators),
+        chassis_devices=float(sum(device.place != LOCAL for device in accelerators)),
+        **edges,
+    )
+
+
+def _processor(
+    spec: Spec, topology: Topology, accelerators: Sequence[Accelerator]
+) -> tuple[float, float, float, str, bool]:
+    """Return of the slowest device: s an operation, s a byte of activations and of weights, its name, tensor units."""
+    if spec.backend == "cpu":
+        # Processes share the cores and the memory of one host.
+        cores = topology.cores if spec.threads == 0 else min(topology.cores, spec.threads * spec.devices)
+        memory = spec.devices / HOST_MEMORY_RATE
+        return spec.devices / (max(1, cores) * CORE_RATE), memory, memory, "other", False
+    slowest = min((device_facts(device.model) for device in accelerators), key=lambda facts: facts.single)
+    rate = {"fp32": slowest.single, "fp16": slowest.half, "bf16": slowest.brain}[spec.precision]
+    memory = 1 / slowest.memory_rate
+    return 1 / rate, memory, memory, slowest.name, rate > 1.5 * slowest.single
+
+
+def ring(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator]) -> dict[str, float]:
+    """Return the slowest edge of each kind in a ring that visits one place after the other, and its hops.
+
+    Devices of a place stand together, so each uplink carries one stream each way, however many devices are below it.
+    """
+    rates = {"nvlink": NEVER, "switch": NEVER, "across": NEVER, "loopback": NEVER}
+    hops, devices = 0.0, spec.devices
+    if devices == 1:
+        pass
+    elif spec.backend == "cpu":
+        rates["loopback"], hops = GLOO.rate / devices, GLOO.latency * devices
+    else:
+        places = Counter(device.place for device in accelerators)
+        for place, count in places.items():
+            if count < 2:
+                continue
+            members = [device for device in accelerators if device.place == place]
+            kind, rate, latency = inside(place, members, topology)
+            rates[kind] = min(rates[kind], rate)
+            hops += (count if len(places) == 1 else count - 1) * latency
+        if len(places) > 1:
+            edge = across(places)
+            hops += len(places) * edge.latency
+            narrowest = min(way_out(device, topology) for device in accelerators)
+            rates["across"] = min(rates["across"], edge.rate * narrowest / FULL_LINK)
+    return {
+        **{f"{kind}_rate": rate for kind, rate in rates.items()},
+        "hop_seconds": hops,
+        "uplinked": float(any(device.place != LOCAL for device in accelerators) and rates["across"] < NEVER),
+    }
+
+
+def across(places: Collection[str]) -> Edge:
+    """Return the slowest edge between devices of several places, over x16 Gen3."""
+    return ACROSS_HOST if LOCAL in places else BETWEEN_DRAWERS
+
+
+def inside(place: str, members: Sequence[Accelerator], topology: Topology) -> tuple[str, float, float]:
+    """Return the kind of edges between devices of one place, their rate and latency."""
+    narrowest = min(link_rate(device.link) for device in members) / FULL_LINK
+    if place != LOCAL:
+        return "switch", SAME_SWITCH.rate * narrowest, SAME_SWITCH.latency
+    facts = [device_facts(device.model) for device in members]
+    nvlink = min(device.nvlink for device in facts)
+    if topology.local_fabric == "pcie" or not nvlink:
+        return "across", ACROSS_HOST.rate * narrowest, ACROSS_HOST.latency
+    if all(device.name == "V100-SXM2" for device in facts):
+        rate = NVLINK_ALL_REDUCE * MESH_LINKS.get(len(members), 6.0) / MESH_LINKS[1]
+    else:
+        rate = NVLINK_ALL_REDUCE * nvlink / 300e9  # as far from its data sheet as the V100
+    return "nvlink", rate, NVLINK_PAIR.latency
+
+
+def way_out(device: Accelerator, topology: Topology) -> float:
+    """Return the rate of the narrowest link between a device and the host, bytes a second one way."""
+    own = link_rate(device.link)
+    uplink = topology.uplinks.get(device.place)
+    return min(own, link_rate(uplink)) if uplink is not None and device.place != LOCAL else own
+
+
+def _copy_seconds(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator], costs: Costs) -> float:
+    """Return the time of copying a step's samples to the devices: those below one uplink share it."""
+    each = spec.batch * spec.accumulation * costs.device_bytes
+    slowest = max((each / link_rate(device.link) for device in accelerators), default=0.0)
+    below = Counter(device.place for device in accelerators if device.place != LOCAL)
+    for place, count in below.items():
+        uplink = topology.uplinks.get(place, Link())
+        slowest = max(slowest, count * each / link_rate(uplink))
+    return slowest
+
+
+def _first_link(topology: Topology, accelerators: Sequence[Accelerator]) -> float:
+    return way_out(accelerators[0], topology) if accelerators else HOST_MEMORY_RATE
+
+
+def storage_link(topology: Topology) -> float:
+    """Return the rate of the narrowest link between the drive and the host."""
+    storage = topology.storage
+    uplink = topology.uplinks.get(storage.place)
+    own = link_rate(storage.link)
+    return min(own, link_rate(uplink)) if uplink is not None and storage.place != LOCAL else own
+
+
+FIELDS = tuple(field.name for field in fields(Features))
+INDICES = frozenset({"family", "workload", "half", "core", "device", "loader"})
+
+
+def columns(cells: Sequence[Features]) -> dict[str, Floats]:
+    """Return each field as a row over all cells; those of INDICES as whole numbers."""
+    return {
+        name: np.array([getattr(cell, name) for cell in cells], dtype=np.intp if name in INDICES else np.float64)
+        for name in FIELDS
+    }

@@ -1,0 +1,1 @@
+"""What can be run: typed definitions with presets. Knows no database."""

@@ -1,0 +1,280 @@
+"""What can be run: every workload with its parameters, its presets and where its figures come from.
+
+`tiny` runs on a CPU in two processes within a minute and says nothing about speed. `paper` has the sizes and batches
+of the published experiment (batches of 64 and 128 a GPU; 88, 96 and 48 over eight GPUs), or, for workloads that it
+does not hold, of the publication that the source names. `custom` begins at full size on one GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from benchmarks.workloads import costs
+from benchmarks.workloads.parameters import (
+    BLOCK_BYTES,
+    DEPTH,
+    FILE_BYTES,
+    ITERATIONS,
+    LEAST_BYTES,
+    MOST_BYTES,
+    WIDTH,
+    classes,
+    image,
+    transformer,
+)
+from benchmarks.workloads.shapes import Preset, Workload
+from benchmarks.workloads.specs import SpecError, spec_of_workload
+from hostwire.training import Spec
+
+# On the CPU, two processes over gloo, one thread each: small machines run several of them.
+_TINY = {"devices": 2, "steps": 10, "warmup": 2, "backend": "cpu", "precision": "fp32", "threads": 1}
+# Native mixed precision with DDP on eight GPUs, as published; the count of steps is ours.
+_PAPER = {"devices": 8, "steps": 50, "warmup": 10, "backend": "cuda", "precision": "fp16", "strategy": "ddp"}
+_PAPER_LINK = {"devices": 8, "steps": 10, "warmup": 2, "backend": "cuda", "strategy": "ddp"}
+_LOADERS = 4  # a device: ours, the publication names none
+
+
+def _tiny(batch: int, **options: float) -> Mapping[str, object]:
+    return _TINY | {"batch": batch, "options": options}
+
+
+def _paper(batch: int, loader_workers: int = _LOADERS) -> Mapping[str, object]:
+    return _PAPER | {"batch": batch, "loader_workers": loader_workers}
+
+
+_WORKLOADS = (
+    Workload(
+        name="mobilenet_v2",
+        title="MobileNetV2",
+        family="vision",
+        samples="images",
+        about="Classifies images with few multiplications; the input often limits it. 3.4 million parameters.",
+        source="Sandler and others, MobileNetV2, CVPR 2018; model class of transformers.",
+        data_set="ImageNet sizes, random pixels",
+        depth=53,
+        parameters=(image(224), classes(1000), WIDTH),
+        presets={"tiny": _tiny(2, image=64, classes=10, width=0.35), "paper": _paper(64), "custom": {"batch": 64}},
+        costs=costs.mobilenet_v2,
+    ),
+    Workload(
+        name="resnet50",
+        title="ResNet-50",
+        family="vision",
+        samples="images",
+        about="Classifies images; the common yardstick of training. 25.6 million parameters.",
+        source="He and others, Deep residual learning, CVPR 2016; model class of transformers.",
+        data_set="ImageNet sizes, random pixels",
+        depth=50,
+        parameters=(image(224), classes(1000), WIDTH),
+        presets={"tiny": _tiny(2, image=64, classes=10, width=0.125), "paper": _paper(128), "custom": {"batch": 128}},
+        costs=costs.resnet50,
+    ),
+    Workload(
+        name="yolov5l",
+        title="YOLOv5-L",
+        family="detection",
+        samples="images",
+        about="Finds objects in images: a CSP backbone, a path aggregation neck, three scales. 47 million parameters.",
+        source="Layer graph written from the public description of YOLOv5, releases 4 and 5; loss over random boxes.",
+        data_set="COCO sizes, random pixels and boxes",
+        depth=392,
+        parameters=(image(640), classes(80), WIDTH, DEPTH),
+        presets={
+            "tiny": _tiny(2, image=64, classes=4, width=0.125, depth=0.33),
+            "paper": _paper(11),
+            "custom": {"batch": 11},
+        },
+        costs=costs.yolov5l,
+    ),
+    Workload(
+        name="bert_base",
+        title="BERT-base",
+        family="language",
+        samples="sequences",
+        about="Marks the answer to a question in a text. 110 million parameters, and as many gradients to exchange.",
+        source="Devlin and others, BERT, NAACL 2019; model class of transformers.",
+        data_set="SQuAD v1.1 sizes, random tokens",
+        depth=12,
+        parameters=transformer(layers=12, hidden=768, heads=12),
+        presets={
+            "tiny": _tiny(2, sequence=32, layers=2, hidden=64, heads=2, vocabulary=1000),
+            "paper": _paper(12, 1),
+            "custom": {"batch": 12},
+        },
+        costs=costs.bert_base,
+    ),
+    Workload(
+        name="bert_large",
+        title="BERT-large",
+        family="language",
+        samples="sequences",
+        about="As BERT-base, three times as large: the exchange of 340 million gradients is what the links feel.",
+        source="Devlin and others, BERT, NAACL 2019; model class of transformers.",
+        data_set="SQuAD v1.1 sizes, random tokens",
+        depth=24,
+        parameters=transformer(layers=24, hidden=1024, heads=16),
+        presets={
+            "tiny": _tiny(2, sequence=32, layers=4, hidden=96, heads=4, vocabulary=1000),
+            "paper": _paper(6, 1),
+            "custom": {"batch": 6},
+        },
+        costs=costs.bert_large,
+    ),
+    Workload(
+        name="alexnet",
+        title="AlexNet",
+        family="vision",
+        samples="images",
+        about="Classifies images; little arithmetic for 61 million parameters, so gradients weigh much.",
+        source="Krizhevsky, One weird trick, 2014 (one tower, 1000 classes); its batch of 128 over eight GPUs.",
+        data_set="ImageNet sizes, random pixels",
+        depth=8,
+        parameters=(image(224, least=64), classes(1000), WIDTH),
+        presets={"tiny": _tiny(2, image=64, classes=10, width=0.0625), "paper": _paper(16), "custom": {"batch": 128}},
+        costs=costs.alexnet,
+    ),
+    Workload(
+        name="vgg16",
+        title="VGG-16",
+        family="vision",
+        samples="images",
+        about="Classifies images; much arithmetic and 138 million parameters.",
+        source="Simonyan and Zisserman, Very deep convolutional networks, ICLR 2015; its batch of 256 over eight GPUs.",
+        data_set="ImageNet sizes, random pixels",
+        depth=16,
+        parameters=(image(224), classes(1000), WIDTH),
+        presets={"tiny": _tiny(2, image=32, classes=10, width=0.0625), "paper": _paper(32), "custom": {"batch": 32}},
+        costs=costs.vgg16,
+    ),
+    Workload(
+        name="mnist_cnn",
+        title="MNIST CNN",
+        family="vision",
+        samples="images",
+        about="Tells handwritten digits apart with two convolutions: a first run that ends soon.",
+        source="LeCun and others, Gradient-based learning, 1998, with today's layers; digits drawn by ourselves.",
+        data_set="MNIST sizes, drawn digits",
+        depth=4,
+        parameters=(image(28, least=16, most=256, channels=1), classes(10)),
+        presets={"tiny": _tiny(8), "paper": _paper(64, 1), "custom": {"batch": 64}},
+        costs=costs.mnist_cnn,
+    ),
+    Workload(
+        name="gpu_bandwidth",
+        title="GPU to GPU",
+        family="link",
+        samples="transfers",
+        about="Bandwidth both ways, and latency of a small write, between each two devices. On the CPU, of processes.",
+        source="Measured as the published table of GPU-to-GPU bandwidth and latency names it.",
+        parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
+        presets={
+            "tiny": _tiny(1, least_bytes=4, most_bytes=2**18, iterations=4),
+            "paper": _PAPER_LINK | {"options": {"most_bytes": 2**28}},
+            "custom": {"devices": 2},
+        },
+        precisions=("fp32",),
+        strategies=("ddp",),
+        costs=costs.gpu_bandwidth,
+    ),
+    Workload(
+        name="all_reduce",
+        title="All-reduce",
+        family="link",
+        samples="operations",
+        about="Time, algorithm bandwidth and bus bandwidth of a sum over all devices, by the size of the message.",
+        source="Bandwidths as nccl-tests defines them: bus = algorithm x 2 (n - 1) / n.",
+        parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
+        presets={
+            "tiny": _tiny(1, least_bytes=1024, most_bytes=2**18, iterations=4),
+            "paper": _PAPER_LINK | {"options": {"most_bytes": 2**28}},
+            "custom": {"devices": 2},
+        },
+        precisions=("fp32",),
+        strategies=("ddp",),
+        costs=costs.all_reduce,
+    ),
+    Workload(
+        name="host_copy",
+        title="Host to device",
+        family="link",
+        samples="transfers",
+        about="Bandwidth from the host's memory to each device and back, all at once; within memory on the CPU.",
+        source="Pinned memory, as nvbandwidth's host_to_device and device_to_host tests.",
+        parameters=(LEAST_BYTES, MOST_BYTES, ITERATIONS),
+        presets={
+            "tiny": _tiny(1, least_bytes=4096, most_bytes=2**20, iterations=4),
+            "paper": _PAPER_LINK | {"options": {"least_bytes": 4096, "most_bytes": 2**28}},
+            "custom": {"options": {"least_bytes": 4096}},
+        },
+        precisions=("fp32",),
+        strategies=("single", "ddp"),
+        costs=costs.host_copy,
+    ),
+    Workload(
+        name="storage_read",
+        title="Storage read",
+        family="link",
+        samples="passes",
+        about="Reads a file that was written for it, in blocks and past the cache of the host as far as it lets go.",
+        source="Sequential reads of a scratch file; the cache is dropped by posix_fadvise before each pass.",
+        parameters=(FILE_BYTES, BLOCK_BYTES),
+        presets={
+            "tiny": _tiny(1, file_bytes=2**23, block_bytes=2**18),
+            "paper": _PAPER_LINK | {"devices": 1, "strategy": "single", "options": {"file_bytes": 2**33}},
+            "custom": {},
+        },
+        precisions=("fp32",),
+        strategies=("single", "ddp"),
+        costs=costs.storage_read,
+    ),
+    Workload(
+        name="command",
+        title="Own command",
+        family="command",
+        samples="runs",
+        about="A command of yours, on the host and devices of the run, as an unprivileged account.",
+        source="What it prints is its log; its exit code is the outcome.",
+        presets={"tiny": {"backend": "cpu", "command": ("uname", "-a")}, "custom": {}},
+        precisions=("fp32",),
+        strategies=("single", "ddp"),
+    ),
+)
+
+CATALOGUE: Mapping[str, Workload] = {workload.name: workload for workload in _WORKLOADS}
+
+
+class UnknownWorkload(KeyError):
+    """The catalogue has no such workload; its text is a sentence that names those it has."""
+
+    def __init__(self, name: str) -> None:
+        self.sentence = f"There is no workload '{name}'. There are: {', '.join(CATALOGUE)}."
+        super().__init__(self.sentence)
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def workload_of(name: str) -> Workload:
+    """Return the workload of a name. Raises UnknownWorkload, a KeyError."""
+    try:
+        return CATALOGUE[name]
+    except KeyError:
+        raise UnknownWorkload(name) from None
+
+
+def spec_of(name: str, preset: str, given: Mapping[str, Any]) -> Spec:
+    """Return the Spec of a workload's preset with what is `given` in place of it, every option filled in.
+
+    `given` holds fields of Spec by name; options stand in 'options' or by their own names. Raises SpecError with
+    `errors` by field: 'workload', 'preset', 'batch', 'image' or 'options.image' as it was given.
+    """
+    if name not in CATALOGUE:
+        raise SpecError({"workload": UnknownWorkload(name).sentence})
+    if preset not in get_args(Preset):
+        raise SpecError({"preset": f"A preset is one of: {', '.join(get_args(Preset))}."})
+    workload = CATALOGUE[name]
+    known: Preset = preset  # type: ignore[assignment]  # it is one of its values
+    if known not in workload.presets:
+        raise SpecError({"preset": f"{workload.title} has no preset '{preset}'."})
+    return spec_of_workload(workload, known, given)

@@ -1,0 +1,41 @@
+"""Cells for studies: what may run where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from benchmarks.model.belief import Cell
+from benchmarks.model.paper import DRAWERS, WORKLOADS, falcon_gpus, hybrid_gpus, local_gpus, paper_spec
+from benchmarks.model.shapes import Link, Topology
+
+
+def one_drawer() -> Topology:
+    """Return a host with the four GPUs of one drawer."""
+    eight = falcon_gpus()
+    return replace(eight, name="oneDrawer", accelerators=eight.accelerators[:4], uplinks={DRAWERS[0]: Link()})
+
+
+def study_cells() -> list[Cell]:
+    """Return the published workloads over devices, precisions, strategies and batches, on four topologies."""
+    return [
+        (
+            msgspec.structs.replace(
+                paper_spec(workload),
+                devices=devices,
+                batch=max(1, int(paper_spec(workload).batch * share)),
+                precision=precision,
+                strategy="single" if devices == 1 else strategy,
+            ),
+            topology,
+        )
+        for workload in WORKLOADS
+        for topology in (local_gpus(), hybrid_gpus(), falcon_gpus(), one_drawer())
+        for devices in (1, 2, 4, 8)
+        if devices <= len(topology.accelerators)
+        for precision in ("fp16", "fp32")
+        for strategy in ("ddp", "sharded", "dp")
+        if devices > 1 or strategy == "ddp"
+        for share in (0.5, 1)
+    ]

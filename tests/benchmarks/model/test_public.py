@@ -1,0 +1,85 @@
+"""The belief before any run, against the published figures that it begins with."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from benchmarks.model import paper_cells, predict, prior
+from benchmarks.model.checking import leave_one_out, median_error
+from benchmarks.model.facts import CPU_STEPS, RATES
+from benchmarks.model.paper import falcon_gpus, paper_spec
+from benchmarks.model.parameters import CENTRE, NAMES, SPREAD
+from falconweb.config import BASE_DIR
+
+DOCUMENT = BASE_DIR / "docs" / "model.md"
+
+
+def test_each_published_figure_is_left_out_once() -> None:
+    assert len(leave_one_out()) == len(RATES) + len(CPU_STEPS) + 1
+    assert len({one.name for one in leave_one_out()}) == len(leave_one_out())
+
+
+def test_published_rates_are_predicted_from_the_others_within_a_fifth_as_a_rule() -> None:
+    errors = sorted(abs(one.error) for one in leave_one_out())
+    assert median_error(leave_one_out()) < 0.2
+    assert errors[-1] < 0.6
+
+
+def test_intervals_of_left_out_figures_hold_most_of_them() -> None:
+    inside = sum(one.inside for one in leave_one_out())
+    assert inside >= 0.85 * len(leave_one_out())
+
+
+def test_the_document_states_the_errors_that_are_found() -> None:
+    stated = dict(re.findall(r"^\| ([^|]+?) +\|[^|]+\|[^|]+\| *([+-]\d+) % \|", DOCUMENT.read_text(), re.MULTILINE))
+    found = {one.name: 100 * one.error for one in leave_one_out()}
+    assert stated.keys() == found.keys()
+    for name, error in found.items():
+        assert float(stated[name]) == pytest.approx(error, abs=1.01), name
+
+
+def test_published_figures_narrow_what_is_believed_of_what_they_tell() -> None:
+    belief = prior()
+    spreads = np.sqrt(np.diag(belief.covariance))
+    assert np.all(spreads <= SPREAD * 1.0001)
+    for name in ("half", "single", "straggle", "workload:resnet50", "count"):
+        index = NAMES.index(name)
+        assert spreads[index] < 0.9 * SPREAD[index], name
+    # Nothing published tells of these.
+    for name in ("dp", "compile", "device:H100"):
+        index = NAMES.index(name)
+        assert spreads[index] == pytest.approx(SPREAD[index], rel=0.01)
+        assert belief.mean[index] == pytest.approx(CENTRE[index], abs=0.05)
+
+
+def test_the_one_published_traffic_is_within_the_interval_of_its_own_prediction() -> None:
+    prediction = predict(paper_spec("resnet50"), falcon_gpus())
+    assert abs(math.log(prediction.pcie_bytes_per_second / 11.31e9)) < 0.3
+
+
+def test_the_published_experiment_has_25_cells_of_eight_gpus() -> None:
+    cells = paper_cells()
+    assert len({(workload, configuration) for workload, configuration, _spec, _topology in cells}) == 25
+    assert {spec.devices for _workload, _configuration, spec, _topology in cells} == {8}
+    batches = {workload: spec.global_batch for workload, _configuration, spec, _topology in cells}
+    assert batches == {
+        "mobilenet_v2": 8 * 64,
+        "resnet50": 8 * 128,
+        "yolov5l": 88,
+        "bert_base": 96,
+        "bert_large": 48,
+    }
+
+
+def test_only_the_design_notes_figures_and_data_sheets_are_published_inputs() -> None:
+    sources = {rate.source for rate in RATES}
+    assert sources == {
+        "NVIDIA DeepLearningExamples",
+        "lambdal/deeplearning-benchmark",
+        "ultralytics README, Feb 2021",
+        "pytorch/vision PR 818",
+    }
