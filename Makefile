@@ -2,10 +2,14 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-ROOMS := falconweb accounts fabric telemetry benchmarks simulator agent hostwire tests manage.py
+# What a lock file names and nothing else.
+INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
+ROOMS := falconweb accounts fabric telemetry benchmarks simulator agent trainer hostwire tests manage.py
+# A build of PyTorch for GPUs and what it brings, gigabytes; apart from the rest, for where there is a build for CPUs alone.
+CUDA := ^(torch=|nvidia-|cuda-|triton)
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-postgres check nightly perf locks clean
+.PHONY: help up test test-postgres check nightly perf torch locks clean
 
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +17,7 @@ help: ## Explain each target
 up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch
 
-test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ARGS=... for pytest)
+test: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ARGS=... for pytest)
 	@$(PYTHON) -m tests.chromium
 	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -24,7 +28,7 @@ ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabri
 test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
 	@$(PYTHON) -m tests.postgres -n 2 --dist loadfile $(ON_POSTGRES) $(ARGS)
 
-check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
+check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)
 	@$(VENV)/bin/ruff format --check $(ROOMS)
 	@$(VENV)/bin/mypy $(ROOMS)
@@ -33,15 +37,20 @@ check: $(VENV)/dev.stamp node_modules/stamp ## Run ruff, mypy strict, import-lin
 	@$(PYTHON) manage.py spectacular --validate --fail-on-warn --file /dev/null
 	@FALCONWEB_HTTPS=1 FALCONWEB_ALLOWED_HOSTS=falconweb.example $(PYTHON) manage.py check --deploy --fail-level WARNING
 
-nightly: $(VENV)/dev.stamp ## Run all tests at length: 5,000 steps of plans, leases and faults among them (half an hour)
+nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp ## Run all tests at length: 5,000 steps of plans, leases and faults among them (half an hour)
 	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "nightly or not nightly" --timeout 3600 $(ARGS)
 
 perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) manage.py perf $(ONLY)
 
+torch: $(VENV)/torch.stamp ## Install PyTorch, so that the hosts of `make up` run benchmarks for real, on the CPU where there is no GPU
+
 locks: $(VENV)/dev.stamp ## Make the lock files anew from requirements/*.in
-	@for name in site agent dev; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
+	@for name in site agent dev torch; do $(VENV)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-annotate --no-header --upgrade -q requirements/$$name.in -o requirements/$$name.txt; done
+	@awk '/^[a-z]/ { cuda = /$(CUDA)/ } cuda' requirements/torch.txt > requirements/torch-cuda.txt
+	@awk '/^[a-z]/ { cuda = /$(CUDA)/ } !cuda' requirements/torch.txt > requirements/torch.new
+	@mv requirements/torch.new requirements/torch.txt
 
 clean: ## Remove the environment and browser libraries (the data folder stays)
 	rm -rf $(VENV) node_modules
@@ -59,6 +68,13 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/site.stamp
 	@echo "Installing the libraries of checks and tests..."
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(PYTHON) -c "import pathlib, sysconfig; pathlib.Path(sysconfig.get_path('purelib'), 'falconweb.pth').write_text('$(CURDIR)\n')"
+	@touch $@
+
+$(VENV)/torch.stamp: requirements/torch.txt requirements/torch-cpu.txt requirements/torch-cuda.txt $(VENV)/site.stamp
+	@echo "Installing PyTorch..."
+	@$(INSTALL) -r requirements/torch-cpu.txt 2>/dev/null || { echo "There is no build for CPUs alone here: with CUDA's libraries, \
+	which takes a while..."; $(INSTALL) -r requirements/torch-cuda.txt; }
+	@$(INSTALL) -r requirements/torch.txt
 	@touch $@
 
 node_modules/stamp: package-lock.json $(VENV)/site.stamp

@@ -1,0 +1,126 @@
+"""Starts the trainer as a host does: torchrun in a process group of its own, and reads what it tells."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from hostwire.training import Event, Phase, Result, Spec, Steps, Trouble, event_decoder
+
+HOME = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a run told: its exit code, its events in order, its log."""
+
+    code: int
+    events: list[Event]
+    log: str
+
+    def seconds(self, phase: str) -> list[float]:
+        """Return the seconds of all steps of a phase."""
+        return [value for event in self._steps(phase) for value in event.seconds]
+
+    def losses(self, phase: str = "timed") -> list[float | None]:
+        """Return the loss of each step of a phase."""
+        return [value for event in self._steps(phase) for value in event.loss]
+
+    @property
+    def phases(self) -> list[str]:
+        """Return the names of its phases."""
+        return [event.name for event in self.events if isinstance(event, Phase)]
+
+    @property
+    def result(self) -> Result:
+        """Return its only result."""
+        (result,) = (event for event in self.events if isinstance(event, Result))
+        return result
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Return the first trouble, None without any."""
+        return next((event for event in self.events if isinstance(event, Trouble)), None)
+
+    def _steps(self, phase: str) -> list[Steps]:
+        steps = [event for event in self.events if isinstance(event, Steps) and event.phase == phase]
+        assert [step.first for step in steps] == [
+            sum(len(before.seconds) for before in steps[:number]) for number in range(len(steps))
+        ]
+        return steps
+
+
+@dataclass
+class Running:
+    """A run that was started: torchrun's process leads the group of all of its processes."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def told(self) -> Told:
+        """Return what was told up to now."""
+        file = self.folder / "events.jsonl"
+        lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+        code = self.process.poll()
+        return Told(
+            -1000 if code is None else code,
+            [event_decoder.decode(line) for line in lines],
+            (self.folder / "log").read_text(errors="replace"),
+        )
+
+    def members(self) -> list[int]:
+        """Return the processes that are left of it: torchrun gives each a session of its own, so by their words."""
+        own = str(self.folder / "events.jsonl").encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if own in words:
+                    found.append(int(entry.name))
+        return found
+
+    def rank(self, number: int) -> int | None:
+        """Return the process of a rank, None before it is there."""
+        for pid in self.members():
+            try:
+                surroundings = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if f"RANK={number}".encode() in surroundings:
+                return pid
+        return None
+
+
+def start(folder: Path, spec: Spec | bytes, *, processes: int | None = None, memory: int = 0, **more: str) -> Running:
+    """Start a run in a folder, with `memory` bytes of addresses at most for each process."""
+    data = spec if isinstance(spec, bytes) else msgspec.json.encode(spec)
+    (folder / "spec.json").write_bytes(data)
+    if processes is None:
+        processes = 1 if isinstance(spec, bytes) or spec.strategy in ("single", "dp") else spec.devices
+    command = [sys.executable, "-m", "trainer.launch", "--nproc-per-node", str(processes)]
+    command += ["-m", "trainer", str(folder / "spec.json")]
+    command += ["--events", str(folder / "events.jsonl")]
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=HOME,
+            env=kept | {"OMP_NUM_THREADS": "1", "FALCONWEB_SCRATCH": str(folder)} | more,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    if memory:
+        # Before torchrun has read its own code, and long before it starts others, which inherit it.
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
+    return Running(process, folder)

@@ -1,0 +1,123 @@
+"""Runs that go wrong: they end with an exit code and a sentence, and leave no process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.workloads.catalogue import spec_of
+from hostwire.training import Spec
+from tests.trainer.starting import Running, Told
+from tests.waiting import wait_for
+from trainer.links import measure
+from trainer.place import join
+from trainer.storage import scratch_folder
+from trainer.tasks import task_of
+from trainer.telling import EventFile
+from trainer.troubles import Refused
+
+Ran = Callable[..., Told]
+Started = Callable[..., Running]
+ENDLESS = {"steps": 1_000_000}
+
+
+def listening(pid: int) -> list[str]:
+    """Return where a process listens, as the kernel writes it: address and port, hexadecimal."""
+    own = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            own.add(str(file.readlink()))
+    lines = [
+        line.split() for kind in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()
+    ]
+    return [words[1] for words in lines if words[3] == "0A" and f"socket:[{words[9]}]" in own]
+
+
+def with_steps(started: Started, **given: object) -> Running:
+    """Start a run that would never end, and wait until it takes steps."""
+    running = started(spec_of("mnist_cnn", "tiny", ENDLESS | given))
+    wait_for(lambda: running.told().seconds("timed") or running.process.poll() is not None, seconds=60)
+    assert running.process.poll() is None, running.told().log
+    return running
+
+
+def test_a_run_that_is_too_large_tells_of_memory_with_a_number(ran: Ran) -> None:
+    spec = spec_of("vgg16", "tiny", {"classes": 100_000, "width": 4})
+    told = ran(spec, memory=5 * 10**9)
+    assert told.code != 0
+    assert told.trouble is not None
+    assert told.trouble.what == "out_of_memory", told.log
+    assert "6.1 GiB more did not fit" in told.trouble.sentence
+    assert "batch of 2" in told.trouble.sentence
+
+
+def test_an_exception_ends_the_run_with_its_words(ran: Ran) -> None:
+    # What the site refuses, a host may be sent all the same: a hidden size that the heads do not divide.
+    fine = spec_of("bert_base", "tiny", {})
+    told = ran(msgspec.structs.replace(fine, options={**fine.options, "hidden": 63}))
+    assert told.code != 0
+    assert told.trouble is not None
+    assert told.trouble.what == "crash"
+    assert "ValueError" in told.trouble.sentence
+    assert "Traceback" in told.log
+
+
+def test_a_gpu_that_is_not_there_is_refused(ran: Ran) -> None:
+    told = ran(spec_of("mnist_cnn", "custom", {}), CUDA_VISIBLE_DEVICES="")
+    assert told.code != 0
+    assert told.trouble is not None
+    assert told.trouble.what == "refused"
+    assert "no GPU" in told.trouble.sentence
+
+
+def test_a_specification_with_unknown_fields_is_refused(ran: Ran) -> None:
+    told = ran(b'{"workload": "mnist_cnn", "speed": "fast"}')
+    assert told.code != 0
+    assert told.trouble is not None
+    assert told.trouble.what == "refused"
+    assert "speed" in told.trouble.sentence
+
+
+def test_what_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="DP spreads one process over GPUs"):
+        join(Spec(workload="mnist_cnn", strategy="dp", devices=2, backend="cpu"))
+    with pytest.raises(Refused, match="The run has 2 processes; 1 were started"):
+        join(spec_of("mnist_cnn", "tiny", {}))
+    with pytest.raises(Refused, match="no workload 'command'"):
+        task_of(Spec(workload="command", strategy="single", backend="cpu", command=("true",)))
+    alone = Spec(workload="all_reduce", strategy="single", backend="cpu")
+    with pytest.raises(Refused, match="'ddp', also on one device"):
+        measure(alone, join(alone), EventFile(tmp_path / "events", leads=True))
+    large = Spec(workload="storage_read", options={"file_bytes": 2**60})
+    with pytest.raises(Refused, match="the run reads"):
+        scratch_folder(large)
+
+
+def test_a_killed_process_ends_the_run_and_the_others(started: Started) -> None:
+    running = with_steps(started)
+    second = running.rank(1)
+    assert second is not None
+    os.kill(second, signal.SIGKILL)
+    assert running.process.wait(60) != 0
+    wait_for(lambda: not running.members(), seconds=10)
+    told = running.told()
+    assert told.trouble is None or told.trouble.what == "crash"
+    assert told.seconds("timed")
+
+
+def test_processes_listen_on_the_loopback_alone_and_none_outlives_torchrun(started: Started) -> None:
+    running = with_steps(started, loader_workers=1)
+    members = running.members()
+    assert len(members) == 5  # torchrun, two processes, their loaders
+    found = [place for pid in members for place in listening(pid)]
+    assert len(found) >= 3  # where they meet, and one each
+    assert {place.rpartition(":")[0] for place in found} == {"0100007F"}
+    os.kill(running.process.pid, signal.SIGKILL)
+    running.process.wait(10)
+    wait_for(lambda: not running.members(), seconds=10)

@@ -1,0 +1,151 @@
+"""The course of a run in one process: build, warm up, timed steps, steps without exchange, finish."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hostwire.training import Began, Spec
+from trainer.data import Sample, batches
+from trainer.place import Place, join, leave
+from trainer.software import software_of_host
+from trainer.spreading import Spread, dtype_of
+from trainer.telling import EventFile, StepTeller, log
+from trainer.troubles import Refused
+
+if TYPE_CHECKING:
+    from trainer.tasks import Loss
+
+# Steps without exchange of gradients: half of the timed ones, within these.
+FEWEST_ALONE, MOST_ALONE = 5, 20
+COLLECT_EVERY = 500  # steps
+
+
+def run(spec: Spec, events: EventFile) -> None:
+    """Run this process' part of a run. Raises Refused, and whatever goes wrong."""
+    place = join(spec)
+    events.tell(Began(at=time.time(), software=software_of_host()))
+    events.phase("build")
+    from trainer.links import LINKS, measure
+
+    if spec.workload in LINKS:
+        measure(spec, place, events)
+    else:
+        _train(spec, place, events)
+    leave()
+
+
+def alone_steps(spec: Spec, *, can_skip: bool) -> int:
+    """Return how many steps a run makes without exchange of gradients, 0 where it cannot."""
+    return min(max(FEWEST_ALONE, spec.steps // 2), MOST_ALONE) if can_skip else 0
+
+
+def _train(spec: Spec, place: Place, events: EventFile) -> None:
+    from trainer.tasks import task_of
+
+    if spec.precision == "fp16" and not place.on_gpu:
+        raise Refused("fp16 needs a GPU. On the CPU, use bf16 or fp32.")
+    task = task_of(spec)
+    torch.manual_seed(spec.seed)
+    spread = Spread(task.model(), spec, place)
+    torch.manual_seed(spec.seed * 65537 + place.rank)  # of dropout: each process its own
+    training = Training(spec, place, spread, task.loss, task.optimiser(spread.inner))
+    alone = alone_steps(spec, can_skip=spread.can_skip)
+    settling = (2 if spec.compile else 1) if alone else 0
+    together = spec.devices if spec.strategy == "dp" else 1  # devices that this process feeds
+    batch = spec.batch * together
+    length = (spec.warmup + spec.steps + alone + settling) * spec.accumulation * batch
+    samples = task.samples(length, place.rank)
+    feed = batches(samples, batch=batch, workers=spec.loader_workers, seed=spec.seed, pinned=place.on_gpu)
+    log.info("%s: %d parameters, %d samples a step.", spec.workload, spread.parameters, spec.global_batch)
+    place.wait()
+    training.phase("warmup", spec.warmup, feed, events)
+    if place.on_gpu:
+        torch.cuda.reset_peak_memory_stats(place.device)
+    training.phase("timed", spec.steps, feed, events)
+    peak = _peak_memory(place)
+    if alone:
+        events.phase("no_sync")
+        # The first still exchanges buffers, and a compiled model is compiled anew.
+        for _ in range(settling):
+            training.step(feed, exchange=False)
+        training.phase("no_sync", alone, feed, events, exchange=False)
+    elif spec.strategy == "sharded":
+        log.info("Weights are spread: there are no steps without exchange to compare with.")
+    events.phase("finish")
+    events.result(
+        {
+            "parameters": spread.parameters,
+            "gradient_bytes": spread.parameters * dtype_of(spec.gradient).itemsize,
+            "peak_memory": peak,
+        },
+        {"parameters": "", "gradient_bytes": "B", "peak_memory": "B"},
+    )
+    place.wait()
+
+
+class Training:
+    """Takes steps of training in one process."""
+
+    def __init__(self, spec: Spec, place: Place, spread: Spread, loss: Loss, optimiser: torch.optim.Optimizer) -> None:
+        self._spec = spec
+        self._place = place
+        self._spread = spread
+        self._loss = loss
+        self._optimiser = optimiser
+        self._scaler = spread.scaler()
+
+    def phase(self, name: str, count: int, feed: Iterator[Sample], events: EventFile, *, exchange: bool = True) -> None:
+        """Take `count` steps and tell of each how long it took, the wait for input and for all processes included."""
+        if not count:
+            return
+        if exchange:
+            events.phase(name)
+        teller = StepTeller(events, name, count)
+        # The collector of garbage would stop a step now and then: it works between steps.
+        gc.collect()
+        gc.disable()
+        try:
+            self._place.wait()
+            for number in range(count):
+                if number % COLLECT_EVERY == COLLECT_EVERY - 1:
+                    gc.collect()
+                began = time.perf_counter()
+                loss = self.step(feed, exchange=exchange)
+                took = time.perf_counter() - began
+                # After the step: the loss is on its way from the device.
+                teller.add(took, float(loss), has_loss=exchange)
+        finally:
+            gc.enable()
+        teller.flush()
+
+    def step(self, feed: Iterator[Sample], *, exchange: bool = True) -> Tensor:
+        """Take one step and wait for all processes; return the mean loss of this process' batches."""
+        spec, device = self._spec, self._place.device
+        self._optimiser.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=device)
+        for number in range(spec.accumulation):
+            inputs, targets = next(feed)
+            inputs = tuple(tensor.to(device, non_blocking=True) for tensor in inputs)
+            targets = tuple(tensor.to(device, non_blocking=True) for tensor in targets)
+            with self._spread.exchanging(exchange and number == spec.accumulation - 1):
+                loss = self._loss(self._spread.outputs(inputs), targets) / spec.accumulation
+                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        self._scaler.step(self._optimiser)
+        self._scaler.update()
+        self._place.wait()
+        return total
+
+
+def _peak_memory(place: Place) -> int:
+    """Return the most memory that was allocated: of the GPU in the timed steps, on the CPU of the whole process."""
+    if place.on_gpu:
+        return torch.cuda.max_memory_allocated(place.device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,1 @@
+"""The models: random weights, nothing downloaded."""
