@@ -1,4 +1,4 @@
-"""The agent as a Celery worker: five tasks on the host's own queue, no result backend, no remote control."""
+"""The agent as a Celery worker: a task for each command on the host's own queue, no results, no remote control."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from agent.desk import Desk
 from agent.journal import Journal
 from agent.machine import Machine
 from agent.post import Post
+from agent.runs.runs import Runs
 from agent.settings import Settings
 from hostwire.messages import digest, queue_name
 
-TASKS = ("agent.report", "agent.holders", "agent.drain", "agent.rescan", "agent.restore")
+TASKS = (
+    "agent.report", "agent.holders", "agent.drain", "agent.rescan", "agent.restore",
+    "agent.train", "agent.train_look", "agent.train_stop", "agent.train_forget",
+)  # fmt: skip
 # Commands wait for devices, so several may be under way.
 AT_ONCE = 8
 POST_SECONDS = 5.0
@@ -57,7 +61,7 @@ def run(settings: Settings) -> None:
     machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
     made = application(settings)
     post = Post(made, settings.site_queue, journal)
-    desk = Desk(settings, machine, journal, post)
+    desk = Desk(settings, machine, journal, post, Runs(settings, machine))
     for name in TASKS:
         _register(made, name, desk)
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from agent.limits import NotEndedError, StepError
 from hostwire.shapes import Holder, Outcome, PciDevice, Step
+from hostwire.training import News
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ class Course:
     devices: list[PciDevice] = field(default_factory=list)
     holders: tuple[Holder, ...] = ()
     cut_off: tuple[Holder, ...] = ()
+    news: News | None = None
 
     def note(self, name: str, sentence: str) -> None:
         """Note a step that was not needed, or not possible."""

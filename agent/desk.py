@@ -15,6 +15,8 @@ from agent.machine import Machine, NotOneError
 from agent.post import Post
 from agent.report import Reporter
 from agent.rescan import rescan
+from agent.runs.orders import RefusedError
+from agent.runs.runs import Runs
 from agent.settings import Settings
 from hostwire.messages import ExpiredError, WireError, open_command, seal_answer, seal_report
 from hostwire.shapes import (
@@ -29,6 +31,10 @@ from hostwire.shapes import (
     Request,
     Rescan,
     Restore,
+    Train,
+    TrainForget,
+    TrainLook,
+    TrainStop,
 )
 
 logger = logging.getLogger(__name__)
@@ -37,12 +43,13 @@ logger = logging.getLogger(__name__)
 class Desk:
     """The commands and the reports of one host."""
 
-    def __init__(self, settings: Settings, machine: Machine, journal: Journal, post: Post) -> None:
+    def __init__(self, settings: Settings, machine: Machine, journal: Journal, post: Post, runs: Runs) -> None:
         self._settings = settings
         self._machine = machine
         self._journal = journal
         self._post = post
-        self._reporter = Reporter(settings, machine)
+        self._runs = runs
+        self._reporter = Reporter(settings, machine, runs)
         self._reporting = threading.Lock()
         self._lock = threading.Lock()
         self._busy: dict[str, str] = {}
@@ -74,6 +81,10 @@ class Desk:
         if command.task != task:
             self._refuse(f"A command {command.task} came as {task}.")
             return
+        if isinstance(command.request, TrainLook):
+            # Changes nothing, so it may be done as often as it comes: many of them would fill the journal.
+            self._send(self._carry_out(command))
+            return
         try:
             known = self._journal.begin(command.nonce, command.task, command.expires + LONGEST_WAIT)
         except JournalError as error:
@@ -94,6 +105,7 @@ class Desk:
         """Look at the host and send what it is like."""
         with self._reporting:
             try:
+                self._runs.tend()
                 seen = self._reporter.look(busy=sorted(self._busy.values()), problems=list(self._problems))
                 self._post.report(seal_report(seen, self._settings.key))
             except Exception:
@@ -148,6 +160,23 @@ class Desk:
                 if outcome == "seen":
                     restore(self._machine, wanted, course)
                 return outcome, sentence
+            case _:
+                return self._of_run(request, course)
+
+    def _of_run(self, request: Train | TrainLook | TrainStop | TrainForget, course: Course) -> tuple[Outcome, str]:
+        try:
+            match request:
+                case Train():
+                    return self._runs.train(request)
+                case TrainLook():
+                    course.news = self._runs.look(request)
+                    return "done", course.news.sentence or "It runs."
+                case TrainStop():
+                    return self._runs.stop(request, self.ending.wait)
+                case TrainForget():
+                    return self._runs.forget(request)
+        except RefusedError as error:
+            return "refused", str(error)
 
     def _holders(self, wanted: DeviceWanted, course: Course) -> tuple[Outcome, str]:
         found = course.take("look", lambda: self._machine.find(wanted))
@@ -172,6 +201,12 @@ class Desk:
     def _refuse(self, sentence: str) -> None:
         logger.warning("A message was refused: %s", sentence)
         self._problems.append(f"A message was refused: {sentence}")
+
+    def _send(self, answer: Answer) -> None:
+        try:
+            self._post.answer(answer.nonce, seal_answer(answer, self._settings.key))
+        except WireError as error:
+            logger.warning("%s", error)
 
     def _answer(self, answer: Answer) -> None:
         try:
@@ -199,6 +234,7 @@ def _ended(command: Command, outcome: Outcome, sentence: str, began: float, cour
         holders=course.holders,
         cut_off=course.cut_off if outcome not in ("refused", "in_use") else (),
         steps=tuple(course.steps),
+        news=course.news,
     )
 
 

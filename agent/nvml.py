@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,14 @@ class Readings(msgspec.Struct, frozen=True):
     absent: str = ""
 
 
+class Traffic(msgspec.Struct, frozen=True):
+    """What a GPU sends and receives over PCIe in bytes a second, as it counts over 20 ms; None: it does not tell."""
+
+    address: str
+    to_device: float | None
+    from_device: float | None
+
+
 class NoNvmlError(Exception):
     """Why NVML cannot be asked."""
 
@@ -38,6 +46,17 @@ def readings(root: Path) -> Readings:
             return Readings(tuple(_reading(nvml, handle) for handle in handles))
     except NoNvmlError as error:
         return Readings(absent=str(error))
+
+
+def traffic(root: Path, addresses: Collection[str]) -> tuple[Traffic, ...]:
+    """Return the PCIe traffic of these GPUs, of those that NVML sees; each takes 40 ms."""
+    try:
+        with _library(root) as nvml:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
+            places = [(_address(nvml.nvmlDeviceGetPciInfo(handle)), handle) for handle in handles]
+            return tuple(_traffic(nvml, address, handle) for address, handle in places if address in addresses)
+    except NoNvmlError:
+        return ()
 
 
 def set_draining(root: Path, address: str, *, draining: bool) -> str:
@@ -114,6 +133,15 @@ def _reading(nvml: Any, handle: Any) -> GpuReading:
         celsius=None if celsius is None else float(celsius),
         draining=None if draining is None else bool(draining),
     )
+
+
+def _traffic(nvml: Any, address: str, handle: Any) -> Traffic:
+    # NVML counts as the GPU does, which transmits what comes from it, and in KB/s.
+    received, sent = (
+        _ask(nvml, nvml.nvmlDeviceGetPcieThroughput, handle, counter)
+        for counter in (nvml.NVML_PCIE_UTIL_RX_BYTES, nvml.NVML_PCIE_UTIL_TX_BYTES)
+    )
+    return Traffic(address, None if received is None else received * 1000.0, None if sent is None else sent * 1000.0)
 
 
 def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:

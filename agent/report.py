@@ -11,6 +11,7 @@ from agent import VERSION
 from agent.limits import StepError
 from agent.machine import Machine
 from agent.processes import Held
+from agent.runs.runs import Runs
 from agent.settings import Settings
 from agent.sysfs import text
 from hostwire.messages import MAX_BYTES
@@ -23,8 +24,9 @@ MOST_PROBLEMS = 20
 class Reporter:
     """Looks at the host and numbers what it saw."""
 
-    def __init__(self, settings: Settings, machine: Machine) -> None:
+    def __init__(self, settings: Settings, machine: Machine, runs: Runs) -> None:
         self._settings = settings
+        self._runs = runs
         self._machine = machine
         self._started = time.time()
         self._number = 0
@@ -63,6 +65,7 @@ class Reporter:
                 nvml=readings.absent,
                 busy=tuple(busy),
                 problems=tuple(said[:MOST_PROBLEMS]),
+                trainer=self._runs.trainer(),
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,16 @@ class Settings:
     period: float = REPORT_SECONDS
     # The limit of one step that the kernel carries out (unbind, remove); reads have a shorter one.
     step_seconds: float = 30.0
+    # Of runs of benchmarks: the Python that has PyTorch, and the account of users' own commands, '' for none.
+    python: str = sys.executable
+    account: str = ""
+    most_runs: int = 8
+    # A run that tells nothing for so long is ended.
+    hang_seconds: float = 600.0
+    sample_seconds: float = 1.0
+    log_mib: float = 8.0
+    # A process that no run outlives, 0 for none.
+    parent: int = 0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -44,7 +55,19 @@ class Settings:
             site_queue=source.get("AGENT_SITE_QUEUE") or said_name(host),
             period=_seconds(source, "AGENT_PERIOD", cls.period),
             step_seconds=_seconds(source, "AGENT_STEP_SECONDS", cls.step_seconds),
+            python=source.get("AGENT_PYTHON") or cls.python,
+            account=source.get("AGENT_ACCOUNT", ""),
+            most_runs=int(_number(source, "AGENT_MOST_RUNS", cls.most_runs, least=0, most=1000)),
+            hang_seconds=_seconds(source, "AGENT_HANG_SECONDS", cls.hang_seconds),
+            sample_seconds=_seconds(source, "AGENT_SAMPLE_SECONDS", cls.sample_seconds),
+            log_mib=_number(source, "AGENT_LOG_MIB", cls.log_mib, least=0.01, most=1024),
+            parent=int(_number(source, "AGENT_PARENT", cls.parent, least=0, most=2**31)),
         )
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the host is played: a tree of files that is not this machine's."""
+        return self.root != Path("/")
 
     @property
     def read_seconds(self) -> float:
@@ -80,11 +103,17 @@ def _given(value: str, name: str) -> str:
 
 
 def _seconds(source: Mapping[str, str], name: str, default: float) -> float:
+    return _number(source, name, default, least=0.1, most=3600, unit=" seconds")
+
+
+def _number(
+    source: Mapping[str, str], name: str, default: float, *, least: float, most: float, unit: str = ""
+) -> float:
     said = source.get(name, "")
     try:
-        seconds = float(said) if said else default
+        number = float(said) if said else default
     except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= 3600:
-        raise SettingsError(f"{name} is '{said}'; it may be from 0.1 to 3600 seconds.")
-    return seconds
+        number = float("nan")
+    if not least <= number <= most:
+        raise SettingsError(f"{name} is '{said}'; it may be from {least:g} to {most:g}{unit}.")
+    return number

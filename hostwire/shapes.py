@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from hostwire.training import Executor, News, Profile, Spec
+
 # How long a command may ask an agent to wait for holders to leave, or for a device to appear.
 LONGEST_WAIT = 600.0
 Wait = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT)]
@@ -30,6 +32,8 @@ Outcome = Literal[
     "timed_out",  # a step did not end within its limit: see `steps`
     "refused",  # see `sentence`; nothing was changed
     "failed",  # a step was refused by the host's system: see `steps`
+    "started",  # train: it runs (also where it was started before)
+    "stopped",  # train_stop: all its processes are gone
     "interrupted",  # the agent ended midway and was started again: ask for the truth with a new command
 ]
 
@@ -80,7 +84,45 @@ class Restore(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     wait: Wait = 60.0
 
 
-Request = Report | Holders | Drain | Rescan | Restore
+class Train(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train"):
+    """Asks to start a run, once (`run` names it): with these devices of the host, for `limit` seconds at most.
+
+    `local` is how many of the host's own GPUs it takes besides: none at the addresses `foreign`, where a chassis has
+    given it devices. A simulated one goes as `profile` says.
+    """
+
+    run: str
+    spec: Spec
+    executor: Executor
+    limit: Annotated[float, msgspec.Meta(gt=0, le=30 * 86400)]
+    devices: tuple[DeviceWanted, ...] = ()
+    local: Number = 0
+    foreign: tuple[str, ...] = ()
+    profile: Profile | None = None
+
+
+class TrainLook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_look"):
+    """Asks what became of a run since these places in its events and its log."""
+
+    run: str
+    event: Number = 0
+    byte: Number = 0
+
+
+class TrainStop(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_stop"):
+    """Asks to end a run: its processes are asked to, and killed after `grace` seconds."""
+
+    run: str
+    grace: Wait = 5.0
+
+
+class TrainForget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_forget"):
+    """Asks to delete what is kept of a run that has ended: the site has all of it."""
+
+    run: str
+
+
+Request = Report | Holders | Drain | Rescan | Restore | Train | TrainLook | TrainStop | TrainForget
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -176,6 +218,21 @@ class Answer(msgspec.Struct, frozen=True):
     holders: tuple[Holder, ...] = ()
     cut_off: tuple[Holder, ...] = ()
     steps: tuple[Step, ...] = ()
+    news: News | None = None
+
+
+class Trainer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a host can run: executors, and of PyTorch the version, its backends and who runs the commands of users.
+
+    `account` is the unprivileged account of users' own commands, '' where they are refused.
+    """
+
+    executors: tuple[Executor, ...] = ()
+    framework: str = ""
+    backends: tuple[str, ...] = ()
+    account: str = ""
+    absent: str = ""  # why there is no real executor, a sentence
+    running: tuple[str, ...] = ()  # runs
 
 
 class HostReport(msgspec.Struct, frozen=True):
@@ -201,3 +258,4 @@ class HostReport(msgspec.Struct, frozen=True):
     busy: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     left_out: int = 0
+    trainer: Trainer = Trainer()

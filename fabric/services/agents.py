@@ -123,7 +123,10 @@ def answer_keep(text: object) -> None:
         return
     # Only what was asked for, and once: a host fills no table.
     asked = HostAnswer.objects.filter(nonce=answer.nonce, host=row.host, body={})
-    asked.update(body=_as_kept(msgspec.to_builtins(answer)), received_at=timezone.now())
+    body = _as_kept(msgspec.to_builtins(msgspec.structs.replace(answer, news=None)))
+    # What a run tells is long and has lines; a message of it is bounded, as every other.
+    body["news"] = _shown(msgspec.to_builtins(answer.news))
+    asked.update(body=body, received_at=timezone.now())
 
 
 def answers_forget() -> None:
@@ -195,6 +198,17 @@ def _as_kept(told: Any) -> Any:
         return [_as_kept(one) for one in told[:MOST_PARTS]]
     if isinstance(told, dict):
         return {_as_kept(name): _as_kept(one) for name, one in list(told.items())[:MOST_PARTS]}
+    return told
+
+
+def _shown(told: Any) -> Any:
+    """Return what a run tells as it is kept: lines stay lines, what cannot be shown becomes a blank."""
+    if isinstance(told, str):
+        return "".join(one if one.isprintable() or one in "\n\t" else " " for one in told)
+    if isinstance(told, (list, tuple)):
+        return [_shown(one) for one in told]
+    if isinstance(told, dict):
+        return {_shown(name): _shown(one) for name, one in told.items()}
     return told
 
 

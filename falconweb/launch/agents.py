@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -55,6 +56,8 @@ def start_agents(data: Path, hosts: list[SimulatedHost], environment: Mapping[st
                 "AGENT_ROOT": str(host.root),
                 "AGENT_STATE": str(state),
                 "AGENT_NVML": "simulator.nvml",
+                # Runs outlive their agent, which is started again, and not this site.
+                "AGENT_PARENT": str(os.getpid()),
             },
             log=data / "logs" / f"agent-{host.name}.log",
             # An agent that is asked to end waits for a broker that is ending, too; its journal is made for a kill.

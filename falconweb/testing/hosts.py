@@ -84,6 +84,8 @@ class AgentProcess(OwnProcess):
             "AGENT_PERIOD": str(period),
             "AGENT_STEP_SECONDS": str(step_seconds),
             "AGENT_NVML": "simulator.nvml",
+            # Runs that a test leaves behind end with it.
+            "AGENT_PARENT": str(os.getpid()),
             **environment,
         }
         self._site = self.sender(self.broker)

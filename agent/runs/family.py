@@ -1,0 +1,195 @@
+"""Processes of a run: who they are, and how all of them are ended, whatever sessions they made for themselves.
+
+A keeper is made the one that orphans of its run fall to, so that all of them stay its descendants.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+PROC = Path("/proc")
+MARK = "FALCONWEB_RUN"
+# How long processes that were killed may take to be gone.
+KILL_SECONDS = 10.0
+# How often it is looked whether processes that were halted have begun others just before.
+MOST_LOOKS = 20
+POLL_SECONDS = 0.05
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A process: its number, and when it began, in ticks since the boot, which no later one of its number shares."""
+
+    pid: int
+    start: int
+
+
+def member(pid: int) -> Member:
+    """Return a process by its number; its start is 0 where there is none."""
+    return Member(pid, _stat(pid)[1])
+
+
+def lives(one: Member) -> bool:
+    """Tell whether a process is there, and no other one by its number."""
+    return one.start != 0 and _stat(one.pid)[1] == one.start
+
+
+def descendants(*ancestors: int) -> list[Member]:
+    """Return the processes that descend from these, those that have ended and wait for their parent left out."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for entry in os.scandir(PROC):
+        if entry.name.isdigit():
+            parent, start = _stat(int(entry.name))
+            children.setdefault(parent, []).append((int(entry.name), start))
+    found: dict[int, Member] = {}
+    waiting = list(ancestors)
+    while waiting:
+        for pid, start in children.get(waiting.pop(), ()):
+            if pid not in found:
+                waiting.append(pid)
+                found[pid] = Member(pid, start)
+    return [one for one in found.values() if one.start]
+
+
+def marked(run: str) -> list[Member]:
+    """Return the processes whose environment says that they are of a run."""
+    mark = f"{MARK}={run}".encode()
+    found = []
+    for entry in os.scandir(PROC):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                environment = (Path(entry.path) / "environ").read_bytes()
+            except OSError:
+                continue
+            if mark in environment.split(b"\0") and (one := member(int(entry.name))).start:
+                found.append(one)
+    return found
+
+
+def end(find: Callable[[], Iterable[Member]], grace: float, tend: Callable[[], None] = lambda: None) -> list[Member]:
+    """Ask processes to end, kill them after `grace` seconds, and return those that stay all the same.
+
+    `find` tells which there are now; `tend` is called while they are waited for.
+    """
+    _signal(find(), signal.SIGTERM)
+    deadline = time.monotonic() + grace
+    while (left := list(find())) and time.monotonic() < deadline:
+        tend()
+        time.sleep(POLL_SECONDS)
+    deadline = time.monotonic() + KILL_SECONDS
+    while left and time.monotonic() < deadline:
+        _signal(_halted(find, left), signal.SIGKILL)
+        tend()
+        time.sleep(POLL_SECONDS)
+        left = list(find())
+    return left
+
+
+def _halted(find: Callable[[], Iterable[Member]], left: Iterable[Member]) -> set[Member]:
+    """Halt processes until there are no new ones, and return all: killed one by one, some beget others as quickly."""
+    halted: set[Member] = set()
+    new = set(left)
+    for _ in range(MOST_LOOKS):
+        _signal(new, signal.SIGSTOP)
+        halted |= new
+        new = set(find()) - halted
+        if not new:
+            break
+    return halted
+
+
+def reap(except_for: int) -> None:
+    """Take note of the ends of orphans that fell to this process, and of no other child's."""
+    for entry in os.scandir(PROC):
+        if entry.name.isdigit() and int(entry.name) != except_for and _parent(int(entry.name)) == os.getpid():
+            try:
+                os.waitpid(int(entry.name), os.WNOHANG)
+            except ChildProcessError:
+                continue
+
+
+def childless() -> bool:
+    """Tell whether this process has no child any more, as the kernel says; it takes note of the ends of all.
+
+    With `take_orphans` that is sure, where a look at /proc misses those that beget another and end in between.
+    """
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
+
+
+def end_all_of(uid: int, gid: int) -> None:
+    """Kill every process of an account, all at the same moment: not even one that forks slips through."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def take_orphans() -> None:
+    """Let orphans among the descendants of this process fall to it, not to the first process of the system."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Let this process be killed when the one that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def gain_nothing() -> None:
+    """Let no program that this process starts have more rights than it has."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option} failed")
+
+
+def _signal(members: Iterable[Member], number: int) -> None:
+    for one in members:
+        try:
+            # The handle is of the process that is checked, and of no later one by its number.
+            handle = os.pidfd_open(one.pid)
+        except OSError:
+            continue
+        try:
+            if lives(one):
+                signal.pidfd_send_signal(handle, number)
+        except OSError:
+            pass
+        finally:
+            os.close(handle)
+
+
+def _stat(pid: int) -> tuple[int, int]:
+    """Return parent and start of a process; the start is 0 for one that has ended."""
+    try:
+        # The name, in brackets, may have blanks and brackets itself.
+        fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0, 0
+    if len(fields) < 20 or fields[0] in "ZX":
+        return int(fields[1]) if len(fields) > 1 else 0, 0
+    return int(fields[1]), int(fields[19])
+
+
+def _parent(pid: int) -> int:
+    return _stat(pid)[0]

@@ -1,0 +1,330 @@
+"""What is kept of a run: its order, its events, its log and how it ended, in a folder of its own.
+
+The keeper of a run alone writes while it runs: it holds the folder's lock, and who finds the lock free knows that it is
+gone, whatever process has its number by then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from agent.runs.family import Member
+from hostwire.training import Event, event_decoder, event_encoder
+
+# What a look at a run carries: with all that JSON adds, both fit into a message.
+MOST_EVENTS = 400
+MOST_EVENT_BYTES = 96 * 1024
+MOST_LOG_BYTES = 48 * 1024
+LONGEST_EVENT = 64 * 1024
+# How long one attempt to delete what a run left may take; the next one goes on.
+CLEAR_SECONDS = 10.0
+T = TypeVar("T")
+GONE = ".gone-"  # before the name of a folder that is being deleted
+_RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+_PART = re.compile(r"log\.(\d+)")
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What a keeper carries out. It reads the load of the host below `root`, and of the GPUs at these addresses.
+
+    `hang` is after how many seconds without an event the run counts as hanging, 0.0 for never. The run ends with the
+    process `parent`, where there is one.
+    """
+
+    run: str
+    request: str  # digest of what was asked for, to tell another run by the same name
+    title: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    limit: float
+    root: str
+    account: str = ""
+    hang: float = 0.0
+    grace: float = 5.0
+    sample: float = 1.0
+    simulated: bool = False
+    devices: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    log_bytes: int = 8 * 2**20
+    parent: Member | None = None
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Somebody wants the run to end, by force after `grace` seconds."""
+
+    grace: float
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended."""
+
+    at: float
+    exit_code: int | None = None
+    sentence: str = ""
+    cancelled: bool = False
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.run = place.name
+        self.spec = place / "spec.json"
+        self.play = place / "simulated.json"
+        self.home = place / "home"
+        self.told = place / "told.jsonl"  # what the executor tells of itself
+        self.events = place / "events.jsonl"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a run."""
+        return self.place.is_dir()
+
+    @property
+    def order(self) -> Order | None:
+        """What was ordered; None of a run that was cancelled before it began."""
+        return _read(self.place / "order.json", Order)
+
+    @property
+    def end(self) -> End | None:
+        """How it ended, None before."""
+        return _read(self.place / "end.json", End)
+
+    @property
+    def stop(self) -> Stop | None:
+        """Whether somebody wants it to end."""
+        return _read(self.place / "stop.json", Stop)
+
+    @property
+    def keeper(self) -> Member | None:
+        """The process that keeps it, or kept it."""
+        return _read(self.place / "keeper.json", Member)
+
+    @property
+    def family(self) -> list[Member]:
+        """The processes of the run that its keeper has seen last."""
+        return _read(self.place / "family.json", list[Member]) or []
+
+    @property
+    def kept(self) -> bool:
+        """Whether its keeper lives."""
+        with self.lock(fcntl.LOCK_SH) as free:
+            return not free and self.exists
+
+    @contextmanager
+    def lock(self, kind: int) -> Iterator[bool]:
+        """Hold the lock until the context ends, where the keeper does not; tells whether it is held.
+
+        A keeper takes it for itself alone (LOCK_EX), who looks whether there is one shares it (LOCK_SH).
+        """
+        try:
+            handle = os.open(self.place / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            yield True  # no folder: nobody holds anything
+            return
+        try:
+            try:
+                fcntl.flock(handle, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(handle)
+
+    def write(self, name: str, content: Any) -> None:
+        """Put a file in place, whole. Raises OSError."""
+        self.write_bytes(name, msgspec.json.encode(content))
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Put a file in place, whole. Raises OSError."""
+        new = self.place / f".{name}.{os.getpid()}"
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        new.replace(self.place / name)
+
+    def delete(self) -> None:
+        """Delete all that is kept of it: at once there is no such run, and what takes long is deleted later."""
+        gone = self.place.with_name(GONE + self.run)
+        if gone.exists():
+            clear(gone)
+        with suppress(OSError):
+            self.place.rename(gone)
+        clear(gone)
+
+
+def clear(place: Path) -> None:
+    """Delete a folder. What a user's command left may lie deeper than Python's own way can go."""
+    with suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(  # noqa: S603 - the place is the agent's
+            ["rm", "-rf", "--one-file-system", "--", str(place)],  # noqa: S607 - of the host's own PATH
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=CLEAR_SECONDS,
+            check=False,
+        )
+
+
+def _read(file: Path, shape: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=shape)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def check_name(run: str) -> str:
+    """Return the name of a run; raises ValueError for what can be no name of a folder."""
+    if not _RUN.fullmatch(run):
+        raise ValueError(f"'{run[:80]}' cannot be the name of a run: it may have letters, digits and hyphens.")
+    return run
+
+
+class EventFile:
+    """The events of a run, one a line. It has one writer."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.size = self._mend()
+
+    def add(self, event: Event) -> None:
+        """Append an event. Raises OSError."""
+        line = event_encoder.encode(event) + b"\n"
+        handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(handle, line)
+        finally:
+            os.close(handle)
+        self.size += len(line)
+
+    def _mend(self) -> int:
+        """Cut off half a line, which a keeper left that was killed; returns the size."""
+        try:
+            with self._file.open("r+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - 2 * LONGEST_EVENT))
+                start = file.tell()
+                whole = start + file.read().rfind(b"\n") + 1
+                if whole < size:
+                    file.truncate(whole)
+                return whole
+        except FileNotFoundError:
+            return 0
+
+
+class Reader:
+    """Reads events from a number on; it knows where it was, so that it need not begin anew each time."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._place = (0, 0)  # number of an event, and the byte that it begins at
+
+    def read(self, first: int) -> tuple[list[Event], bool]:
+        """Return the events from number `first` on as far as they fit, and whether there are more."""
+        number, at = self._place if self._place[0] <= first else (0, 0)
+        found: list[Event] = []
+        size = 0
+        try:
+            with self._file.open("rb") as file:
+                file.seek(at)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    if number >= first:
+                        if len(found) >= MOST_EVENTS or size + len(line) > MOST_EVENT_BYTES:
+                            return found, True
+                        found.append(event_decoder.decode(line))
+                        size += len(line)
+                    number, at = number + 1, at + len(line)
+                    self._place = (number, at)
+        except FileNotFoundError:
+            pass
+        return found, False
+
+
+class LogWriter:
+    """The log of a run: its first half, and of the rest the last part, in pieces named by the byte they begin at."""
+
+    def __init__(self, place: Path, most: int) -> None:
+        self._place = place
+        self._head = max(1, most // 2)
+        self._piece = max(1, most // 4)
+        self._at = 0
+        self._pieces = [0]
+
+    def write(self, content: bytes) -> None:
+        """Append to the log. Raises OSError."""
+        while content:
+            began = self._pieces[-1]
+            room = began + (self._head if began == 0 else self._piece) - self._at
+            if room <= 0:
+                self._pieces.append(self._at)
+                if len(self._pieces) > 3:
+                    (self._place / f"log.{self._pieces.pop(1)}").unlink(missing_ok=True)
+                continue
+            part, content = content[:room], content[room:]
+            handle = os.open(self._place / f"log.{began}", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(handle, part)
+            finally:
+                os.close(handle)
+            self._at += len(part)
+
+
+class LogText(msgspec.Struct, frozen=True):
+    """A part of a log: it begins at byte `first` of what was written, and goes on at `next`."""
+
+    first: int
+    text: str
+    next: int
+    more: bool
+
+
+def read_log(place: Path, byte: int, *, ended: bool) -> LogText:
+    """Return the log from a byte on as far as it fits; where bytes were left out the text says how many."""
+    pieces = sorted(
+        (int(found[1]), entry.stat().st_size) for entry in place.glob("log.*") if (found := _PART.fullmatch(entry.name))
+    )
+    pieces = [(began, size) for began, size in pieces if began + size > byte]
+    if not pieces:
+        return LogText(byte, "", byte, more=False)
+    first = max(byte, pieces[0][0])
+    raw, at = b"", first
+    for began, size in pieces:
+        if began > at or len(raw) >= MOST_LOG_BYTES:
+            break  # what lies between was left out: told next time
+        with (place / f"log.{began}").open("rb") as file:
+            file.seek(at - began)
+            raw += file.read(min(size - (at - began), MOST_LOG_BYTES - len(raw)))
+        at = first + len(raw)
+    end = pieces[-1][0] + pieces[-1][1]
+    raw = _fitting(raw, final=ended and at >= end)
+    text = raw.decode(errors="replace").replace("\0", "\ufffd")
+    if first > byte:
+        text = f"\n[{first - byte} bytes of the log were left out here]\n{text}"
+    return LogText(first, text, first + len(raw), more=first + len(raw) < end)
+
+
+def _fitting(raw: bytes, *, final: bool) -> bytes:
+    """Return as much as fits into a message once it is JSON, and half a character only at the very end."""
+    while len(msgspec.json.encode(raw.decode(errors="replace"))) > 2 * MOST_LOG_BYTES:
+        raw, final = raw[: len(raw) // 2], False
+    if final:
+        return raw
+    for cut in range(1, min(4, len(raw)) + 1):
+        if raw[-cut] & 0xC0 == 0xC0:  # a character begins here: is all of it there?
+            length = 2 + (raw[-cut] >= 0xE0) + (raw[-cut] >= 0xF0)
+            return raw if cut >= length else raw[:-cut]
+        if raw[-cut] < 0x80:
+            break
+    return raw

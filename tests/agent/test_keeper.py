@@ -1,0 +1,229 @@
+"""The keeper of a run, whatever the run writes: real keepers of real processes, and what the site is told of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.machine import Machine
+from agent.runs import family
+from agent.runs.folder import LogWriter, Order, RunFolder, read_log
+from agent.runs.runs import Runs
+from agent.settings import Settings
+from hostwire.messages import MAX_BYTES, new_key, open_answer, seal_answer
+from hostwire.shapes import Answer, TrainLook, TrainStop
+from hostwire.training import Event, News, Phase, Steps, event_encoder
+from tests.agent.test_runs import processes_of, trouble_of
+from tests.processes import ROOT
+from tests.waiting import wait_for
+
+KEY = new_key()
+
+
+class Kept:
+    """One run of a script of the shell, which writes what it likes where an executor tells of itself."""
+
+    def __init__(self, state: Path, script: str, **changes: Any) -> None:
+        settings = Settings(host="h", key=KEY, broker="b", site_queue="s", state=state)
+        self.runs = Runs(settings, Machine(settings.root, read_seconds=5.0, step_seconds=5.0))
+        self.folder = RunFolder(state / "runs" / "run-1")
+        self.folder.place.mkdir(parents=True)
+        order: dict[str, Any] = {
+            "run": f"run-1-{os.getpid()}",
+            "request": "",
+            "title": "test",
+            "command": ("/bin/bash", "-c", script),
+            "environment": {"PATH": os.environ["PATH"], family.MARK: str(self.folder.place)},
+            "limit": 60.0,
+            "root": "/",
+            "sample": 100.0,
+            **changes,
+        }
+        self.folder.write("order.json", Order(**order))
+        self.keeper = self.keep()
+
+    def keep(self) -> subprocess.Popen[bytes]:
+        """Start a keeper, and wait until it keeps the run, or ends."""
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "agent.runs.keeper", str(self.folder.place)], cwd=ROOT, stdout=subprocess.PIPE
+        )
+        assert keeper.stdout is not None
+        keeper.stdout.read(1)
+        return keeper
+
+    def look(self, event: int = 0, byte: int = 0) -> News:
+        """Return what the site is told; it fits into a message, and can be read at its other end."""
+        news = self.runs.look(TrainLook("run-1", event, byte))
+        text = seal_answer(Answer("h", "n", "agent.train_look", "done", "", 0.0, 0.0, news=news), KEY)
+        assert len(text.encode()) < MAX_BYTES
+        assert open_answer(text, KEY, identity="h").news == news
+        return news
+
+    def ended(self) -> tuple[News, list[Event], str]:
+        """Wait for the end; return the last news, all events and the whole log."""
+        self.keeper.wait(timeout=60)
+        events: list[Event] = []
+        log, byte = "", 0
+        while True:
+            news = self.look(len(events), byte)
+            events.extend(news.events)
+            log, byte = log + news.log, news.next_byte
+            assert news.state == "ended"
+            if not news.more:
+                return news, events, log
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
+    """A function that begins a run."""
+    begun: list[Kept] = []
+
+    def begin(script: str, **changes: Any) -> Kept:
+        begun.append(Kept(tmp_path, script, **changes))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        if one.keeper.poll() is None:
+            one.keeper.terminate()
+            one.keeper.wait(timeout=30)
+
+
+PHASE = event_encoder.encode(Phase(1.0, "timed")).decode()
+
+
+def test_lines_that_are_no_events_are_left_out_and_harm_no_other(keep: Callable[..., Kept], tmp_path: Path) -> None:
+    # Short enough as it comes, and too long for a message once its numbers are written out.
+    growing = tmp_path / "growing"
+    growing.write_text('{"kind":"result","at":1,"values":{"x":[' + "1e15," * 9000 + "1]}}\n")
+    long = '{"kind":"phase","at":1,"name":"%0100000d"}'
+    news, events, log = keep(
+        f"cd ..; echo '{PHASE}' > told.jsonl; printf 'no event\\n\\n{{}}\\n\\377\\376\\n' >> told.jsonl; "
+        f"printf '{long}\\n' 1 >> told.jsonl; cat {growing} >> told.jsonl; "
+        f"head -c 3000000 /dev/zero >> told.jsonl; echo >> told.jsonl; "
+        f"echo '{PHASE}' >> told.jsonl; printf '%s' '{PHASE}' >> told.jsonl"
+    ).ended()
+    # The last one was not ended by a new line: it may be half of one.
+    assert events == [Phase(1.0, "timed"), Phase(1.0, "timed")]
+    assert log.count("A line that is no event") >= 6
+    assert news.exit_code == 0
+
+
+def test_a_log_of_whatever_bytes_is_told_whole_and_in_order(keep: Callable[..., Kept]) -> None:
+    script = (
+        "printf 'ä€\\0\\1\\2'; "
+        "for i in $(seq 3000); do printf '%d \\1\\2\\3\\4\\5\\6 äöü€🙂\\n' $i; done; printf '\\303'"
+    )
+    news, _, log = keep(script).ended()
+    lines = log.splitlines()
+    assert lines[0].startswith("ä€\ufffd\x01\x02")
+    assert [int(line.split()[0]) for line in lines[1:3000]] == list(range(2, 3001))
+    assert all(line.endswith("äöü€🙂") for line in lines[:3000])
+    assert log.endswith("\ufffd")
+    assert news.exit_code == 0
+
+
+def test_a_flood_of_output_and_events_is_bounded_and_ends(keep: Callable[..., Kept]) -> None:
+    steps = event_encoder.encode(Steps(1.0, "timed", 0, tuple(0.1 + number / 7 for number in range(400)))).decode()
+    kept = keep(
+        f"yes '{'x' * 1000}' | head -c 60000000; yes '{steps}' | head -n 1000 >> ../told.jsonl", log_bytes=2**17
+    )
+    news, events, log = kept.ended()
+    assert len(events) == 1000
+    assert len(log) < 2**17 + 100
+    assert news.next_byte == 60_000_000
+    assert "bytes of the log were left out here" in log
+    assert sum(piece.stat().st_size for piece in kept.folder.place.glob("log.*")) <= 2**17
+
+
+def test_what_a_run_leaves_may_lie_deeper_than_a_path_is_long(keep: Callable[..., Kept]) -> None:
+    deep = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(2500)]"
+    kept = keep(f'"{sys.executable}" -c "{deep}"')
+    assert kept.ended()[0].exit_code == 0
+    assert not kept.folder.home.exists()
+
+
+def test_a_folder_that_was_not_deleted_to_its_end_is_no_run_and_goes(keep: Callable[..., Kept]) -> None:
+    kept = keep("echo done")
+    kept.ended()
+    left = kept.folder.place.rename(kept.folder.place.with_name(".gone-run-1"))
+    assert kept.runs.look(TrainLook("run-1")).state == "unknown"
+    assert kept.runs.trainer().running == ()
+    kept.runs.tend()
+    assert not left.exists()
+
+
+def test_a_run_that_closes_its_output_is_watched_all_the_same(keep: Callable[..., Kept]) -> None:
+    news, events, _ = keep("exec >&- 2>&-; sleep 600", hang=1.0).ended()
+    assert trouble_of(events) == [("hang", "It was ended: nothing happened for 1 s.")]
+    assert news.exit_code == -signal.SIGTERM
+
+
+def test_a_run_that_will_not_end_is_killed(keep: Callable[..., Kept]) -> None:
+    kept = keep("trap '' TERM; echo ready; while true; do sleep 0.1; done", grace=0.3)
+    wait_for(lambda: "ready" in kept.look().log)
+    assert kept.runs.stop(TrainStop("run-1", grace=0.3), threading.Event().wait)[0] == "stopped"
+    assert kept.ended()[0].exit_code == -signal.SIGKILL
+    assert processes_of(str(kept.folder.place)) == []
+
+
+def test_a_second_keeper_leaves_a_run_alone(keep: Callable[..., Kept]) -> None:
+    kept = keep("echo once; sleep 600")
+    second = kept.keep()
+    assert second.wait(timeout=30) == 1
+    assert kept.look().state == "running"
+    kept.keeper.terminate()
+    news, events, log = kept.ended()
+    assert (log, [what for what, _ in trouble_of(events)], news.exit_code) == ("once\n", ["lost"], -signal.SIGTERM)
+    assert kept.keep().wait(timeout=30) == 1
+
+
+def test_a_run_ends_with_the_process_that_it_belongs_to(keep: Callable[..., Kept]) -> None:
+    with subprocess.Popen(["sleep", "600"]) as owner:
+        kept = keep("sleep 600", parent=family.member(owner.pid))
+        owner.kill()
+        _, events, _ = kept.ended()
+    assert trouble_of(events) == [("lost", "It was ended with the program that it belongs to.")]
+
+
+def test_half_a_line_that_a_killed_keeper_left_is_no_event(keep: Callable[..., Kept]) -> None:
+    kept = keep(f"echo '{PHASE}' > ../told.jsonl; sleep 600")
+    wait_for(lambda: kept.look().events)
+    kept.keeper.kill()
+    kept.keeper.wait()
+    with kept.folder.events.open("ab") as file:
+        file.write(b'{"kind":"phase","at":2.0,"na')
+    news, events, _ = kept.ended()
+    assert events[0] == Phase(1.0, "timed")
+    assert [what for what, _ in trouble_of(events)] == ["lost"]
+    assert (len(events), news.exit_code) == (2, None)
+
+
+def test_the_log_is_read_on_from_wherever_somebody_was(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path, 400)
+    written = b""
+    for number in range(300):
+        part = f"line {number}\n".encode()
+        written += part
+        log.write(part)
+        for byte in (0, 150, max(0, len(written) - 60), len(written)):
+            seen, at = b"", byte
+            while (found := read_log(tmp_path, at, ended=True)).text:
+                if found.first == at:
+                    seen += found.text.encode()
+                else:
+                    seen = found.text.partition("here]\n")[2].encode()
+                assert found.next > at
+                at = found.next
+            assert at == max(byte, len(written))
+            assert written.endswith(seen)
+    assert msgspec.json.decode(msgspec.json.encode(read_log(tmp_path, 0, ended=True).text)).startswith("line 0\n")
