@@ -12,6 +12,8 @@ from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 from django.urls import re_path
 
+from benchmarks.records.content import LARGEST as LARGEST_RECORDS
+from benchmarks.records.content import TOO_LARGE as TOO_LARGE_RECORDS
 from fabric.allocation.reading import TOO_LARGE as TOO_LARGE_FILE
 from falconweb.middleware import TOO_LARGE
 
@@ -26,6 +28,9 @@ LARGEST = 2_560 * 2**10
 # Where a file of 5 MiB is taken, alone or in a form; a form without a file may be as large.
 LARGEST_WITH_FILE: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
 WITH_FILE = ("/allocation/", "/api/v1/allocation/")
+# Where records of runs are taken, alone or in a form: with the rest of the form.
+LARGEST_WITH_RECORDS = LARGEST_RECORDS + 2**20
+WITH_RECORDS = ("/benchmarks/records/", "/api/v1/benchmarks/records/")
 # What is read and thrown away of a body that is refused, so that its sender hears why.
 MOST_DROPPED = 64 * 2**20
 DROP_SECONDS, IDLE_SECONDS = 15.0, 2.0
@@ -61,6 +66,13 @@ class _TooLargeError(Exception):
     """More came than a request may carry."""
 
 
+def _largest(path: str) -> int:
+    """Return how many bytes a request to an address may have."""
+    if path.startswith(WITH_RECORDS):
+        return LARGEST_WITH_RECORDS
+    return LARGEST_WITH_FILE if path.startswith(WITH_FILE) else LARGEST
+
+
 class BodyLimit:
     """Refuses requests that are larger than what `LARGEST` and `LARGEST_WITH_FILE` say, in bytes, from strangers too.
 
@@ -73,7 +85,7 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 413."""
-        largest = LARGEST_WITH_FILE if str(scope["path"]).startswith(WITH_FILE) else LARGEST
+        largest = _largest(str(scope["path"]))
         headers = dict(scope["headers"])
         text = headers.get(b"content-length", b"0")
         declared = int(text[:19]) if text.isdigit() else 0
@@ -105,6 +117,8 @@ class BodyLimit:
     async def _refuse(self, scope: Scope, send: Send, largest: int) -> None:
         if largest == LARGEST_WITH_FILE:
             sentence = TOO_LARGE_FILE
+        elif largest == LARGEST_WITH_RECORDS:
+            sentence = TOO_LARGE_RECORDS
         else:
             sentence = f"This request is larger than {largest // 2**10} KiB: send less at once."
 

@@ -75,6 +75,16 @@ NAVIGATION: tuple[Page | Menu, ...] = (
             Page("Link health", "links:links", ("links:*",)),
         ),
     ),
+    Menu(
+        "Benchmarks",
+        (
+            Page("Workloads", "runs:catalogue"),
+            Page("Runs", "runs:runs", ("runs:run", "runs:run_*", "runs:runs_*", "records:run*")),
+            Page("Sweeps", "sweeps:sweeps", ("sweeps:*",)),
+            Page("Figures", "figures:figures", ("figures:*",)),
+            Page("Import", "records:import"),
+        ),
+    ),
     Page("Alerts", "alerts:alerts", ("alerts:*",)),
     Page("Events", "events:events", ("events:*",)),
     Menu(

@@ -38,6 +38,8 @@ INSTALLED_APPS = [
     "telemetry.events",
     "telemetry.exports",
     "benchmarks",
+    "benchmarks.sweeps",
+    "benchmarks.runs",
     "channels",
     "django_htmx",
     "rest_framework",
@@ -268,6 +270,9 @@ CELERY_BEAT_SCHEDULE = {
     "note activity": {"task": "telemetry.note_activity", "schedule": 60.0, "options": {"expires": 50}},
     "roll readings up": {"task": "telemetry.store.roll_up", "schedule": 60.0, "options": {"expires": 50}},
     "remove old readings": {"task": "telemetry.store.clean", "schedule": 120.0, "options": {"expires": 100}},
+    "tend sweeps": {"task": "sweeps.tend", "schedule": 2.0, "options": {"expires": 4}},
+    "tend runs": {"task": "runs.tend", "schedule": 1.0, "options": {"expires": 2}},
+    "end strays of runs": {"task": "runs.end_strays", "schedule": 30.0, "options": {"expires": 25}},
     "forget links": {"task": "links.forget", "schedule": 3600.0, "options": {"expires": 600}},
 }
 
@@ -301,6 +306,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "AlertSeverityEnum": "telemetry.alerts.models.Severity",
         "AlertScopeEnum": "telemetry.alerts.scopes.SCOPES",
+        "RunStateEnum": "benchmarks.runs.models.Run.State",
+        "ProvenanceEnum": "benchmarks.runs.models.Run.Provenance",
         "ScopeEnum": "accounts.models.Token.Scope",
         "ExportRunStateEnum": "telemetry.exports.models.ExportRun.State",
         "EventSeverityEnum": "telemetry.events.models.Severity",
@@ -308,6 +315,7 @@ SPECTACULAR_SETTINGS = {
         "HeldKindEnum": "fabric.models.leases.KINDS",
         "PlanStateEnum": "fabric.models.operations.Plan.State",
         "OperationStateEnum": "fabric.models.operations.Operation.State",
+        "FigureSourceEnum": "benchmarks.figures.shapes.SOURCES",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

@@ -13,4 +13,5 @@ urlpatterns = [
     path("", include("accounts.urls")),
     path("", include("fabric.urls")),
     path("", include("telemetry.urls")),
+    path("benchmarks/", include("benchmarks.urls")),
 ]

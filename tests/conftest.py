@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 from django.core.cache import cache
 
+from accounts.audit import floods
 from accounts.hashers import BoundedArgon2PasswordHasher
 from accounts.models import Role, Tenant, User
 from tests.site import RunningSite
@@ -75,3 +76,14 @@ def member(tenant: Tenant) -> User:
 def viewer(tenant: Tenant) -> User:
     """A viewer of the tenant."""
     return User.objects.create_user("eve", password="a-long-password-1", role=Role.VIEWER, tenant=tenant)
+
+
+@pytest.fixture
+def forget_refusals() -> Callable[[], None]:
+    """A function that forgets which requests were counted as refused."""
+
+    def forget() -> None:
+        for key in floods._client.scan_iter("falconweb:audit:*"):
+            floods._client.delete(key)
+
+    return forget

@@ -19,7 +19,7 @@ from fabric.permissions import may_cancel, may_change_mode, refuse_onlooker, why
 from fabric.rules import ABOUT_MODES, why_not_attach, why_not_mode
 from fabric.services.asking import hand_over, replayed_of, request_digest, steps_of
 from fabric.services.locks import lock_chassis, lock_held, locked_rows
-from fabric.services.safety import record_forced, refuse_in_use, refuse_unconfirmed
+from fabric.services.safety import record_forced, refuse_claimed, refuse_in_use, refuse_unconfirmed
 from fabric.services.wording import held, monitored_only, place_of, summary_of, without_endpoint
 from fabric.signals import operation_changed
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound, RuleViolation
@@ -245,6 +245,7 @@ def _judged(
         raise Conflict(_moved(device, person))
     _refuse(device, target)
     if device.host_port is not None:
+        refuse_claimed([device], force=[device.pk] if force else ())
         refuse_in_use([device], force=[device.pk] if force else ())
     drawer = device.slot.drawer if device.slot else None
     changing = Operation.objects.open().filter(kind=Operation.Kind.MODE, drawer=drawer).first()

@@ -31,7 +31,7 @@ from fabric.services.plan_words import (
     title_of,
     wanted_of_base,
 )  # fmt: skip
-from fabric.services.safety import record_forced, refuse_in_use, refuse_unconfirmed
+from fabric.services.safety import record_forced, refuse_claimed, refuse_in_use, refuse_unconfirmed
 from fabric.services.wording import held, name_of
 from fabric.signals import plan_changed
 from fabric.stepping import plan_steps
@@ -122,13 +122,17 @@ def plan_apply(
     on_failure: str = "stop",
     force: Collection[int] = (),
     confirmation: str = "",
+    claimant: str = "",
 ) -> Plan:
     """Carry a draft out, as one job; `force` names devices to be taken although somebody uses them on their host.
 
-    Who forces types the plan's title as `confirmation`. Raises InUse where somebody uses a device of it; Conflict where
-    something has changed since it was planned (`differences` says what), where an operation on a device of it is open,
-    or where it was applied before; RuleViolation with `objections` where rules stand against it; NotFound and Forbidden
-    for what the person may no longer do.
+    Who forces types the plan's title as `confirmation`. `claimant` is who claims devices of it, as CLAIMS of
+    fabric.services.safety knows them; what the site itself does heeds no claims.
+
+    Raises InUse where somebody uses a device of it; Conflict where something has changed since it was planned
+    (`differences` says what), where an operation on a device of it is open, or where it was applied before;
+    RuleViolation with `objections` where rules stand against it; NotFound and Forbidden for what the person may no
+    longer do.
     """
     if on_failure not in ON_FAILURE:
         raise Invalid(f"'{on_failure[:50]}' is no choice.", errors={"on_failure": f"One of {', '.join(ON_FAILURE)}."})
@@ -161,6 +165,8 @@ def plan_apply(
             _refuse_taken(person, planned.steps, wanted)
             taken = [step.device for step in planned.steps if step.source is not None and step.device is not None]
             leaving = list(Device.objects.filter(pk__in=taken).select_related("host_port__host").order_by("pk"))
+            if person is not None:
+                refuse_claimed(leaving, force=force, claimant=claimant)
             refuse_in_use(leaving, force=force)
             record_forced(person, [device for device in leaving if device.pk in force])
             locked.state = Plan.State.RUNNING if planned.steps else Plan.State.DONE

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
 
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record, target_of
@@ -11,6 +12,18 @@ from fabric.hostside import doubt_in_words, holders_in_words, host_sides_of
 from fabric.models import Device
 from fabric.services.wording import names_host
 from falconweb.errors import InUse, Invalid
+
+# Rooms above that have devices for somebody for a while: of ids of devices, those that are claimed, each with a
+# sentence that says by what. Who claims a device is no obstacle to themselves: the second argument.
+CLAIMS: Final[list[Callable[[Collection[int], str], Mapping[int, str]]]] = []
+
+
+def refuse_claimed(devices: Collection[Device], *, force: Collection[int] = (), claimant: str = "") -> None:
+    """Raise InUse where one of the devices is claimed by somebody else than `claimant`, but for those of `force`."""
+    asked = {one.pk: one for one in devices if one.pk not in force}
+    for claims in CLAIMS if asked else ():
+        for pk, sentence in claims(list(asked), claimant).items():
+            raise InUse(f"{asked[pk].name} is in use: {sentence}.", device=pk, holders=sentence)
 
 
 def refuse_unconfirmed(confirmation: str, *, wanted: str) -> None:

@@ -43,6 +43,7 @@ TAGS = {
     "audit": "Who changed or tried to change what, for administrators.",
     "pipeline": "How readings come in, and what is wrong with that, for administrators.",
     "tenants": "Tenants and what they hold, for administrators.",
+    "benchmarks": "Runs of benchmarks: what they recorded, what they come to, and what follows from them.",
 }
 WHY = {
     "400": "Fields, parameters or JSON are wrong; `errors` says which",

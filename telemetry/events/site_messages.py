@@ -52,6 +52,13 @@ REGISTRIES: dict[str, dict[str, Words]] = {
             "A run of an export failed.",
             "Open the run: it says why. Mend that and resume it; it goes on where it stopped.",
         ),
+        "RunCompleted": (OK, "A run of a benchmark has ended, and its figures are kept.", ""),
+        "RunFailed": (
+            WARNING,
+            "A run of a benchmark failed, or its devices were not given back.",
+            "Open the run: it says why, and has the log. Devices are given back from there, too.",
+        ),
+        "RunCancelled": (OK, "Somebody cancelled a run of a benchmark.", ""),
         "EventsLost": (
             WARNING,
             "The log of a BMC no longer had the entries that followed the last one that was read.",

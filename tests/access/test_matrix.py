@@ -11,10 +11,15 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
+from msgspec import to_builtins
 
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record, target_of
 from accounts.models import AuditEntry, Role, Tenant, User
+from benchmarks.runs.composition import Composition
+from benchmarks.runs.models import Run
+from benchmarks.sweeps.models import Point, Sweep
+from benchmarks.workloads.catalogue import spec_of
 from fabric.models import (
     Attachment,
     Chassis,
@@ -22,6 +27,7 @@ from fabric.models import (
     Drawer,
     Drift,
     Host,
+    HostAgent,
     HostPort,
     Lease,
     LeaseItem,
@@ -35,6 +41,7 @@ from fabric.models import (
 )
 from fabric.planning import Wanted
 from fabric.services.plans import plan_create
+from hostwire.shapes import HostReport, Trainer
 from telemetry.alerts.models import Alert, Delivery, Route, Rule, Silence
 from telemetry.events.models import SavedView
 from telemetry.events.services import event_record
@@ -46,6 +53,7 @@ from telemetry.exports.services import export_add
 from telemetry.routing import websocket_urlpatterns
 
 PEOPLE = ("administrator", "owner", "member", "stranger", "nobody")
+SWEPT = ("running", "paused")
 # What each gets from GET, in the order of PEOPLE.
 GETS: dict[str, tuple[int, int, int, int, int]] = {
     "accounts:sign_in": (302, 302, 302, 302, 200),
@@ -292,6 +300,60 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "api:alert_route_test": (405, 403, 403, 403, 401),
     "api:alert_deliveries": (200, 403, 403, 403, 401),
     "api:alert_delivery_retry": (405, 403, 403, 403, 401),
+    "records:import": (200, 200, 200, 200, 302),
+    "records:runs_jsonl": (200, 200, 200, 200, 302),
+    "records:runs_csv": (200, 200, 200, 200, 302),
+    "records:run_jsonl": (200, 200, 200, 404, 302),
+    "records:run_csv": (200, 200, 200, 404, 302),
+    "runs:catalogue": (200, 200, 200, 200, 302),
+    "runs:runs": (200, 200, 200, 200, 302),
+    "runs:runs_csv": (200, 200, 200, 200, 302),
+    "runs:runs_cancel": (405, 405, 405, 405, 302),
+    "runs:run_new": (200, 200, 403, 200, 302),
+    "runs:run_from_file": (200, 200, 403, 200, 302),
+    "runs:run": (200, 200, 200, 404, 302),
+    "runs:run_log": (200, 200, 200, 404, 302),
+    "runs:run_series": (200, 200, 200, 404, 302),
+    "runs:run_cancel": (405, 405, 405, 405, 302),
+    "runs:run_retry": (405, 405, 405, 405, 302),
+    "runs:run_return": (405, 405, 405, 405, 302),
+    "runs:run_delete": (405, 405, 405, 405, 302),
+    "api:workloads": (200, 200, 200, 200, 401),
+    "api:runs": (200, 200, 200, 200, 401),
+    "api:run": (200, 200, 200, 404, 401),
+    "api:run_cancel": (405, 405, 405, 405, 401),
+    "api:run_retry": (405, 405, 405, 405, 401),
+    "api:run_return": (405, 405, 405, 405, 401),
+    "api:run_series": (200, 200, 200, 404, 401),
+    "api:run_log": (200, 200, 200, 404, 401),
+    "api:records": (200, 200, 200, 200, 401),
+    "figures:figures": (200, 200, 200, 200, 302),
+    "figures:compare": (200, 200, 200, 200, 302),
+    "figures:figure": (200, 200, 200, 200, 302),
+    "figures:figure_csv": (200, 200, 200, 200, 302),
+    "api:figures": (200, 200, 200, 200, 401),
+    "api:figure": (200, 200, 200, 200, 401),
+    "api:comparison": (400, 400, 400, 400, 401),
+    "api:records_schema": (200, 200, 200, 200, 401),
+    "sweeps:sweeps": (200, 200, 200, 200, 302),
+    "sweeps:sweeps_csv": (200, 200, 200, 200, 302),
+    "sweeps:sweep_add": (200, 200, 403, 200, 302),
+    "sweeps:count": (200, 200, 403, 200, 302),
+    "sweeps:manifest": (200, 200, 403, 200, 302),
+    "sweeps:sweep": (200, 200, 200, 404, 302),
+    "sweeps:points_csv": (200, 200, 200, 404, 302),
+    "sweeps:pause": (405, 405, 405, 405, 302),
+    "sweeps:resume": (405, 405, 405, 405, 302),
+    "sweeps:halt": (405, 405, 405, 405, 302),
+    "sweeps:retry": (405, 405, 405, 405, 302),
+    "api:sweeps": (200, 200, 200, 200, 401),
+    "api:sweep_preview": (405, 405, 405, 405, 401),
+    "api:sweep": (200, 200, 200, 404, 401),
+    "api:sweep_points": (200, 200, 200, 404, 401),
+    "api:sweep_pause": (405, 405, 405, 405, 401),
+    "api:sweep_resume": (405, 405, 405, 405, 401),
+    "api:sweep_halt": (405, 405, 405, 405, 401),
+    "api:sweep_retry": (405, 405, 405, 405, 401),
     "api:schema": (200, 200, 200, 200, 401),
     "api:docs": (200, 200, 200, 200, 302),
     "api:nothing": (404, 404, 404, 404, 401),
@@ -385,6 +447,72 @@ def leased(tenant: Tenant, *things: Device | HostPort) -> Lease:
         LeaseItem.objects.create(lease=lease, kind="gpu", name=one.name, taken_at=now, **about)
         Tenure.objects.create(tenant=tenant, tenant_name=tenant.name, kind="gpu", name=one.name, began_at=now, **about)
     return lease
+
+
+def recorded(*tenants: Tenant) -> dict[str, list[object]]:
+    """Let each tenant have a run that has ended; return the first one's id for the addresses of records."""
+    words = ("owned", "other")
+    runs = [
+        Run.objects.create(
+            title=f"A run on node-{word}", state="completed", workload="resnet50", provenance="measured",
+            requested_by_name=word, tenant=tenant,
+        )
+        for word, tenant in zip(words, tenants, strict=True)
+    ]  # fmt: skip
+    return {name: [runs[0].pk] for name in ("run_jsonl", "run_csv")}
+
+
+def benchmarked(tenant: Tenant, drafted: Plan, device: Device, host_port: HostPort) -> dict[str, list[object]]:
+    """Make runs in each state that an address is for, on a host whose agent can run some, and return their ids."""
+    host = host_port.host
+    assert host is not None
+    trainer = Trainer(executors=("simulated",))
+    report = HostReport(host=host.identity, number=1, started=1.0, sent=1.0, version="1", trainer=trainer)
+    HostAgent.objects.create(
+        host=host, digest="f" * 32, key_encrypted="-", reported_at=timezone.now() + timedelta(hours=1),
+        report=to_builtins(report),
+    )  # fmt: skip
+    composition = Composition(host=host.pk, cpu=True)
+    spec = spec_of("mnist_cnn", "tiny", {})
+    words = {
+        "workload": "mnist_cnn", "provenance": "simulated", "executor": "simulated", "requested_by_name": "owner",
+        "spec": to_builtins(spec), "spec_hash": spec.hash, "composition": composition.as_json(), "host": host,
+    }  # fmt: skip
+    done = Run.objects.create(title="Done", state="completed", tenant=tenant, **words)
+    queued = Run.objects.create(title="Queued", state="queued", tenant=tenant, **words)
+    brought = ended(drafted, device, "done")
+    brought.wanted = Wanted(attachments={device.pk: host_port.pk}).as_json()
+    brought.base = {**drafted.base, "attachments": {str(device.pk): None}}
+    brought.save()
+    owing = Run.objects.create(title="Owing", state="completed", plan=brought, **words)
+    made: dict[str, list[object]] = {
+        name: [done.pk] for name in ("run", "run_log", "run_series", "run_retry", "run_delete")
+    }
+    made |= {"run_cancel": [queued.pk], "run_return": [owing.pk]}
+    return made
+
+
+def swept(host: Host, other: Host, *tenants: Tenant) -> dict[str, list[object]]:
+    """Let each tenant have a sweep that goes on, and the first one paused and failed; return their ids."""
+    found: list[Sweep] = []
+    for state, place, tenant in (("running", other, tenants[1]), *((one, host, tenants[0]) for one in SWEPT)):
+        sweep = Sweep.objects.create(
+            title=f"Sweep of {place.name}", state=state, requested_by_name="owner", tenant=tenant,
+            grid={"workload": ["resnet50"], "host": [place.pk], "batch": [8, 16]},
+        )  # fmt: skip
+        for position in (0, 1):
+            Point.objects.create(
+                sweep=sweep, position=position, values={"host": place.pk, "placement": "local", "batch": 8},
+                composition={"host": place.pk, "local_gpus": 1}, state="skipped" if position else "waiting",
+                attempts=position,
+            )  # fmt: skip
+        found.append(sweep)
+    ids: list[list[object]] = [[one.pk] for one in found[1:]]
+    running, paused = ids
+    arguments = dict.fromkeys(("sweep", "points_csv", "sweep_points", "pause", "halt", "retry"), running)
+    arguments |= dict.fromkeys(("sweep_pause", "sweep_halt", "sweep_retry"), running)
+    arguments |= dict.fromkeys(("resume", "sweep_resume"), paused)
+    return arguments
 
 
 def planned(person: User, device: Device) -> Plan:
@@ -497,6 +625,7 @@ def lab(db: None) -> Lab:
     arguments |= {name: [view] for name in ("my_event_view", "saved_change", "saved_remove")}
     link: list[object] = [device.slot.port_id if device.slot else 0]
     arguments |= dict.fromkeys(("link", "states_csv", "counter_reset", "link_states", "link_counter_reset"), link)
+    arguments |= {name: ["resources"] for name in ("figure", "figure_csv")}
     arguments |= {"switch": [switch.pk], "host_port": [host_port.pk], "drawer_mode": [drawer.pk]}
     arguments |= {"device_tenant": [device.pk], "host_port_tenant": [host_port.pk]}
     arguments |= {"person_tokens": [people["owner"].pk], "person_token": [people["owner"].pk, 1]}
@@ -513,6 +642,9 @@ def lab(db: None) -> Lab:
     arguments |= {f"lease_{name}": [asked.pk] for name in ("decision", "approval", "decline", "withdrawal")}
     arguments |= {name: [tenant.pk] for name in ("quotas", "tenant_quotas")}
     arguments |= rung(device, other)
+    arguments |= recorded(tenant, others)
+    arguments |= swept(Host.objects.get(identity="owned"), Host.objects.get(identity="other"), tenant, others)
+    arguments |= benchmarked(tenant, drafted, device, host_port)
     return Lab(clients, arguments, device, host_port)
 
 

@@ -6,7 +6,7 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -35,7 +35,6 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 # Here everybody changes what is their own.
 OWN = {
     "accounts:sign_in", "accounts:sign_out", "accounts:account_password", "accounts:token_add", "api:my_tokens",
-    "history:dashboards", "api:my_dashboards", "events:saved", "api:my_event_views",
 }  # fmt: skip
 # Not even an administrator is let through by the plausible body: the BMC is asked, and does not answer.
 ASKS_THE_BMC = {
@@ -44,12 +43,49 @@ ASKS_THE_BMC = {
 }  # fmt: skip
 # Administrators ask nobody for a lease.
 OF_TENANTS = {"fabric:lease_request", "api:leases"}
+# Here whoever is no viewer makes what is their tenant's.
+OF_USERS = {"records:import", "api:records", "api:sweep_preview"}
 # What is kept of attempts and visits is no object of the lab.
 RECORDS = {"axes", "sessions"}
 # An allocation file that detaches the owner's device.
 FILE = {
     "format": "falconweb-allocation", "version": 1,
     "chassis": [{"name": "falcon", "drawers": [{"number": 1, "slots": [{"slot": 1, "attached_to": None}]}]}],
+}  # fmt: skip
+# The output of a tool that becomes a run.
+OUTPUT = {
+    "version": 2, "nccl_version": 22703, "config": {},
+    "results": [{"size": 1024, "out_of_place": {"time": 11.2, "alg_bw": 0.1, "bus_bw": 0.1, "nwrong": 0}}],
+}  # fmt: skip
+FILES = {"api:allocation": FILE, "api:records": OUTPUT}
+
+
+def asked_run(host: int | None) -> dict[str, Any]:
+    """Return a run on the CPU of a host as the API takes it."""
+    place = {"host_id": host, "cpu": True}
+    return {"workload": "mnist_cnn", "preset": "tiny", "composition": place, "executor": "simulated"}
+
+
+def asked_sweep(host: int | None) -> dict[str, Any]:
+    """Return a sweep on the CPU of a host as the API takes it."""
+    grid = {"workload": ["mnist_cnn"], "preset": "tiny", "host": [host], "placement": ["cpu"], "count": [2]}
+    return {"grid": {**grid, "executor": "simulated"}}
+
+
+MANIFEST = "name: a\ngpus: 0\nlearners: 2\nframework: {name: pytorch}\nworkload: mnist_cnn\n"
+ASKS_FOR_A_RUN: dict[str, Callable[[int | None], dict[str, Any]]] = {
+    "api:sweeps": asked_sweep,
+    "api:sweep_preview": asked_sweep,
+    "sweeps:sweep_add": lambda host: {
+        "workload": "mnist_cnn", "preset": "tiny", "host": host, "placement": "cpu", "count": "2",
+        "executor": "simulated",
+    },
+    "sweeps:manifest": lambda host: {"text": MANIFEST, "host": host, "executor": "simulated", "make": "1"},
+    "api:runs": asked_run,
+    "runs:run_from_file": lambda host: {"text": json.dumps(asked_run(host))},
+    "runs:run_new": lambda host: {
+        "workload": "mnist_cnn", "preset": "tiny", "host": host, "where": "cpu", "executor": "simulated",
+    },
 }  # fmt: skip
 # Signed out is a session, whether the log is whole is found out by a worker, and planned anew on what is as it was
 # is the same plan.
@@ -62,6 +98,7 @@ CHANGES_NO_ROW = {
     "exports:export_test",
     "api:export_preview",
     "api:export_try",
+    "api:sweep_preview",
 }
 AUDIT = {"accounts.AuditEntry", "accounts.AuditHead"}
 
@@ -120,8 +157,9 @@ def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
             "take_devices": things, "take_host_ports": ports,
             "text": json.dumps(FILE), "make": "1", "seen": holdings_revision(), "drift": lab.arguments["drift"],
             "format": "csv", "destination": "download", "columns": ["id"],
+            "wanted": json.dumps({"attachments": {lab.device.pk: None}}),
             "devices": things, "approve": "1", "title": "Another", "all": "1",
-            "once_gpu": "3", "ends_at": f"{month:%Y-%m-%dT%H:%M}",
+            "once_gpu": "3", "run": lab.arguments["run_cancel"], "ends_at": f"{month:%Y-%m-%dT%H:%M}",
         },
     }  # fmt: skip
 
@@ -162,15 +200,18 @@ def play(lab: Lab, who: str, route: tuple[str, str], body: dict[str, Any]) -> An
     name, method = route
     if body:
         body = {**body, **of_alerts(lab, name)}
-    if name == "api:allocation" and body:
-        body = FILE
+    if name == "records:import" and body:
+        body = {"text": json.dumps(OUTPUT), "make": "1"}
+    if name in ASKS_FOR_A_RUN and body:
+        body = ASKS_FOR_A_RUN[name](lab.host_port.host_id)
+    file = (body if name == "api:runs" else FILES.get(name)) if body else None
     client = Client()
     client.cookies = copy.deepcopy(lab.clients[who].cookies)
     where = reverse(name, args=lab.arguments.get(name.rpartition(":")[2], []))
     if name.startswith("api:"):
         # Of all the fields that there are, an address is sent those that it knows.
-        known = fields_of(resolve(where).route, method) if body is not FILE else set(FILE)
-        fitting = {field: value for field, value in body.items() if field in known}
+        known = set() if file else fields_of(resolve(where).route, method)
+        fitting = file or {field: value for field, value in body.items() if field in known}
         return client.generic(method, where, json.dumps(fitting), content_type="application/json")
     form = urlencode(body, doseq=True)
     return client.generic(method, where, form, content_type="application/x-www-form-urlencoded")
@@ -187,6 +228,7 @@ def rows(but: User | None) -> dict[str, list[Any]]:
         found["accounts.User"] = [one for one in found["accounts.User"] if one["id"] != but.pk]
         for label in ("accounts.Token", "history.Dashboard", "events.SavedView"):
             found[label] = [one for one in found[label] if one["person_id"] != but.pk]
+        found["runs.Run"] = [one for one in found["runs.Run"] if one["requested_by_id"] != but.pk]
     return found
 
 
@@ -208,12 +250,16 @@ def test_nobody_changes_what_is_not_theirs(lab: Lab, bodies: dict[str, dict[str,
         "exports",
         "api",
         "history",
+        "records",
+        "runs",
+        "sweeps",
     }
     people = {"member": User.objects.get(username="member"), "stranger": User.objects.get(username="stranger")}
     for who in ("member", "stranger", "nobody"):
         before, of_others = rows(None), rows(people.get(who))
         for route in ROUTES:
-            name, own = route[0], route[0] in OWN
+            name = route[0]
+            own = name in OWN or (who == "stranger" and name in OF_USERS)
             for body in ({}, bodies["api" if name.startswith("api:") else "page"]):
                 with transaction.atomic():
                     answer = play(lab, who, route, body)

@@ -6,19 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from accounts.audit import floods
 from accounts.audit.verification import anchor_path
-
-
-@pytest.fixture
-def forget_refusals() -> Callable[[], None]:
-    """A function that forgets which requests were counted as refused."""
-
-    def forget() -> None:
-        for key in floods._client.scan_iter("falconweb:audit:*"):
-            floods._client.delete(key)
-
-    return forget
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tests.access.test_matrix_writes import FILE, ROUTES
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
 UNSAFE = [route for route in ROUTES if route[0].startswith("api:")]
-# An allocation file says with its place what it does not know.
-FILES = {"api:allocation"}
+# Files say with their place what they do not know.
+FILES = {"api:allocation", "api:records"}
 
 
 @pytest.fixture

@@ -61,6 +61,10 @@ PAGES: dict[str, str | None] = {
     # Those that show a page have tests of their own.
     **{f"exports:export{name}": None for name in ("", "_edit", "_remove", "_switch", "_start", "_preview", "_test")},
     **{f"exports:export_run{name}": None for name in ("", "_cancel", "_resume")},
+    "figures:figures": "/benchmarks/figures/",
+    "figures:compare": "/benchmarks/figures/compare/",
+    "figures:figure": "/benchmarks/figures/gpu-to-gpu/?with=published",
+    "figures:figure_csv": None,
     "fabric:allocation": "/allocation/",
     "fabric:allocation_export": None,
     "fabric:chassis": "/chassis/1/",
@@ -117,6 +121,19 @@ PAGES: dict[str, str | None] = {
     "links:links": "/links/",
     "links:link": "/links/1/",
     **{f"links:{name}": None for name in ("links_csv", "states_csv", "counter_reset")},
+    "runs:catalogue": "/benchmarks/",
+    "runs:runs": "/benchmarks/runs/",
+    "runs:run_new": "/benchmarks/runs/new/",
+    "runs:run_from_file": "/benchmarks/runs/new/file/",
+    **{f"runs:run{name}": None for name in ("", "_log", "_series", "_cancel", "_retry", "_return", "_delete")},
+    **{f"runs:runs_{name}": None for name in ("csv", "cancel")},
+    "sweeps:sweeps": "/benchmarks/sweeps/",
+    "sweeps:sweep_add": "/benchmarks/sweeps/new/",
+    "sweeps:manifest": "/benchmarks/sweeps/new/manifest/",
+    "sweeps:sweep": None,  # has a test of its own
+    **{f"sweeps:{name}": None for name in ("sweeps_csv", "count", "points_csv", "pause", "resume", "halt", "retry")},
+    "records:import": "/benchmarks/records/import/",
+    **{f"records:{name}": None for name in ("run_jsonl", "run_csv", "runs_jsonl", "runs_csv")},
 }
 ADDRESSES = sorted({*filter(None, PAGES.values()), "/fabric/?view=list"})
 

@@ -1,0 +1,1 @@
+"""The figures of the published analysis, over any set of runs."""

@@ -1,0 +1,199 @@
+"""What runs are told apart by: configuration, storage, software, and what differs between their specifications."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.figures.rows import Row
+from benchmarks.model.shapes import LOCAL, Accelerator, Storage, Topology
+from fabric.bmc.values import natural
+from hostwire.training import Spec
+
+LOCAL_GPUS, HYBRID, FALCON, LOCAL_NVME, FALCON_NVME = (
+    "localGPUs", "hybridGPUs", "falconGPUs", "localNVMe", "falconNVMe",
+)  # fmt: skip
+# The configurations of the published experiment, in its order.
+PUBLISHED: Final = (LOCAL_GPUS, HYBRID, FALCON, LOCAL_NVME, FALCON_NVME)
+UNKNOWN: Final = "not recorded"
+# What a specification may differ in without the work being another: how long is measured, and which numbers are drawn.
+SAME_WORK: Final = frozenset({"workload", "steps", "warmup", "seed", "command"})
+NVME_MODELS: Final = ("nvme", "ssdpe", "p4500", "p4510", "pm17", "pm9")  # parts of what drives of this kind are called
+
+
+def drawer_of(accelerator: Accelerator) -> str:
+    """Return the drawer that a device is in ('falcon-1/drawer 1'), '' for the host's own."""
+    return "" if accelerator.place == LOCAL else accelerator.place.rpartition("/")[0] or accelerator.place
+
+
+def storage_of(topology: Topology) -> str:
+    """Return where the data lies: 'Falcon NVMe', 'local NVMe' or 'local storage'."""
+    return _storage(topology.storage)
+
+
+def _storage(storage: Storage) -> str:
+    if storage.place != LOCAL:
+        return "Falcon NVMe"
+    model = storage.model.lower()
+    return "local NVMe" if any(one in model for one in NVME_MODELS) else "local storage"
+
+
+def arrangement_of(topology: Topology | None) -> str:
+    """Return where the devices of a run are, whatever its storage: '4 local GPUs, 4 Falcon GPUs in 2 drawers'."""
+    if topology is None:
+        return UNKNOWN
+    falcon = [one for one in topology.accelerators if one.place != LOCAL]
+    local = len(topology.accelerators) - len(falcon)
+    drawers = {drawer_of(one) for one in falcon}
+    parts = [f"{local} local {_gpus(local)}"] if local else []
+    if falcon:
+        several = f" in {len(drawers)} drawers" if len(drawers) > 1 else ""
+        parts.append(f"{len(falcon)} Falcon {_gpus(len(falcon))}{several}")
+    return ", ".join(parts or ["CPU"])
+
+
+def configuration_of(topology: Topology | None) -> str:
+    """Return the published name of a topology where it is one of the five, else what it is in words."""
+    if topology is None:
+        return UNKNOWN
+    storage = storage_of(topology)
+    falcon = [one for one in topology.accelerators if one.place != LOCAL]
+    local = len(topology.accelerators) - len(falcon)
+    drawers = {drawer_of(one) for one in falcon}
+    found = (local, len(falcon), len(drawers))
+    if found == (8, 0, 0):
+        return {"Falcon NVMe": FALCON_NVME, "local NVMe": LOCAL_NVME, "local storage": LOCAL_GPUS}[storage]
+    if storage != "Falcon NVMe" and found == (4, 4, 2):
+        return HYBRID
+    if storage != "Falcon NVMe" and found == (0, 8, 2) and _is_even(falcon):
+        return FALCON
+    return arrangement_of(topology) + (f", {storage}" if storage == "Falcon NVMe" else "")
+
+
+def _gpus(count: int) -> str:
+    return "GPU" if count == 1 else "GPUs"
+
+
+def _is_even(falcon: Sequence[Accelerator]) -> bool:
+    counts: dict[str, int] = defaultdict(int)
+    for one in falcon:
+        counts[drawer_of(one)] += 1
+    return set(counts.values()) == {4}
+
+
+def software_of(spec: Spec) -> str:
+    """Return the software variant of a run: 'DDP, FP16, compiled'."""
+    parts = [_strategy(spec.strategy), spec.precision.upper()]
+    if spec.gradient not in {"fp32", spec.precision}:
+        parts.append(f"{spec.gradient.upper()} gradients")
+    return ", ".join([*parts, *(["compiled"] if spec.compile else [])])
+
+
+def _strategy(name: str) -> str:
+    return {"single": "one device", "sharded": "sharded"}.get(name, name.upper())
+
+
+def software_place(variant: str) -> tuple[int, int, str]:
+    """Return where a variant stands in an order from plain to optimised."""
+    strategies, precisions = ("DP", "DDP", "one device", "sharded"), ("FP32", "FP16", "BF16")
+    parts = variant.split(", ")
+    strategy = strategies.index(parts[0]) if parts[0] in strategies else len(strategies)
+    precision = precisions.index(parts[1]) if len(parts) > 1 and parts[1] in precisions else len(precisions)
+    return precision, strategy, variant
+
+
+# How a field of a specification is told; others are their name and value.
+_WORDS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "devices": lambda value: f"{value} {'device' if value == 1 else 'devices'}",
+    "batch": lambda value: f"batch {value}",
+    "accumulation": lambda value: f"{value} batches a step",
+    "precision": lambda value: value.upper(),
+    "gradient": lambda value: f"{value.upper()} gradients",
+    "strategy": _strategy,
+    "compile": lambda value: "compiled" if value else "not compiled",
+    "bucket_bytes": lambda value: f"buckets of {value / 2**20:g} MiB",
+    "loader_workers": lambda value: f"{value} loaders",
+    "threads": lambda value: f"{value} threads" if value else "threads as chosen by the library",
+    "backend": lambda value: "CPU" if value == "cpu" else "GPU",
+}
+
+
+def words_of(name: str, value: Any) -> str:
+    """Return a field of a specification in words: 'batch 64', 'FP16', 'image 224'."""
+    return _WORDS[name](value) if name in _WORDS else f"{name.replace('_', ' ')} {value}"
+
+
+def fields_of(spec: Spec) -> dict[str, Any]:
+    """Return what decides a run's work, options beside the rest, in one order."""
+    plain: dict[str, Any] = msgspec.to_builtins(spec)
+    options = plain.pop("options")
+    return {name: value for name, value in (plain | options).items() if name not in SAME_WORK}
+
+
+def differing(specs: Iterable[Spec | None], *, but: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the fields that are not the same in all of these specifications, without those in `but`."""
+    values: dict[str, set[Any]] = defaultdict(set)
+    known = [fields_of(spec) for spec in specs if spec is not None]
+    for name in dict.fromkeys(name for one in known for name in one):
+        values[name] = {one.get(name) for one in known}
+    return tuple(name for name, found in values.items() if len(found) > 1 and name not in but)
+
+
+def work_of(rows: Sequence[Row], *, but: Collection[str] = ()) -> dict[str, str]:
+    """Return by run what it did: its workload, with what differs among the runs of that workload ('batch 64').
+
+    Fields in `but` are left out: what the figure itself tells apart. Runs of one name did the same.
+    """
+    of_workload: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_workload[row.workload].append(row)
+    found = {}
+    for same in of_workload.values():
+        names = differing((row.spec for row in same), but=but)
+        for row in same:
+            fields = fields_of(row.spec) if row.spec else {}
+            told = [words_of(name, fields[name]) for name in names if fields.get(name) is not None]
+            if row.spec is None and any(one.spec for one in same):
+                told = ["specification not recorded"]
+            found[row.id] = ", ".join([row.workload_title, *told])
+    return found
+
+
+def configurations(rows: Sequence[Row]) -> dict[str, str]:
+    """Return by run its configuration; where runs of one name had other devices or links, that is told besides.
+
+    A device whose link trained at x8 is no repetition of one at x16: their runs are not one mark.
+    """
+    alike: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        alike[configuration_of(row.topology)].append(row)
+    found = {}
+    for label, same in alike.items():
+        told = {row.id: _hardware(row.topology) for row in same}
+        differ = [len({parts[place] for parts in told.values()}) > 1 for place in range(4)]
+        for row in same:
+            besides = [part for part, is_told in zip(told[row.id], differ, strict=True) if is_told and part]
+            found[row.id] = ", ".join([label, *besides])
+    return found
+
+
+def _hardware(topology: Topology | None) -> tuple[str, str, str, str]:
+    """Return the models of accelerators, the worst link to one, how local ones reach each other, and the storage."""
+    if topology is None:
+        return "", "", "", ""
+    storage = storage_of(topology)
+    if not topology.accelerators:
+        return "", "", "", storage
+    models = " + ".join(sorted({one.model for one in topology.accelerators}))
+    links = [one.link for one in topology.accelerators] + list(topology.uplinks.values())
+    worst = min(links, key=lambda link: (link.lanes * 2**link.generation, link.lanes))
+    return models, f"x{worst.lanes} Gen {worst.generation}", f"local over {topology.local_fabric}", storage
+
+
+def ordered(labels: Iterable[str]) -> list[str]:
+    """Return labels once each: those that are published first and in that order, then the others by name."""
+    place = {name: number for number, name in enumerate(PUBLISHED)}
+    return sorted(dict.fromkeys(labels), key=lambda one: (place.get(one.partition(",")[0], len(place)), natural(one)))

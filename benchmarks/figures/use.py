@@ -1,0 +1,168 @@
+"""How busy a run keeps what it has: over its time, and by configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from benchmarks.figures.cells import PERCENTILES, Spread, cells, left_out, sorted_marks, spread_marks
+from benchmarks.figures.labels import configurations, ordered, work_of
+from benchmarks.figures.rows import Floats, Row, distinct_names
+from benchmarks.figures.shapes import Axis, Figure, Line
+from hostwire.training import READINGS
+
+MOST_LINES: Final = 8
+POINTS: Final = 200  # of a line over a run
+PERCENT: Final = 100.0
+GIGA: Final = 1e9
+# How a unit of a reading is shown: in what, and times how much.
+SHOWN: Final = {"share": ("%", PERCENT), "B": ("GB", 1 / GIGA), "B/s": ("GB/s", 1 / GIGA)}
+OF_DEVICES: Final = ("utilisation", "memory_share", "memory_used", "pcie_to", "pcie_from", "power", "temperature")
+
+
+def over_time(rows: Sequence[Row], *, reading: str = "utilisation", by_share: bool = True) -> Figure:
+    """Return a reading over each run, the mean of its devices: by the share of the run that is over, or by seconds.
+
+    At most eight runs are drawn, the first ones. A place without a reading is a gap.
+    """
+    unit, title = READINGS[reading]
+    shown, factor = SHOWN.get(unit, (unit, 1.0))
+    having = [row for row in rows if row.readings(reading)]
+    spans = {row.id: _span(row, reading) for row in having}
+    drawn = [row for row in having if spans[row.id] is not None][:MOST_LINES]
+    begins = {row.id: span[0] for row in drawn if (span := spans[row.id]) is not None}
+    lengths = {row.id: span[1] - span[0] for row in drawn if (span := spans[row.id]) is not None}
+    longest = max(lengths.values(), default=0.0)
+    names = distinct_names(drawn)
+    lines = []
+    for row in drawn:
+        length = (lengths[row.id] if by_share else longest) or 1.0
+        edges = begins[row.id] + np.linspace(0.0, length, POINTS + 1)
+        lines.append(
+            Line(
+                group=names[row.id],
+                provenance=row.provenance,
+                values=_numbers(_mean_of_devices(row.readings(reading), edges) * factor),
+                runs=(row.id,),
+            )
+        )
+    middle = (np.arange(POINTS) + 0.5) / POINTS
+    at = middle * (PERCENT if by_share else longest)
+    of = "the mean of its devices" if reading in OF_DEVICES else "of its host"
+    return Figure(
+        name="utilisation",
+        title=f"{title} over the run",
+        caption=f"{title} of each run, {of}, from its first reading to its last: warm-up and the end included.",
+        kind="lines",
+        groups="Run",
+        x=Axis(title="Share of the run", unit="%") if by_share else Axis(title="Since the first reading", unit="s"),
+        y=Axis(title=title, unit=shown),
+        at=tuple(float(one) for one in np.round(at, 3)) if lines else (),
+        lines=tuple(lines),
+    ).noted(
+        left_out([row for row in rows if row not in having], "without such readings"),
+        left_out([row for row in having if row not in drawn], f"since a chart holds {MOST_LINES} lines at most"),
+    )
+
+
+def _span(row: Row, reading: str) -> tuple[float, float] | None:
+    """Return when (Unix s) a run had its first and its last reading; None where it has none."""
+    times = [at for at, _ in row.readings(reading) if len(at)]
+    return (min(float(at.min()) for at in times), max(float(at.max()) for at in times)) if times else None
+
+
+def _mean_of_devices(columns: Sequence[tuple[Floats, Floats]], edges: Floats) -> Floats:
+    """Return the mean of all readings between each two edges, f8[edges - 1]; NaN where there are none.
+
+    Where readings come further apart than that, each holds until the next one is due.
+    """
+    sums, counts = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
+    for at, values in columns:
+        there = np.isfinite(values)
+        times, known = at[there], values[there]
+        if len(times) == 0:
+            continue
+        bins = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(sums) - 1)
+        own_sums, own_counts = np.bincount(bins, known, len(sums)), np.bincount(bins, minlength=len(sums))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            own = np.where(own_counts > 0, own_sums / own_counts, np.nan)
+        own = _held(own, edges, times)
+        inside = np.isfinite(own)
+        sums[inside] += own[inside]
+        counts[inside] += 1
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(counts > 0, sums / counts, np.nan))
+
+
+def _held(values: Floats, edges: Floats, times: Floats) -> Floats:
+    """Return values where each holds for as long as readings usually are apart, half as long again at most."""
+    usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    reach = int(1.5 * usual / (edges[1] - edges[0]))
+    places = np.arange(len(values))
+    last = np.maximum.accumulate(np.where(np.isfinite(values), places, -1))
+    return np.asarray(np.where((last >= 0) & (places - last <= reach), values[np.maximum(last, 0)], np.nan))
+
+
+def _numbers(values: Floats) -> tuple[float | None, ...]:
+    return tuple(float(f"{one:.6g}") if np.isfinite(one) else None for one in values)
+
+
+def by_configuration(rows: Sequence[Row]) -> tuple[Figure, ...]:
+    """Return the use of GPUs, GPU memory, CPU and system memory by configuration: means over the timed steps."""
+    return tuple(_resource(rows, *one) for one in _RESOURCES)
+
+
+def _resource(rows: Sequence[Row], name: str, title: str, caption: str, of: Callable[[Row], Spread | None]) -> Figure:
+    having = [row for row in rows if of(row) is not None]
+    labels, works = configurations(having), work_of(having, but=("devices",))
+    found = cells(having, lambda row: labels[row.id], lambda row: works[row.id])
+    return Figure(
+        name=name,
+        title=f"{title} by configuration",
+        caption=caption,
+        kind="bars",
+        groups="Workload",
+        x=Axis(title="Configuration", kind="category"),
+        y=Axis(title=title, unit="%"),
+        interval=PERCENTILES,
+        counts="readings",
+        marks=sorted_marks(spread_marks(found, of), ordered(labels.values())),
+    ).noted(left_out([row for row in rows if row not in having], "that do not tell it"))
+
+
+def _reading(name: str, whole: Callable[[Row], float | None]) -> Callable[[Row], Spread | None]:
+    def of(row: Row) -> Spread | None:
+        figure, all_of_it = row.summary.readings.get(name), whole(row)
+        if figure is None or not all_of_it:
+            return None
+        part = PERCENT / all_of_it
+        has_spread = figure.count > 1
+        return Spread(
+            figure.value * part,
+            figure.low * part if has_spread else None,
+            figure.high * part if has_spread else None,
+            figure.count,
+        )
+
+    return of
+
+
+def _memory_of_devices(row: Row) -> float | None:
+    sizes = [one.memory_bytes for one in row.topology.accelerators] if row.topology else []
+    return sum(sizes) / len(sizes) if sizes else None
+
+
+_RESOURCES: Final = (
+    ("gpu", "GPU utilisation", "Share of the time that devices compute, over the timed steps and all devices.",
+     _reading("utilisation", lambda row: 1.0)),
+    ("gpu-memory", "GPU memory in use", "Of the memory of a device, what was taken; the mean over devices and steps.",
+     _reading("memory_used", _memory_of_devices)),
+    ("gpu-memory-busy", "GPU memory busy", "Share of the time in which the memory of a device was read or written.",
+     _reading("memory_share", lambda row: 1.0)),
+    ("cpu", "CPU utilisation", "Share of the host's CPU in use, over the timed steps.",
+     _reading("cpu", lambda row: 1.0)),
+    ("system-memory", "System memory in use", "Of the host's memory, what was taken, over the timed steps.",
+     _reading("memory", lambda row: row.topology.memory_bytes if row.topology else None)),
+)  # fmt: skip

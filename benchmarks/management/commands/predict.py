@@ -1,0 +1,176 @@
+"""`manage.py predict`: how long a step takes on a topology, with its interval and its reasons."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from benchmarks.model import (
+    Belief,
+    ModelError,
+    TopologyError,
+    paper_rows,
+    predict,
+    prediction_json,
+    prediction_text,
+    prior,
+    read_topology,
+    refit,
+    topology_schema,
+)
+from benchmarks.model.checking import LeftOut, leave_one_out
+from benchmarks.model.shapes import Topology
+from benchmarks.model.telling import check_text, paper_text
+from benchmarks.workloads.catalogue import spec_of
+from benchmarks.workloads.specs import SpecError
+from hostwire.training import Spec
+
+OK, USAGE, PROBLEMS, CANNOT = 0, 2, 3, 4
+EXPLAINED = """\
+exit codes:
+  0  predicted
+  2  wrong usage: a file that cannot be read, a person that there is not
+  3  the topology file or the run's settings have problems; each is told with its field
+  4  it cannot run there: too few devices, or too little memory, with the numbers
+
+A topology file is JSON; `--schema` prints its schema, and docs/topologies has examples. Without --as, predictions rest
+on published rates and data sheets alone, and no database is read.
+"""
+
+
+class Command(BaseCommand):
+    """Predicts a run, or the 25 cells of the published experiment."""
+
+    help = "Predict the step time and PCIe traffic of a workload on a topology."
+    requires_system_checks = ()  # it answers without a database
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Return the parser with the exit codes told at the end of --help."""
+        return super().create_parser(
+            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("workload", nargs="?", default="", help="name of the workload: resnet50, bert_large, ...")
+        parser.add_argument("--topology", metavar="FILE", help="topology file, - for what is piped in")
+        parser.add_argument("--preset", default="paper", help="tiny, paper or custom (default: paper)")
+        parser.add_argument("--batch", help="samples a device and batch")
+        parser.add_argument("--devices", help="how many devices (default: the preset's, or all that the topology has)")
+        parser.add_argument("--precision", help="fp32, fp16 or bf16")
+        parser.add_argument("--strategy", help="single, dp, ddp or sharded")
+        parser.add_argument(
+            "--set", dest="given", metavar="FIELD=VALUE", action="append", default=[], help="any other setting"
+        )
+        parser.add_argument("--as", dest="person", default="", help="learn from the runs that this person sees")
+        parser.add_argument(
+            "--paper", action="store_true", help="the published experiment: 5 workloads, 5 configurations"
+        )
+        parser.add_argument("--check", action="store_true", help="each published figure, predicted from all others")
+        parser.add_argument("--schema", action="store_true", help="print the JSON Schema of topology files")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run, and exit with the code."""
+        asked = [name for name in ("paper", "check", "schema") if options[name]]
+        if len(asked) + bool(options["workload"]) != 1:
+            self._stop(USAGE, "Name a workload, or give one of --paper, --check and --schema.")
+        try:
+            self._answer(asked[0] if asked else "", options)
+        except SpecError as error:
+            self._stop(PROBLEMS, *(f"{field}: {sentence}" for field, sentence in error.errors.items()))
+        except TopologyError as error:
+            self._stop(PROBLEMS, f"{options['topology']}: {error.sentence}")
+        except ModelError as error:
+            self._stop(CANNOT, error.sentence)
+
+    def _answer(self, what: str, options: dict[str, Any]) -> None:
+        if what == "schema":
+            self._print(topology_schema())
+        elif what == "check":
+            found = leave_one_out()
+            self._print([_left_out_json(one) for one in found] if options["json"] else check_text(found))
+        elif what == "paper":
+            rows = paper_rows(self._belief(options["person"]))
+            self._print([row.for_json() for row in rows] if options["json"] else paper_text(rows))
+        else:
+            self._predict(options)
+
+    def _predict(self, options: dict[str, Any]) -> None:
+        if not options["topology"]:
+            self._stop(USAGE, "Give the topology: --topology FILE.")
+        topology = self._topology(options["topology"])
+        spec = _spec(options, topology, self._settings(options["given"]))
+        found = predict(spec, topology, self._belief(options["person"]))
+        self._print(prediction_json(found) if options["json"] else prediction_text(found))
+        if found.fits:
+            self._stop(CANNOT, *([found.fits] if options["json"] else []))
+
+    def _topology(self, name: str) -> Topology:
+        try:
+            text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        except OSError as error:
+            self._stop(USAGE, f"{name} cannot be read: {error.strerror or error}.")
+        return read_topology(text)
+
+    def _settings(self, given: list[str]) -> dict[str, str]:
+        settings = {}
+        for pair in given:
+            name, equals, value = pair.partition("=")
+            if not equals or not name:
+                self._stop(USAGE, f"--set takes FIELD=VALUE, not '{pair}'.")
+            settings[name.removeprefix("options.")] = value
+        return settings
+
+    def _belief(self, username: str) -> Belief:
+        if not username:
+            return prior()
+        from accounts.models import User
+        from benchmarks.runs.observing import observations
+
+        person = User.objects.filter(is_active=True, username=username).first()
+        if person is None:
+            self._stop(USAGE, f"There is no active person '{username}'.")
+        return refit(observations(person=person))
+
+    def _print(self, what: Any) -> None:
+        self.stdout.write(what if isinstance(what, str) else json.dumps(what, indent=1))
+
+    def _stop(self, code: int, *sentences: str) -> NoReturn:
+        for sentence in sentences:
+            self.stderr.write(sentence)
+        sys.exit(code)
+
+
+def _spec(options: dict[str, Any], topology: Topology, settings: dict[str, str]) -> Spec:
+    """Return what shall run; where nothing else is said, on as many of the preset's devices as there are."""
+    named = {name: options[name] for name in ("batch", "devices", "precision", "strategy") if options[name] is not None}
+    given: dict[str, Any] = {**named, **settings}
+    workload, preset = options["workload"], options["preset"]
+    if "devices" not in given:
+        spec = spec_of(workload, preset, {**given, "strategy": "ddp"} if given.get("strategy") == "single" else given)
+        there = len(topology.accelerators)
+        if given.get("strategy") == "single":
+            given["devices"] = 1
+        elif spec.backend == "cuda" and 0 < there < spec.devices:
+            given["devices"] = there
+            if there == 1 and "strategy" not in given:
+                given["strategy"] = "single"
+    return spec_of(workload, preset, given)
+
+
+def _left_out_json(one: LeftOut) -> dict[str, Any]:
+    return {
+        "figure": one.name,
+        "unit": "B/s" if one.is_traffic else "s",
+        "published": one.published,
+        "predicted": one.predicted,
+        "error": one.error,
+        "interval": [one.low, one.high],
+        "inside": one.inside,
+    }

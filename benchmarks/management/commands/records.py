@@ -1,0 +1,88 @@
+"""`manage.py records`: export runs as records, and import files of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from accounts.models import User
+from benchmarks.records.content import LARGEST_ON_DISK, Content
+from benchmarks.records.exporting import KINDS, Wanted, records_download
+from benchmarks.records.formats import FORMATS
+from benchmarks.records.importing import Checked, records_check, records_import
+from falconweb.errors import FalconWebError
+
+USAGE, PROBLEMS, REFUSED = 2, 3, 5
+
+
+class Command(BaseCommand):
+    """Exports and imports records of runs."""
+
+    help = "Export runs as records, or import a file of them or the output of a tool."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the arguments."""
+        doings = parser.add_subparsers(dest="doing", required=True)
+        export = doings.add_parser("export", help="write the records of runs that have ended")
+        export.add_argument("--run", action="append", default=[], help="id of a run; may come several times")
+        export.add_argument("--sweep", default="", help="id of a sweep")
+        export.add_argument("--workload", default="")
+        export.add_argument("--kind", choices=list(KINDS), default="jsonl")
+        export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
+        entry = doings.add_parser("import", help="make runs of a file, all of it or nothing")
+        entry.add_argument("file", type=Path)
+        entry.add_argument("--kind", choices=list(FORMATS), default="", help="what it is; found out when not given")
+        entry.add_argument("--dry-run", action="store_true", help="look at the file, and make nothing")
+        for one in (export, entry):
+            one.add_argument("--as", dest="person", required=True, help="name of the person who does it")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run; exits with 2 for wrong usage, 3 for a file with problems, 5 where the site refuses it."""
+        person = User.objects.filter(is_active=True, username=options["person"]).first()
+        if person is None:
+            self.stderr.write(f"There is no active person '{options['person']}'.")
+            sys.exit(USAGE)
+        try:
+            if options["doing"] == "export":
+                self._export(person, options)
+            else:
+                self._import(person, options)
+        except FalconWebError as error:
+            self.stderr.write(error.sentence)
+            sys.exit(REFUSED)
+        except OSError as error:
+            self.stderr.write(f"{error.filename} cannot be used: {error.strerror}.")
+            sys.exit(USAGE)
+
+    def _export(self, person: User, options: dict[str, Any]) -> None:
+        wanted = Wanted(runs=tuple(options["run"]), sweep=options["sweep"], workload=options["workload"])
+        answer = records_download(person=person, wanted=wanted, kind=options["kind"])
+        if options["output"] is None:
+            for part in answer:
+                self.stdout.write(part.decode(), ending="")
+            return
+        with options["output"].open("wb") as file:
+            file.writelines(answer)
+
+    def _import(self, person: User, options: dict[str, Any]) -> None:
+        path: Path = options["file"]
+        content = Content(path=path, name=path.name)
+        checked = records_check(person=person, content=content, format=options["kind"], largest=LARGEST_ON_DISK)
+        if checked.problems:
+            for one in checked.problems:
+                self.stderr.write(one.words)
+            self.stderr.write("Nothing was imported.")
+            sys.exit(PROBLEMS)
+        self._tell(checked)
+        if not options["dry_run"]:
+            imported = records_import(person=person, content=content, format=checked.format, largest=LARGEST_ON_DISK)
+            for run, is_new in imported.runs:
+                self.stdout.write(f"{run.pk}  {'imported' if is_new else 'here already'}  {run.title}")
+
+    def _tell(self, checked: Checked) -> None:
+        self.stdout.write(f"{checked.format_name}: {len(checked.runs)} records, {len(checked.new)} of them new.")
+        for note in checked.notes:
+            self.stdout.write(note)

@@ -1,0 +1,269 @@
+"""Logs of MLPerf Training: lines of ':::MLLOG' with JSON, between whatever else a training writes."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from benchmarks.records.found import Found, Output, results_of
+from benchmarks.records.problems import Problems
+from benchmarks.records.shapes import MOST_VALUES, RunLine, SeriesLine
+from benchmarks.records.strict import BrokenError, loads
+from benchmarks.runs.summary import Figure
+from hostwire.training import Spec
+
+MARK: Final = ":::MLLOG"
+# The benchmarks of MLPerf by the names that this site's workloads have; others keep theirs.
+WORKLOADS: Final = {"resnet": "resnet50", "bert": "bert_large"}
+# With these a run begins; after a run's end they begin another one.
+BEGINS: Final = ("cache_clear", "init_start", "submission_benchmark", "run_start")
+DEVICES: Final = ("number_of_ranks", "num_ranks", "world_size", "num_gpus", "number_of_gpus")
+PLATFORM = re.compile(r"(\d{1,5})\s*x")
+WHOLE: Final = ("global_batch_size", "gradient_accumulation_steps", "seed", "train_samples", "eval_samples", *DEVICES)
+# Series by the key that they come from: name, and unit.
+SERIES: Final = {
+    "eval_accuracy": ("eval/accuracy", ""), "eval_loss": ("eval/loss", ""), "train_loss": ("train/loss", ""),
+    "throughput": ("train/samples_per_second", "1/s"), "train_step_time": ("train/step_seconds", "s"),
+}  # fmt: skip
+INTERVALS: Final = ("init", "run", "epoch", "block", "eval")
+# Fields of a specification that no log of this kind tells.
+ASSUMED: Final = ("steps", "precision", "gradient", "strategy", "loader_workers")
+KEPT: Final = 2000  # characters of a value that is kept as it is
+MOST_KEYS: Final = 500
+
+
+@dataclass
+class _Run:
+    """A run that is being read; times in seconds."""
+
+    line: int
+    told: dict[str, Any] = field(default_factory=dict)
+    series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    open: dict[str, tuple[float, int]] = field(default_factory=dict)
+    began: float | None = None
+    ended: float | None = None
+    status: str = ""
+
+
+def parse(text: str, problems: Problems) -> Output:
+    """Return the runs in a log. Lines that are no events are counted; events that cannot be used are named."""
+    output = Output()
+    run: _Run | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        _, mark, rest = line.partition(MARK)
+        if not mark:
+            output.skipped += bool(line.strip())
+            continue
+        event = _event(rest, number, problems)
+        if event is None:
+            continue
+        key, at, value, metadata = event
+        if run is not None and run.ended is not None and key in BEGINS:
+            _finish(run, output, problems)
+            run = None
+        run = run or _Run(number)
+        _take(run, key, at, value, metadata, number, problems)
+    if run is not None:
+        _finish(run, output, problems)
+    else:
+        problems.note(0, "", f"There is no line with {MARK} in it.")
+    return output
+
+
+def _event(text: str, number: int, problems: Problems) -> tuple[str, float, Any, dict[str, Any]] | None:
+    """Return key, time (Unix s), value and metadata of an event; None where it cannot be used."""
+    try:
+        event = loads(text.strip())
+    except BrokenError as error:
+        problems.note(number, error.where, error.sentence)
+        return None
+    if not isinstance(event, dict):
+        problems.note(number, "", "An event is an object.")
+        return None
+    key, at = event.get("key"), event.get("time_ms")
+    if not isinstance(key, str) or not 0 < len(key) <= 200:
+        problems.note(number, "key", "It is missing, or no text.")
+        return None
+    if not isinstance(at, int | float) or isinstance(at, bool) or not 0 <= at < 32_503_680_000_000:
+        problems.note(number, "time_ms", "It is missing, or no time in milliseconds.")
+        return None
+    metadata = event.get("metadata")
+    return key, at / 1000, event.get("value"), metadata if isinstance(metadata, dict) else {}
+
+
+def _take(  # noqa: PLR0917 - one event, in the order of its members
+    run: _Run, key: str, at: float, value: Any, metadata: dict[str, Any], number: int, problems: Problems
+) -> None:
+    if key == "tracked_stats" and isinstance(value, dict):
+        for name, one in value.items():
+            if name in SERIES:
+                _sample(run, name, at, one, number, f"value.{name}", problems)
+        return
+    if key in SERIES:
+        _sample(run, key, at, value, number, "value", problems)
+        return
+    kind, _, edge = key.rpartition("_")
+    if kind in INTERVALS and edge in {"start", "stop", "end"}:
+        _edge(run, kind, edge, at, metadata, number, problems)
+        return
+    if key in WHOLE and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53):
+        problems.note(number, "value", f"{key} is a whole number, and this is '{str(value)[:40]}'.")
+        return
+    if len(run.told) < MOST_KEYS and len(str(value)) <= KEPT:
+        run.told[key] = value
+
+
+def _edge(  # noqa: PLR0917 - as above
+    run: _Run, kind: str, edge: str, at: float, metadata: dict[str, Any], number: int, problems: Problems
+) -> None:
+    if edge == "start":
+        run.open[kind] = at, number
+        if kind == "run":
+            run.began = at
+        return
+    begun = run.open.pop(kind, None)
+    if begun is None:
+        problems.note(number, "key", f"{kind}_{edge} without a {kind}_start before it.")
+        return
+    if at < begun[0]:
+        problems.note(number, "time_ms", f"The {kind} ends before it begins, in line {begun[1]}.")
+        return
+    if kind == "run":
+        run.ended, run.status = at, str(metadata.get("status", ""))[:40]
+    run.series.setdefault(f"{kind}/seconds", []).append((at, at - begun[0]))
+
+
+def _sample(  # noqa: PLR0917 - as above
+    run: _Run, name: str, at: float, value: Any, number: int, where: str, problems: Problems
+) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
+        problems.note(number, where, f"'{str(value)[:40]}' is no number.")
+        return
+    run.series.setdefault(SERIES[name][0], []).append((at, float(value)))
+
+
+def _finish(run: _Run, output: Output, problems: Problems) -> None:
+    if run.began is None:
+        problems.note(run.line, "key", "There is no run_start: nothing tells when it began.")
+        return
+    benchmark = str(run.told.get("submission_benchmark", "") or "unknown")[:40]
+    workload = WORKLOADS.get(benchmark, benchmark)
+    spec = _spec(run, workload)
+    if spec is None:
+        output.notes.append(
+            f"Line {run.line}: the log does not say on how many devices its batch was, so that the run has no "
+            "specification."
+        )
+    else:
+        output.notes.append(
+            f"Line {run.line}: the log does not say the {', '.join(ASSUMED)}: the specification has what is usual here."
+        )
+    if run.ended is None:
+        output.notes.append(f"Line {run.line}: the log ends before the run: kept as failed.")
+    is_done = run.ended is not None and run.status in {"", "success"}
+    name = f"mlperf {len(output.runs) + 1}"
+    header = RunLine(
+        id=name,
+        title=f"MLPerf {benchmark}{_by(run)}"[:200],
+        workload=workload,
+        provenance="measured",
+        state="completed" if is_done else "failed",
+        trouble="" if is_done else ("lost" if run.ended is None else "crash"),
+        error="" if is_done else (f"Its status is '{run.status}'." if run.ended else "The log has no run_stop."),
+        source={} if spec is None else {"assumed": list(ASSUMED)},
+        spec={} if spec is None else _plain(spec),
+        spec_hash="" if spec is None else spec.hash,
+        results=_results(run),
+        started_at=datetime.fromtimestamp(run.began, UTC),
+        ended_at=None if run.ended is None else datetime.fromtimestamp(run.ended, UTC),
+    )
+    output.runs.append(Found(run.line, header, tuple(_samples(run, name))))
+
+
+def _by(run: _Run) -> str:
+    parts = (str(run.told.get(name) or "") for name in ("submission_org", "submission_platform"))
+    words = ", ".join(part for part in parts if part)
+    return f", {words}" if words else ""
+
+
+def _plain(spec: Spec) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(spec)
+    return plain
+
+
+def _spec(run: _Run, workload: str) -> Spec | None:
+    """Return what it did, where the log tells how its batch was shared out."""
+    whole = run.told.get("global_batch_size")
+    ranks = next((run.told[name] for name in DEVICES if run.told.get(name)), None)
+    if ranks is None and (found := PLATFORM.search(str(run.told.get("submission_platform", "")))):
+        nodes = run.told.get("number_of_nodes", run.told.get("num_nodes", 1))
+        ranks = int(found[1]) * (nodes if isinstance(nodes, int) and nodes > 0 else 1)
+    accumulation = run.told.get("gradient_accumulation_steps") or 1
+    if not whole or not ranks or whole % (ranks * accumulation):
+        return None
+    batch = whole // (ranks * accumulation)
+    seed = run.told.get("seed", 0)
+    if max(batch, ranks, accumulation) > 10**9 or min(batch, ranks, accumulation) < 1:
+        return None
+    return Spec(
+        workload=workload, devices=ranks, batch=batch, accumulation=accumulation, warmup=0,
+        seed=seed if seed <= 10**9 else 0,
+    )  # fmt: skip
+
+
+def _samples(run: _Run, name: str) -> list[SeriesLine]:
+    units = dict(SERIES.values())
+    made = []
+    for key, pairs in sorted(run.series.items()):
+        for first in range(0, len(pairs), MOST_VALUES):
+            part = pairs[first : first + MOST_VALUES]
+            made.append(
+                SeriesLine(
+                    run=name, key=key, unit=units.get(key, "s"), source="mlperf", first=first,
+                    at=tuple(at for at, _ in part), values=tuple(value for _, value in part),
+                )
+            )  # fmt: skip
+    return made
+
+
+def _results(run: _Run) -> dict[str, Any]:
+    """Return medians, and what else the log tells by its keys."""
+    tables: dict[str, Any] = {"mlperf": run.told}
+    units: dict[str, str] = {}
+    if run.ended is not None and run.began is not None:
+        tables["run_seconds"], units["run_seconds"] = run.ended - run.began, "s"
+    for key, (series, unit) in SERIES.items():
+        if key.startswith("eval") and series in run.series:
+            tables[key], units[key] = run.series[series][-1][1], unit
+    losses = run.series.get("train/loss", [])
+    throughput = _figure(run.series.get("train/samples_per_second"), "1/s")
+    step = _figure(run.series.get("train/step_seconds"), "s")
+    whole = run.told.get("global_batch_size")
+    if step is None and throughput is not None and whole and throughput.low > 0:
+        # The log tells one of the two; the other one follows from the batch.
+        step = Figure(
+            value=whole / throughput.value, low=whole / throughput.high, high=whole / throughput.low, unit="s",
+            count=throughput.count,
+        )  # fmt: skip
+    return results_of(
+        tables=tables,
+        units=units,
+        step_seconds=step,
+        samples_per_second=throughput,
+        first_loss=losses[0][1] if losses else None,
+        last_loss=losses[-1][1] if losses else None,
+    )
+
+
+def _figure(pairs: list[tuple[float, float]] | None, unit: str) -> Figure | None:
+    if not pairs:
+        return None
+    low, middle, high = (float(one) for one in np.percentile([value for _, value in pairs], (5, 50, 95)))
+    return Figure(value=middle, low=low, high=high, unit=unit, count=len(pairs))

@@ -1,0 +1,131 @@
+"""What `nvbandwidth -j` prints: matrices of bandwidth or latency, one a test."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+from benchmarks.records.found import Found, Output, results_of, software_of
+from benchmarks.records.problems import Problems
+from benchmarks.records.shapes import RunLine
+from benchmarks.records.strict import BrokenError, loads
+
+UNIT = re.compile(r"\(([^()\s]+)\)\s*$")
+DEVICE = re.compile(r"^(?:Device\s+)?\d+:\s*(.+?)(?:\s*\(([0-9a-fA-F:.]+)\))?(?::.*)?$")
+UNITS: Final = {"us": "µs"}
+DROPPED: Final = ("Waived", "Not Found")
+
+
+def parse(text: str, problems: Problems) -> Output:
+    """Return the one run that the output tells of; tests that did not pass are named in `notes`."""
+    output = Output()
+    begins = text.find("{")
+    line = text.count("\n", 0, max(begins, 0)) + 1
+    output.skipped = line - 1
+    try:
+        whole = loads(text[begins:])
+    except BrokenError as error:
+        problems.note(line, error.where, error.sentence)
+        return output
+    root = whole.get("nvbandwidth") if isinstance(whole, dict) else None
+    if not isinstance(root, dict):
+        problems.note(line, "nvbandwidth", "It is missing, or no object: this is no output of nvbandwidth -j.")
+        return output
+    if error_text := root.get("error"):
+        output.notes.append(f"nvbandwidth says: {str(error_text)[:200]}")
+    tests = root.get("testcases")
+    within = _line_of(text, '"testcases"', line)
+    if not isinstance(tests, list):
+        problems.note(within, "nvbandwidth.testcases", "It is missing, or no list.")
+        return output
+    tables: dict[str, Any] = {}
+    units: dict[str, str] = {}
+    for place, test in enumerate(tests):
+        where = f"nvbandwidth.testcases[{place}]"
+        if not isinstance(test, dict) or not isinstance(test.get("name"), str):
+            problems.note(within, f"{where}.name", "A test is an object with a name.")
+            continue
+        name = test["name"]
+        if test.get("bandwidth_matrix") is None:
+            status = str(test.get("status", ""))[:40]
+            if status not in DROPPED:
+                output.notes.append(f"{name[:80]} did not pass ({status or 'no status'}) and is left out.")
+            output.skipped += 1
+            continue
+        rows = _test(test, where, _line_of(text, f'"{name}"', within), problems)
+        if rows is not None:
+            unit = UNIT.search(str(test.get("bandwidth_description", "")))
+            tables[name], units[name] = rows, UNITS.get(unit[1], unit[1]) if unit else "GB/s"
+    if not tables:
+        problems.note(0, "nvbandwidth.testcases", "No test in it passed: there is nothing to keep.")
+        return output
+    names = _devices(root)
+    is_host = not any("device_to_device" in name for name in tables)
+    size = max(len(row) for rows in tables.values() for row in rows)
+    on = f" on {root['Hostname']}" if isinstance(root.get("Hostname"), str) else ""
+    header = RunLine(
+        id="nvbandwidth", title=f"nvbandwidth{on}, {size} GPU{'' if size == 1 else 's'}"[:200],
+        workload="host_copy" if is_host else "gpu_bandwidth", provenance="measured",
+        software=software_of(
+            names, driver=str(root.get("Driver Version", ""))[:100], cuda=_cuda(root.get("CUDA Runtime Version")),
+            libraries={"nvbandwidth": str(root["version"])[:100]} if root.get("version") else {},
+        ),
+        results=results_of(tables=tables, units=units),
+    )  # fmt: skip
+    output.runs.append(Found(line, header))
+    if not names:
+        output.notes.append("It does not name the GPUs.")
+    return output
+
+
+def _test(test: dict[str, Any], where: str, line: int, problems: Problems) -> list[list[float | None]] | None:
+    """Return the matrix of a test, None where something is wrong with it."""
+    matrix = test["bandwidth_matrix"]
+    if not isinstance(matrix, list) or not matrix or not all(isinstance(row, list) and row for row in matrix):
+        problems.note(line, f"{where}.bandwidth_matrix", "A matrix is a list of rows, none of them empty.")
+        return None
+    rows: list[list[float | None]] = []
+    for number, row in enumerate(matrix):
+        place = f"{where}.bandwidth_matrix[{number}]"
+        if len(row) != len(matrix[0]):
+            problems.note(line, place, f"It has {len(row)} values, and the first row {len(matrix[0])}.")
+            return None
+        rows.append([_cell(cell, f"{place}[{at}]", line, problems) for at, cell in enumerate(row)])
+    return rows
+
+
+def _cell(cell: Any, where: str, line: int, problems: Problems) -> float | None:
+    """Return a value of a matrix: a number or its text; None for 'N/A', which a device has with itself."""
+    if cell == "N/A":
+        return None
+    try:
+        value = float(cell) if isinstance(cell, str | int | float) and not isinstance(cell, bool) else math.nan
+    except (ValueError, OverflowError):
+        value = math.nan
+    if math.isfinite(value) and value >= 0:
+        return value
+    problems.note(line, where, f"'{str(cell)[:20]}' is no number of this kind.")
+    return None
+
+
+def _devices(root: dict[str, Any]) -> list[str]:
+    listed = root.get("GPU Device list", root.get("GPU Device info", []))
+    if isinstance(listed, dict):
+        listed = list(listed.values())
+    if not isinstance(listed, list):
+        return []
+    found = (DEVICE.match(str(one)) for one in listed)
+    return [one[1][:200] for one in found if one]
+
+
+def _cuda(number: Any) -> str:
+    """Return 12040 as '12.4'."""
+    if not isinstance(number, int):
+        return str(number or "")[:40]
+    return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else ""
+
+
+def _line_of(text: str, what: str, otherwise: int) -> int:
+    place = text.find(what)
+    return text.count("\n", 0, place) + 1 if place >= 0 else otherwise

@@ -1,0 +1,129 @@
+"""What p2pBandwidthLatencyTest of the CUDA samples prints: matrices of bandwidth and latency between GPUs."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+
+from benchmarks.records.found import Found, Output, results_of, software_of
+from benchmarks.records.problems import Problems
+from benchmarks.records.shapes import RunLine
+
+DEVICE = re.compile(r"^Device:\s*(\d+),\s*(.+?),\s*pciBusID:\s*([0-9a-fA-F]+)")
+BANDWIDTH = re.compile(r"^(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth(?: \(P2P Writes\))? Matrix \((\S+)\)")
+LATENCY = re.compile(r"^P2P=(Enabled|Disabled) Latency(?: \(P2P Writes\))? Matrix \((\S+)\)")
+CONNECTIVITY = re.compile(r"^P2P Connectivity Matrix")
+HEAD = re.compile(r"^\s*(D\\D|GPU|CPU)((?:\s+\d+)+)\s*$")
+ROW = re.compile(r"^\s*\d+\s+\S")
+UNITS = {"us": "µs"}
+
+
+@dataclass
+class _Matrix:
+    """A matrix that is being read; `columns` is None before its head."""
+
+    name: str
+    title: str
+    unit: str
+    line: int
+    columns: list[int] | None = None
+    rows: list[list[float]] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.columns is not None and len(self.rows) == len(self.columns)
+
+
+def parse(text: str, problems: Problems) -> Output:
+    """Return the one run that the output tells of. A matrix that is cut off or uneven is named by line and row."""
+    output = Output()
+    names: dict[int, str] = {}
+    matrices: list[_Matrix] = []
+    current: _Matrix | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        if title := _title(line, number):
+            _refuse_open(current, problems)
+            current = title
+            matrices.append(current)
+        elif device := DEVICE.match(line.strip()):
+            names[int(device[1])] = device[2]
+        elif current is not None and (head := HEAD.match(line)):
+            current = _headed(current, head, number, matrices, problems)
+        elif current is not None and current.columns is not None and not current.is_whole and ROW.match(line):
+            _row(current, line, number, problems)
+        else:
+            output.skipped += 1
+    _refuse_open(current, problems)
+    kept = [one for one in matrices if one.name != "connectivity" and one.is_whole]
+    if not kept:
+        problems.note(0, "", "There is no matrix of bandwidth or latency in it.")
+        return output
+    header = RunLine(
+        id="p2pBandwidthLatencyTest", title=f"p2pBandwidthLatencyTest, {len(kept[0].rows)} GPUs",
+        workload="gpu_bandwidth", provenance="measured",
+        software=software_of([names.get(one, "") for one in kept[0].columns or []]),
+        results=results_of(
+            tables={one.name: one.rows for one in kept}, units={one.name: one.unit for one in kept}
+        ),
+    )  # fmt: skip
+    output.runs.append(Found(kept[0].line, header))
+    if not names:
+        output.notes.append("It does not name the GPUs.")
+    return output
+
+
+def _title(line: str, number: int) -> _Matrix | None:
+    plain = line.strip()
+    if found := BANDWIDTH.match(plain):
+        name = f"{found[1].lower()}directional_bandwidth_p2p_{found[2].lower()}"
+        return _Matrix(name, plain, found[3], number)
+    if found := LATENCY.match(plain):
+        return _Matrix(f"latency_p2p_{found[1].lower()}", plain, UNITS.get(found[2], found[2]), number)
+    return _Matrix("connectivity", plain, "", number) if CONNECTIVITY.match(plain) else None
+
+
+def _headed(current: _Matrix, head: re.Match[str], number: int, matrices: list[_Matrix], problems: Problems) -> _Matrix:
+    """Return the matrix that a head begins: latencies have one by the GPU's clock, and one by the CPU's."""
+    columns = [int(one) for one in head[2].split()]
+    by = head[1].lower()
+    if by in {"gpu", "cpu"}:
+        _refuse_open(current if current.columns is not None else None, problems)
+        # The second of the two is what a launch takes by the CPU's clock: no latency between GPUs.
+        name = current.name if by == "gpu" else current.name.replace("latency", "cpu_clock")
+        made = _Matrix(name, f"{current.title}, {head[1]}", current.unit, number, columns)
+        if current.columns is None:
+            matrices.remove(current)
+        matrices.append(made)
+        return made
+    current.columns = columns
+    return current
+
+
+def _row(matrix: _Matrix, line: str, number: int, problems: Problems) -> None:
+    place, *cells = line.split()
+    columns = matrix.columns or []
+    where = f"{matrix.title}, row {place}"
+    values: list[float] = []
+    for cell in cells:
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            problems.note(number, where, f"'{cell[:20]}' is no number.")
+            value = 0.0
+        values.append(value)
+    if len(cells) != len(columns):
+        problems.note(number, where, f"The row has {len(cells)} values, and there are {len(columns)} GPUs.")
+        values = [0.0] * len(columns)
+    if place != str(columns[len(matrix.rows)]):
+        problems.note(number, where, f"The row of GPU {columns[len(matrix.rows)]} is next.")
+    matrix.rows.append(values)
+
+
+def _refuse_open(matrix: _Matrix | None, problems: Problems) -> None:
+    if matrix is not None and not matrix.is_whole:
+        problems.note(matrix.line, matrix.title, "The matrix is not whole: rows are missing.")

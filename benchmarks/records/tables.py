@@ -1,0 +1,247 @@
+"""Records as CSV in long form, one row a value, and as a table of many runs; safe to open in a spreadsheet.
+
+The first row of each run has all that is no sample in its last column, so that the file can be imported again. A log is
+no table: it is in JSON Lines alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from accounts.sheets import FORMULA_BEGINS, lines
+from benchmarks.records.content import LONGEST_LINE, Content
+from benchmarks.records.problems import Problems
+from benchmarks.records.reading import Reader
+from benchmarks.records.shapes import VALUES_A_LINE, EndLine, Line, RunLine, SeriesLine
+from benchmarks.records.strict import BrokenError, loads, shaped
+from benchmarks.records.writing import header_of, samples_of
+from benchmarks.runs.models import Run
+from benchmarks.runs.summary import Figure, Summary
+
+COLUMNS: Final = ("run", "workload", "provenance", "series", "unit", "source", "interval", "at", "value", "record")
+NEEDED: Final = ("run", "series", "value")
+SUMMARY_COLUMNS: Final = (
+    "run", "title", "workload", "preset", "provenance", "provenance_where_measured", "state", "host", "spec_hash",
+    "devices", "batch_a_device", "global_batch", "precision", "strategy", "started_at", "ended_at",
+    "step_seconds", "step_seconds_p5", "step_seconds_p95", "samples_per_second", "exposed_seconds",
+    "pcie_bytes_per_second", "gpu_share", "gpu_memory_bytes", "cpu_share", "memory_bytes", "first_loss", "last_loss",
+)  # fmt: skip
+
+
+def samples_csv(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield the lines of a table of all values of runs."""
+    yield from lines(COLUMNS, (row for run in runs for row in _sample_rows(run)))
+
+
+def summary_csv(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield the lines of a table of runs: what they did, and medians of what was recorded, in SI units."""
+    yield from lines(SUMMARY_COLUMNS, (_summary_row(run) for run in runs))
+
+
+def csv_lines(content: Content, problems: Problems) -> Iterator[tuple[int, Line]]:
+    """Yield the lines of the records in a CSV file, with the numbers of their rows."""
+    reader = Reader(problems)
+    try:
+        for number, line in _Table(problems).lines(content):
+            taken = reader.checked(number, line)
+            if taken is not None:
+                yield number, taken
+    except BrokenError as error:
+        problems.note(int(error.where or 0), "", error.sentence)
+
+
+def _sample_rows(run: Run) -> Iterator[tuple[object, ...]]:
+    about = (str(run.pk), run.workload, run.provenance)
+    record = msgspec.json.encode(header_of(run)).decode()
+    for line in samples_of(run):
+        series = (line.key, line.unit, line.source, line.interval)
+        # A row without time and value tells that there is a series.
+        for at, value in zip(line.at, line.values, strict=True) if line.at else [(None, None)]:
+            yield (*about, *series, at, value, record)
+            record = ""
+    if record:
+        yield (*about, "", "", "", "", "", "", record)
+
+
+def _summary_row(run: Run) -> tuple[object, ...]:
+    found = msgspec.convert(run.results, Summary) if run.results else Summary()
+    spec, readings = run.spec, found.readings
+    batch = spec.get("devices", 0) * spec.get("batch", 0) * spec.get("accumulation", 1)
+    step = found.step_seconds
+    return (
+        str(run.pk), run.title, run.workload, run.preset, run.provenance, run.source.get("provenance", ""), run.state,
+        run.topology.get("host", ""), run.spec_hash, spec.get("devices"), spec.get("batch"), batch or None,
+        spec.get("precision"), spec.get("strategy"),
+        *(one.isoformat() if one else None for one in (run.started_at, run.ended_at)),
+        _value(step), step.low if step else None, step.high if step else None, _value(found.samples_per_second),
+        _value(found.exposed_seconds), _value(found.pcie), _value(readings.get("utilisation")),
+        _value(readings.get("memory_used")), _value(readings.get("cpu")), _value(readings.get("memory")),
+        found.first_loss, found.last_loss,
+    )  # fmt: skip
+
+
+def _value(figure: Figure | None) -> float | None:
+    return figure.value if figure else None
+
+
+@dataclass
+class _Group:
+    """The rows of one run."""
+
+    id: str
+    lines: int = 1
+    key: str = ""
+    about: tuple[str, str, float] = ("", "", 0.0)
+    at: list[float | None] | None = None
+    values: list[float | None] | None = None
+
+
+class _Table:
+    """A CSV file, row by row."""
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+        self.number = 0
+        self.columns: tuple[str, ...] = ()
+        self.counts: dict[str, int] = {}
+
+    def lines(self, content: Content) -> Iterator[tuple[int, Line]]:
+        """Yield the lines of the records in it."""
+        csv.field_size_limit(LONGEST_LINE)
+        group: _Group | None = None
+        for row in self._rows(content):
+            cells = dict(zip(self.columns, row, strict=True))
+            if group is None or cells["run"] != group.id:
+                if group is not None:
+                    yield from self._flushed(group)
+                    yield self.number - 1, EndLine(run=group.id, lines=group.lines)
+                self.counts = {}
+                header = self._header(cells, content)
+                if header is None:
+                    return
+                group = _Group(cells["run"])
+                yield self.number, header
+            sample = self._sample(cells)
+            if sample is None:
+                continue
+            about = (cells.get("unit", ""), cells.get("source", ""), sample[2])
+            same = group.at is not None and group.key == cells["series"] and group.about == about
+            if not same or len(group.at or ()) >= VALUES_A_LINE:
+                yield from self._flushed(group)
+                group.key, group.about, group.at, group.values = cells["series"], about, [], []
+            if group.at is not None and group.values is not None and sample[:2] != (None, None):
+                group.at.append(sample[0])
+                group.values.append(sample[1])
+        if group is not None:
+            yield from self._flushed(group)
+            yield self.number, EndLine(run=group.id, lines=group.lines)
+
+    def _rows(self, content: Content) -> Iterator[list[str]]:
+        """Yield the rows after the head, each with as many cells."""
+        table = csv.reader(self._texts(content), strict=True)
+        try:
+            for row in table:
+                if not self.columns:
+                    self._head(row)
+                elif len(row) != len(self.columns):
+                    self.problems.note(self.number, "", f"The row has {len(row)} cells, the head {len(self.columns)}.")
+                else:
+                    yield [plain(cell) for cell in row]
+        except csv.Error as error:
+            raise BrokenError(f"This is no CSV: {error}.", str(self.number)) from error
+
+    def _texts(self, content: Content) -> Iterator[str]:
+        for number, text in content.lines():
+            self.number = number
+            yield text
+
+    def _head(self, row: list[str]) -> None:
+        names = tuple(one.strip().lower() for one in row)
+        for name in NEEDED:
+            if name not in names:
+                raise BrokenError(f"There is no column '{name}'.", str(self.number))
+        for name in names:
+            if name not in COLUMNS or names.count(name) > 1:
+                known = ", ".join(COLUMNS)
+                raise BrokenError(
+                    f"The column '{name[:40]}' is unknown or comes twice; known are {known}.", str(self.number)
+                )
+        self.columns = names
+
+    def _header(self, cells: dict[str, str], content: Content) -> RunLine | None:
+        """Return the header of a run; None where it is wrong: what follows it cannot be told apart."""
+        try:
+            if text := cells.get("record", ""):
+                header: RunLine = shaped(loads(text), RunLine)
+                return msgspec.structs.replace(header, id=cells["run"])
+            plainly = {
+                "kind": "run", "id": cells["run"] or "1", "provenance": cells.get("provenance") or "measured",
+                "title": (cells["run"] or content.name or "Values of a table")[:200],
+                "workload": cells.get("workload") or "command",
+            }  # fmt: skip
+            made: RunLine = shaped(plainly, RunLine)
+            return made
+        except BrokenError as error:
+            self.problems.note(self.number, error.where or "record", error.sentence)
+            return None
+
+    def _sample(self, cells: dict[str, str]) -> tuple[float | None, float | None, float] | None:
+        """Return time, value and interval of a row; None where it has none, or something is wrong with it."""
+        if not cells["series"]:
+            if any(cells.get(name) for name in ("at", "value")):
+                self.problems.note(self.number, "series", "A value belongs to a series, and none is named.")
+            return None
+        found: list[float | None] = []
+        for name in ("at", "value", "interval"):
+            try:
+                found.append(number_of(cells.get(name, "")))
+            except BrokenError as error:
+                self.problems.note(self.number, name, error.sentence)
+                return None
+        return found[0], found[1], found[2] or 0.0
+
+    def _flushed(self, group: _Group) -> Iterator[tuple[int, Line]]:
+        if group.at is None or group.values is None:
+            return
+        first = self.counts.get(group.key, 0)
+        self.counts[group.key] = first + len(group.values)
+        group.lines += 1
+        unit, source, interval = group.about
+        at, values = group.at, group.values
+        group.at = group.values = None
+        plainly = {
+            "kind": "series", "run": group.id, "key": group.key, "unit": unit, "source": source, "interval": interval,
+            "first": first, "at": at, "values": values,
+        }  # fmt: skip
+        try:
+            line: SeriesLine = shaped(plainly, SeriesLine)
+        except BrokenError as error:
+            column = "series" if error.where == "key" else error.where
+            self.problems.note(self.number, column, error.sentence)
+        else:
+            yield self.number, line
+
+
+def plain(cell: str) -> str:
+    """Return a cell as it was before it was made safe for spreadsheets."""
+    rest = cell[1:] if cell.startswith("'") else ""
+    return rest if rest.lstrip(" ").startswith(FORMULA_BEGINS) else cell
+
+
+def number_of(text: str) -> float | None:
+    """Return a number, None for an empty text; raises BrokenError for anything else."""
+    if not text.strip():
+        return None
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise BrokenError(f"'{text[:40]}' is no number.") from error
+    if not math.isfinite(number):
+        raise BrokenError(f"{text[:40]} is no number; leave the cell empty where there is no value.")
+    return number

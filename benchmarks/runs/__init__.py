@@ -1,0 +1,1 @@
+"""Runs of benchmarks: asked for, queued, composed, carried out on a host, recorded."""

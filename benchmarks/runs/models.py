@@ -1,0 +1,202 @@
+"""Runs, what they hold while they run, and what is recorded of them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Final, Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.models import Tenant
+from benchmarks.sweeps.models import Sweep
+from fabric.models import Device, Host, Plan
+from fabric.models.sight import Restricted
+
+EXERCISE: Final = " (exercise)"  # ends the title of a run that is to end badly
+
+
+class Run(models.Model):
+    """A benchmark that was asked for: queued, composed, run on a host, recorded, its devices given back."""
+
+    class State(models.TextChoices):
+        """Where it is; see STATES below for which of them are open, on the host, or final."""
+
+        QUEUED = "queued", "Queued"  # waits for its devices, its sweep, or its turn
+        COMPOSING = "composing", "Composing"  # a plan brings its devices to its host
+        STARTING = "starting", "Starting"  # the host was asked to begin
+        RUNNING = "running", "Running"
+        STOPPING = "stopping", "Stopping"  # the host was asked to end it
+        RETURNING = "returning", "Giving back"  # it has ended; a plan brings its devices back
+        COMPLETED = "completed", "Completed"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    FINAL = ("completed", "failed", "cancelled")
+    ON_HOST = ("starting", "running", "stopping")
+
+    class Provenance(models.TextChoices):
+        """Where its figures come from."""
+
+        MEASURED = "measured", "Measured"
+        SIMULATED = "simulated", "Simulated"
+        PREDICTED = "predicted", "Predicted"
+        IMPORTED = "imported", "Imported"
+
+    class RunQuerySet(Restricted):
+        """A tenant sees the runs of its people."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(tenant=tenant_id)
+
+        def open(self) -> Self:
+            """Return those that have not ended."""
+            return self.exclude(state__in=Run.FINAL)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    title = models.CharField(max_length=200)
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    workload = models.CharField(max_length=40)  # a name of the catalogue; others came by import
+    preset = models.CharField(max_length=10, blank=True)
+    spec = models.JSONField(default=dict)  # hostwire.training.Spec as JSON
+    spec_hash = models.CharField(max_length=64, blank=True)
+    executor = models.CharField(max_length=10, blank=True)  # torch, simulated; '' for what was imported
+    provenance = models.CharField(max_length=10, choices=Provenance)
+    # Where it runs: benchmarks.runs.composition.Composition as JSON.
+    composition = models.JSONField(default=dict)
+    host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="runs")
+    devices = models.ManyToManyField(Device, related_name="runs")
+    plan = models.ForeignKey(Plan, null=True, on_delete=models.SET_NULL, related_name="+")  # that composed it
+    plan_back = models.ForeignKey(Plan, null=True, on_delete=models.SET_NULL, related_name="+")
+    keep_composed = models.BooleanField(default=False)  # its devices stay where the plan brought them
+    limit_seconds = models.FloatField(default=3600.0)
+    # Immutable once it runs: benchmarks.model.shapes.Topology, and hostwire.training.Software, as JSON.
+    topology = models.JSONField(default=dict)
+    software = models.JSONField(default=dict)
+    # Summary, once there is one: benchmarks.runs.summary.Summary as JSON (medians, percentiles, units).
+    results = models.JSONField(default=dict)
+    outcome = models.CharField(max_length=10, blank=True)  # how it ends, known before its devices are back
+    error = models.TextField(blank=True)
+    trouble = models.CharField(max_length=20, blank=True)  # out_of_memory, crash, hang, limit, lost, refused, compose
+    exit_code = models.IntegerField(null=True)
+    sentence = models.TextField(blank=True)  # what it waits for, or does
+    phase = models.CharField(max_length=20, blank=True)
+    steps_done = models.PositiveIntegerField(default=0)
+    sweep = models.ForeignKey(Sweep, null=True, on_delete=models.CASCADE, related_name="runs")
+    position = models.PositiveIntegerField(default=0)  # within its sweep
+    point = models.JSONField(default=dict)  # the values of the sweep's axes
+    repeat_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="repeats")
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="runs"
+    )
+    requested_by_name = models.CharField(max_length=150)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="runs")
+    request_id = models.CharField(max_length=64, blank=True)
+    queued_at = models.DateTimeField(default=timezone.now, editable=False)
+    begun_at = models.DateTimeField(null=True)  # its turn came
+    state_since = models.DateTimeField(default=timezone.now)
+    started_at = models.DateTimeField(null=True)  # on the host
+    ended_at = models.DateTimeField(null=True)  # on the host
+    finished_at = models.DateTimeField(null=True)  # all of it, devices given back
+    cancel_requested_at = models.DateTimeField(null=True)
+    cancelled_by_name = models.CharField(max_length=150, blank=True)
+    # How far the host's events and log are kept, and who tends it: a worker that died lets the lease expire.
+    next_event = models.PositiveBigIntegerField(default=0)
+    next_byte = models.PositiveBigIntegerField(default=0)
+    worker = models.CharField(max_length=100, blank=True)
+    lease_until = models.DateTimeField(null=True)
+    source = models.JSONField(default=dict)  # of an imported one: file, format, line, who
+    idempotency_key = models.CharField(max_length=200, blank=True)
+    request_digest = models.CharField(max_length=64, blank=True)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-queued_at", "-position"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["requested_by", "idempotency_key"],
+                condition=~Q(idempotency_key=""),
+                name="one_run_an_idempotency_key",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["state", "lease_until"]),
+            models.Index(fields=["workload", "provenance"]),
+            models.Index(fields=["spec_hash"]),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.state not in self.FINAL
+
+    @property
+    def exercise(self) -> dict[str, Any]:
+        """How it is to end badly on purpose, {"fails": "crash", "after": 5}; {} for one that is not."""
+        asked: dict[str, Any] = self.source.get("exercise", {}) if self.executor else {}
+        return asked
+
+
+class Hold(models.Model):
+    """What a run has for itself while it is at it: 'device/12', 'host/3/gpu/0', 'host/3/cpu'. One run a key."""
+
+    key = models.CharField(max_length=60, unique=True)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="holds")
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Series(models.Model):
+    """A sequence of values of a run: 'steps/timed/seconds', 'steps/timed/loss', 'gpu/0000:41:00.0/utilisation'."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="series")
+    key = models.CharField(max_length=200)
+    unit = models.CharField(max_length=20, blank=True)
+    source = models.CharField(max_length=40, blank=True)
+    interval = models.FloatField(default=0.0)  # seconds between values, or that each is over
+    count = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["key"]
+        constraints = [models.UniqueConstraint(fields=["run", "key"], name="one_series_a_key")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Chunk(models.Model):
+    """Values of a series from number `first` on: little-endian float64, NaN for none; `at` are Unix seconds alike."""
+
+    series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="chunks")
+    first = models.PositiveIntegerField()
+    at = models.BinaryField()
+    values = models.BinaryField()
+
+    class Meta:
+        ordering = ["first"]
+        constraints = [models.UniqueConstraint(fields=["series", "first"], name="one_chunk_a_place")]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} from {self.first}"
+
+
+class LogPart(models.Model):
+    """A piece of what the processes of a run wrote, from byte `first` on."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="log_parts")
+    first = models.PositiveBigIntegerField()
+    text = models.TextField()
+
+    class Meta:
+        ordering = ["first"]
+        constraints = [models.UniqueConstraint(fields=["run", "first"], name="one_log_part_a_place")]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} from {self.first}"

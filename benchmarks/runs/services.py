@@ -1,0 +1,279 @@
+"""Runs: asked for, cancelled, tried again, deleted; what happens in between is benchmarks.runs.tending's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from accounts.audit.actions import Action
+from accounts.audit.context import request_id
+from accounts.audit.services import Target, attempt, audited, target_of
+from accounts.models import User
+from benchmarks.runs.checks import (
+    LONGEST_LIMIT,
+    executor_checked,
+    memory_checked,
+    place_checked,
+    refuse_too_many,
+    rules_checked,
+    workload_checked,
+)
+from benchmarks.runs.composition import Composition
+from benchmarks.runs.models import EXERCISE, Run
+from benchmarks.runs.returning import owed
+from benchmarks.runs.signals import run_changed
+from benchmarks.sweeps.models import Sweep
+from benchmarks.workloads.shapes import Workload
+from fabric.permissions import refuse_onlooker
+from fabric.services.asking import refuse_key, request_digest
+from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
+from hostwire.training import Spec
+
+LONGEST_TITLE: Final = 200
+State = Run.State
+
+
+def run_create(
+    *,
+    person: User,
+    spec: Spec,
+    composition: Composition,
+    executor: str,
+    preset: str = "",
+    title: str = "",
+    limit_seconds: float = 3600.0,
+    keep_composed: bool = False,
+    sweep: Sweep | None = None,
+    position: int = 0,
+    point: Mapping[str, Any] | None = None,
+    repeat_of: Run | None = None,
+    idempotency_key: str = "",
+    exercise: Mapping[str, Any] | None = None,
+) -> Run:
+    """Ask for a run; it waits for its devices, is composed, runs, is recorded, and gives its devices back.
+
+    `exercise` lets a simulated run end badly: {"fails": "crash", "after": 5}; its title says so, wherever it is shown.
+    Of a run of a sweep the rules are judged when it is composed: others of it come before. Raises Invalid with a
+    sentence for each wrong field, NotFound for what the person may not see, Forbidden for those who may only look,
+    Conflict for what cannot be had, RuleViolation. The same person and key answer the same run.
+    """
+    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_entitled(title))) as act:
+        refuse_onlooker(person, "run anything")
+        digest = request_digest(
+            "run", spec.hash, composition.as_json(), executor, title, limit_seconds, keep_composed, exercise
+        )
+        if known := _replayed(person, idempotency_key, digest):
+            return known
+        workload = workload_checked(spec)
+        _limit_checked(limit_seconds)
+        host = place_checked(person, spec, composition)
+        executor_checked(person, host, spec, executor)
+        topology = memory_checked(spec, composition, workload)
+        if sweep is None:
+            rules_checked(person, composition)
+            refuse_too_many(person)
+        try:
+            with act.change():
+                run = Run.objects.create(
+                    title=_marked(_entitled(title) or title_of(workload, composition, host.name), exercise),
+                    workload=spec.workload,
+                    preset=preset[:10],
+                    spec=msgspec.to_builtins(spec),
+                    spec_hash=spec.hash,
+                    executor=executor,
+                    provenance=Run.Provenance.SIMULATED if executor == "simulated" else Run.Provenance.MEASURED,
+                    composition=composition.as_kept(),
+                    host=host,
+                    topology=msgspec.to_builtins(topology),
+                    limit_seconds=limit_seconds,
+                    keep_composed=keep_composed,
+                    sweep=sweep,
+                    position=position,
+                    point=dict(point or {}),
+                    repeat_of=repeat_of,
+                    requested_by=person,
+                    requested_by_name=person.username,
+                    tenant=person.tenant,
+                    request_id=request_id(),
+                    sentence="Waits for its turn.",
+                    source={"exercise": dict(exercise)} if exercise else {},
+                    idempotency_key=idempotency_key,
+                    request_digest=digest,
+                )
+                run.devices.set(composition.devices)
+                act.target = target_of(run, run.title)
+                act.after = {"workload": spec.workload, "executor": executor, "host": host.name, "spec": spec.hash}
+                transaction.on_commit(partial(_begin, run), robust=True)
+        except IntegrityError:
+            if known := _replayed(person, idempotency_key, digest):
+                return known
+            raise
+    return run
+
+
+def run_cancel(*, person: User, run: Run) -> Run:
+    """End a run: at once while it waits, else as soon as its host has ended it and its devices are back.
+
+    Raises NotFound, Forbidden, and Conflict where it has ended.
+    """
+    with audited(Action.RUN_CANCEL, actor=person, target=target_of(run, run.title)) as act:
+        _refuse_stranger(person, run)
+        now = timezone.now()
+        act.before = {"state": run.state}
+        mine = Run.objects.filter(pk=run.pk)
+        by = {"cancel_requested_at": now, "cancelled_by_name": person.username}
+        at_once = {
+            "state": State.CANCELLED, "outcome": State.CANCELLED, "finished_at": now,
+            "sentence": f"{person.username} cancelled it before it began.",
+        }  # fmt: skip
+        waits = mine.filter(state=State.QUEUED, lease_until=None)
+        if not waits.update(**by, **at_once) and not (
+            mine.open().exclude(state=State.RETURNING).filter(cancel_requested_at=None).update(**by)
+        ):
+            run.refresh_from_db()
+            raise Conflict(_why_not_cancel(run))
+        run.refresh_from_db()
+        act.after = {"state": run.state}
+        transaction.on_commit(partial(_begin, run), robust=True)
+    return run
+
+
+def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
+    """Ask for the same once more, in the person's own name; of a sweep, at the same point of it.
+
+    Raises as `run_create`, and Conflict where the run has not ended, or was imported.
+    """
+    with attempt(Action.RUN_RETRY, actor=person, target=target_of(run, run.title)) as act:
+        _refuse_stranger(person, run)
+        if run.is_open:
+            raise Conflict("It has not ended. Cancel it, or wait for its end.")
+        if run.executor not in {"torch", "simulated"}:
+            raise Conflict("It was imported: nobody here knows how to run it.")
+        if run.sweep is not None and run.sweep.state in {Sweep.State.PAUSED, Sweep.State.HALTED}:
+            raise Conflict(f"Its sweep is {run.sweep.get_state_display().lower()}. Resume that: it goes on with it.")
+        # To people of another tenant, such as administrators, it is no part of the sweep: that shows its own runs.
+        sweep = run.sweep if run.sweep is not None and run.sweep.tenant_id == person.tenant_id else None
+        with act.change():
+            again = run_create(
+                person=person,
+                spec=msgspec.convert(run.spec, Spec),
+                composition=Composition.from_json(run.composition),
+                executor=run.executor,
+                preset=run.preset,
+                title=run.title,
+                limit_seconds=run.limit_seconds,
+                keep_composed=run.keep_composed and sweep == run.sweep,
+                sweep=sweep,
+                position=run.position,
+                point=run.point,
+                repeat_of=run,
+                idempotency_key=idempotency_key,
+                exercise=run.exercise,
+            )
+            act.after = {"run": str(again.pk)}
+    return again
+
+
+def run_delete(*, person: User, run: Run) -> None:
+    """Delete a run with all that was recorded of it. Raises NotFound, Forbidden for others', Conflict while it runs."""
+    with audited(Action.RUN_DELETE, actor=person, target=target_of(run, run.title)) as act:
+        _refuse_stranger(person, run)
+        if not person.is_administrator and run.requested_by_id != person.pk:
+            raise Forbidden("Only who asked for a run, or an administrator, may delete it.")
+        row = _locked(run)
+        if row.is_open:
+            raise Conflict("It has not ended. Cancel it first.")
+        if row.sweep is not None and row.sweep.state in {Sweep.State.RUNNING, Sweep.State.PAUSED}:
+            raise Conflict("It is part of a sweep that has not ended. Halt that first.")
+        act.before = {"workload": row.workload, "state": row.state}
+        row.delete()
+
+
+def run_return(*, person: User, run: Run) -> Run:
+    """Give devices back that a run could not give back at its end. Raises NotFound, Forbidden, Conflict."""
+    with audited(Action.RUN_RETURN, actor=person, target=target_of(run, run.title)) as act:
+        _refuse_stranger(person, run)
+        row = _locked(run)
+        if row.is_open:
+            raise Conflict("It has not ended: its devices are given back then.")
+        if not owed(row).attachments:
+            raise Conflict("All its devices are back where they were.")
+        row.state, row.plan_back, row.finished_at = State.RETURNING, None, None
+        row.sentence = "Gives its devices back once more."
+        row.save(update_fields=["state", "plan_back", "finished_at", "sentence"])
+        act.after = {"state": row.state}
+        transaction.on_commit(partial(_begin, row), robust=True)
+    return row
+
+
+def title_of(workload: Workload, composition: Composition, host: str) -> str:
+    """Return what a run is called as long as nobody gives it another name: 'ResNet-50, 4 GPUs on node-a'."""
+    gpus = composition.local_gpus + len(set(composition.devices) - {composition.storage})
+    where = "the CPU" if composition.cpu else f"{gpus} GPU{'' if gpus == 1 else 's'}"
+    return f"{workload.title}, {where} of {host}"[:LONGEST_TITLE]
+
+
+def _begin(run: Run) -> None:
+    """Tell everybody of a run, and a worker to look at it; once it is committed."""
+    run_changed.send(Run, run=run)
+    from benchmarks.runs.tasks import tend
+
+    # A broker that is away loses nothing: beat asks each second.
+    tend.apply_async(retry=False, ignore_result=True)
+
+
+def _replayed(person: User, idempotency_key: str, digest: str) -> Run | None:
+    """Return what a person asked for by the same key before; raises KeyReused for another request, Invalid."""
+    if not idempotency_key:
+        return None
+    refuse_key(idempotency_key)
+    known: Run | None = Run.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
+    if known is not None and (
+        known.request_digest != digest or not Run.objects.visible_to(person).filter(pk=known.pk).exists()
+    ):
+        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
+    return known
+
+
+def _limit_checked(seconds: float) -> None:
+    if not 1.0 <= seconds <= LONGEST_LIMIT:
+        sentence = "The time limit is from 1 second to 30 days."
+        raise Invalid(sentence, errors={"limit_seconds": sentence})
+
+
+def _locked(run: Run) -> Run:
+    """Wait until nobody else changes a run, and return it; raises NotFound where somebody has deleted it."""
+    row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
+    if row is None:
+        raise NotFound("There is no such run.")
+    return row
+
+
+def _refuse_stranger(person: User, run: Run) -> None:
+    if not Run.objects.visible_to(person).filter(pk=run.pk).exists():
+        raise NotFound("There is no such run.")
+    refuse_onlooker(person)
+
+
+def _why_not_cancel(run: Run) -> str:
+    if run.state == State.RETURNING:
+        return "It has ended: its devices are on their way back."
+    if run.is_open:
+        return "It is being cancelled already."
+    return f"The run has ended: it is '{run.get_state_display()}'."
+
+
+def _marked(title: str, exercise: Mapping[str, Any] | None) -> str:
+    """Return a title that tells that a run ends badly on purpose: nobody takes it for trouble of the hardware."""
+    return f"{title.removesuffix(EXERCISE)[: LONGEST_TITLE - len(EXERCISE)]}{EXERCISE}" if exercise else title
+
+
+def _entitled(title: str) -> str:
+    """Return a title as it is kept: one line, without what cannot be shown or turns the rest around."""
+    shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
+    return shown[:LONGEST_TITLE]

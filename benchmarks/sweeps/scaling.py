@@ -1,0 +1,134 @@
+"""Throughput against one axis, a chart for each workload and a line for each combination of the other axes: pure.
+
+A mark has one provenance. Repeats of a point are one mark: their median, from the least to the greatest of what they
+span.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.sweeps.grid import AXIS_WORDS
+
+ALONG: Final = ("count", "batch", "threads", "loader_workers", "accumulation")
+MOST_LINES: Final = 12
+MOST_CHARTS: Final = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a completed run has shown: the values of its axes, samples a second with the 5th and 95th percentile."""
+
+    values: dict[str, Any]
+    rate: float
+    low: float
+    high: float
+    provenance: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A mark of a chart: `runs` is how many it is of."""
+
+    x: float
+    rate: float
+    low: float
+    high: float
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of a chart: what is the same for all its marks, and where its figures come from."""
+
+    name: str
+    provenance: str
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """Throughput of a workload, called `of`, along an axis; `more` is how many lines are left out."""
+
+    axis: str
+    words: str
+    workload: str
+    of: str
+    lines: tuple[Line, ...]
+    more: int = 0
+
+
+def scalings(
+    shown: Iterable[Shown], *, workloads: Sequence[str], varied: Sequence[str], words: dict[str, dict[Any, str]]
+) -> list[Scaling]:
+    """Return a chart for each workload and each numeric axis that is varied; `words` has how values are called."""
+    runs = list(shown)
+    along = [(axis, workload) for axis in ALONG if axis in varied for workload in workloads]
+    return [
+        _along(
+            axis,
+            workload,
+            runs=[one for one in runs if one.values["workload"] == workload],
+            varied=varied,
+            words=words,
+        )
+        for axis, workload in along[:MOST_CHARTS]
+    ]
+
+
+def _along(
+    axis: str, workload: str, *, runs: Sequence[Shown], varied: Sequence[str], words: dict[str, dict[Any, str]]
+) -> Scaling:
+    others = [name for name in varied if name not in {axis, "repeat", "workload"}]
+    lines: dict[tuple[str, str], dict[float, list[Shown]]] = {}
+    for one in runs:
+        name = ", ".join(_word(other, one.values.get(other), words) for other in others)
+        line = lines.setdefault((name, one.provenance), {})
+        line.setdefault(float(one.values[axis]), []).append(one)
+    made = [
+        Line(
+            name=name or "All",
+            provenance=provenance,
+            marks=tuple(_mark(x, found) for x, found in sorted(marks.items())),
+        )
+        for (name, provenance), marks in lines.items()
+    ]
+    # Those with most marks say most of how it scales; the order of the runs is that of the grid's values.
+    made.sort(key=lambda line: -len(line.marks))
+    return Scaling(
+        axis=axis,
+        words=AXIS_WORDS[axis],
+        workload=workload,
+        of=_word("workload", workload, words),
+        lines=tuple(made[:MOST_LINES]),
+        more=max(0, len(made) - MOST_LINES),
+    )
+
+
+def _mark(x: float, runs: Sequence[Shown]) -> Mark:
+    return Mark(
+        x=x,
+        rate=statistics.median(one.rate for one in runs),
+        low=min(one.low for one in runs),
+        high=max(one.high for one in runs),
+        runs=len(runs),
+    )
+
+
+def _word(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
+    named = words.get(axis, {}).get(value)
+    if named is not None:
+        return named
+    if axis == "compile":
+        return "compiled" if value else "not compiled"
+    if axis == "count":
+        return f"{value} device{'' if value == 1 else 's'}"
+    return {
+        "batch": "batch {}",
+        "threads": "{} threads",
+        "loader_workers": "{} loaders",
+        "accumulation": "{} batches",
+    }.get(axis, "{}").format(value)

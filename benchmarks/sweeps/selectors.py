@@ -1,0 +1,288 @@
+"""What a person sees of sweeps: the list, one sweep with its points, what its runs have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import Count, Q, QuerySet
+
+from accounts.models import User
+from benchmarks.runs.composition import Composition
+from benchmarks.runs.models import Run
+from benchmarks.runs.summary import Figure, Summary, summary_of
+from benchmarks.sweeps.grid import Grid, varied
+from benchmarks.sweeps.models import Point, Sweep
+from benchmarks.sweeps.pool import DRAWER
+from benchmarks.sweeps.scaling import Scaling, Shown, scalings
+from benchmarks.workloads.catalogue import CATALOGUE
+from fabric.models import Device, Drawer, Host
+from falconweb.errors import Invalid, NotFound
+
+LONGEST_TEXT: Final = 200
+SORTS: Final = {
+    "title": "title", "state": "state", "person": "requested_by_name", "created": "created_at",
+    "finished": "finished_at",
+}  # fmt: skip
+COLUMNS: Final = (
+    "id", "title", "state", "runs", "waiting", "open", "completed", "failed", "cancelled", "skipped", "left_out",
+    "person", "created_at", "finished_at", "sentence",
+)  # fmt: skip
+STATES: Final = ("waiting", "open", "completed", "failed", "cancelled", "skipped")
+POINT_SORTS: Final = ("position", "state", "samples_per_second", "step_seconds")
+POINT_COLUMNS: Final = (
+    "position", "state", "values", "run_id", "provenance", "step_seconds_median", "step_seconds_p5",
+    "step_seconds_p95", "samples_per_second", "predicted_step_seconds", "predicted_low", "predicted_high", "sentence",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointView:
+    """A point as it stands: of STATES, with its newest run, and what that has shown."""
+
+    position: int
+    values: dict[str, Any]
+    state: str
+    sentence: str
+    composition: Composition
+    predicted: dict[str, float]
+    run: Run | None = None
+    figures: Summary | None = None  # of a completed run
+
+    @property
+    def number(self) -> int:
+        """Which point it is, from 1."""
+        return self.position + 1
+
+    @property
+    def state_words(self) -> str:
+        """Where it is: of a run that goes on, where that is."""
+        return self.run.get_state_display() if self.state == "open" and self.run is not None else self.state
+
+    @property
+    def step_ms(self) -> Figure | None:
+        """The step of its run, ms."""
+        steps: Figure | None = self.figures.step_seconds if self.figures is not None else None
+        return _thousandfold(steps.value, steps.low, steps.high) if steps is not None else None
+
+    @property
+    def predicted_ms(self) -> Figure | None:
+        """The predicted step with its 90 % interval, ms."""
+        told = self.predicted
+        return _thousandfold(told["step_seconds"], told["low"], told["high"]) if told else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a sweep stands: how many points are in which state, of how many."""
+
+    counts: Mapping[str, int]
+    total: int
+
+    @property
+    def ended(self) -> int:
+        """How many need not be run any more."""
+        return self.total - self.counts["waiting"] - self.counts["open"]
+
+    @property
+    def percent(self) -> int:
+        """The same of a hundred."""
+        return 100 * self.ended // self.total if self.total else 0
+
+
+def sweeps_found(person: User, *, search: str = "", state: str = "", sort: str = "") -> QuerySet[Sweep]:
+    """Return the sweeps that a person sees, newest first unless sorted; raises Invalid."""
+    rows: QuerySet[Sweep] = Sweep.objects.visible_to(person)
+    if "\0" in search:
+        raise Invalid("The text to search for cannot be used.", errors={"q": "It has a NUL."})
+    for word in search[:LONGEST_TEXT].split():
+        rows = rows.filter(Q(title__icontains=word) | Q(requested_by_name__icontains=word))
+    if state:
+        if state not in Sweep.State.values:
+            raise Invalid("There is no such state.", errors={"state": f"One of {', '.join(Sweep.State.values)}."})
+        rows = rows.filter(state=state)
+    if not sort:
+        return rows.order_by("-created_at", "pk")
+    name = sort.removeprefix("-")
+    if name not in SORTS:
+        raise Invalid("There is no such order.", errors={"sort": f"One of {', '.join(SORTS)}, or with '-' before it."})
+    return rows.order_by(f"{'-' if sort.startswith('-') else ''}{SORTS[name]}", "pk")
+
+
+def sweep_of(person: User, pk: UUID) -> Sweep:
+    """Return a sweep; raises NotFound for one that the person may not see."""
+    row: Sweep | None = Sweep.objects.visible_to(person).select_related("requested_by").filter(pk=pk).first()
+    if row is None:
+        raise NotFound("There is no such sweep.")
+    return row
+
+
+def standings_of(sweeps: Sequence[Sweep]) -> dict[UUID, Standing]:
+    """Return how sweeps stand; three queries, however many they are."""
+    found = {sweep.pk: dict.fromkeys(STATES, 0) for sweep in sweeps}
+    totals = dict(Point.objects.filter(sweep__in=found).order_by().values_list("sweep").annotate(n=Count("pk")))
+    newest: dict[tuple[UUID, int], str] = {}
+    runs = Run.objects.filter(sweep__in=found).order_by("queued_at", "pk").values_list("sweep", "position", "state")
+    for sweep, position, state in runs:
+        newest[sweep, position] = state
+    points = Point.objects.filter(sweep__in=found).values_list("sweep", "position", "state")
+    for sweep, position, state in points:
+        found[sweep][_state(state, newest.get((sweep, position)))] += 1
+    return {pk: Standing(counts=counts, total=totals.get(pk, 0)) for pk, counts in found.items()}
+
+
+def points_of(sweep: Sweep) -> list[PointView]:
+    """Return the points of a sweep in their order; two queries."""
+    runs: dict[int, Run] = {}
+    for run in Run.objects.filter(sweep=sweep).select_related("host").order_by("queued_at", "pk"):
+        runs[run.position] = run
+    return [_view(point, runs.get(point.position)) for point in Point.objects.filter(sweep=sweep)]
+
+
+def points_found(points: Sequence[PointView], *, state: str = "", sort: str = "") -> list[PointView]:
+    """Return those points that are in a state, sorted; raises Invalid. What has shown nothing comes last."""
+    if state and state not in STATES:
+        raise Invalid("There is no such state.", errors={"state": f"One of {', '.join(STATES)}."})
+    name = sort.removeprefix("-") or "position"
+    if name not in POINT_SORTS:
+        raise Invalid("There is no such order.", errors={"sort": f"One of {', '.join(POINT_SORTS)}."})
+    found = [one for one in points if not state or one.state == state]
+    if name in {"position", "state"}:
+        return sorted(found, key=lambda one: getattr(one, name), reverse=sort.startswith("-"))
+    shown = [one for one in found if _figure(one, name) is not None]
+    shown.sort(key=lambda one: _figure(one, name).value, reverse=sort.startswith("-"))
+    return shown + [one for one in found if _figure(one, name) is None]
+
+
+def scaling_of(points: Sequence[PointView], sweep: Sweep, names: dict[str, dict[Any, str]]) -> list[Scaling]:
+    """Return throughput along each axis that a sweep varies and that is a number; `names` are those of `words_of`."""
+    grid = Grid.from_json(sweep.grid)
+    shown = []
+    for one in points:
+        rate = one.figures.samples_per_second if one.figures is not None else None
+        if rate is not None and one.run is not None:
+            shown.append(
+                Shown(values=one.values, rate=rate.value, low=rate.low, high=rate.high, provenance=one.run.provenance)
+            )
+    # Also of those that have shown nothing yet: their charts fill while somebody looks.
+    workloads = list(dict.fromkeys(str(one.values["workload"]) for one in points if "workload" in one.values))
+    return scalings(shown, workloads=workloads, varied=varied(grid), words=names)
+
+
+def words_of(person: User, values: Sequence[Mapping[str, Any]]) -> dict[str, dict[Any, str]]:
+    """Return how hosts, places, drives and workloads among the values of axes are called; three queries.
+
+    What the person does not see, or not any more, has no name here.
+    """
+    hosts = {one["host"] for one in values if "host" in one}
+    places = {str(one["placement"]) for one in values if "placement" in one}
+    drawers = {int(one.removeprefix(DRAWER)): one for one in places if one.removeprefix(DRAWER).isdecimal()}
+    drives = {str(one["storage"]) for one in values if ":" in str(one.get("storage", ""))}
+    ids = {int(one.partition(":")[2]): one for one in drives if one.partition(":")[2].isdecimal()}
+    seen = Device.objects.visible_to(person).filter(pk__in=ids).values_list("pk", "name")
+    placed = Drawer.objects.visible_to(person).filter(pk__in=drawers).select_related("chassis")
+    return {
+        "host": dict(Host.objects.visible_to(person).filter(pk__in=hosts).values_list("pk", "name")),
+        "placement": {
+            "cpu": "CPU only", "local": "own GPUs", "spread": "all drawers", "hybrid": "half own, half drawers",
+            **{drawers[row.pk]: f"{row.chassis.name} {row.name}" for row in placed},
+        },
+        "storage": {
+            "host": "the host’s storage",
+            **{ids[pk]: name for pk, name in seen},
+        },
+        "workload": {name: workload.title for name, workload in CATALOGUE.items()},
+    }  # fmt: skip
+
+
+def remaining(points: Sequence[PointView], sweep: Sweep) -> tuple[timedelta | None, str]:
+    """Return how long the rest of a sweep takes, and what that rests on; None where nothing tells."""
+    rest = [one for one in points if one.state in {"waiting", "open"}]
+    ended = [one.run for one in points if one.run is not None and one.run.state == Run.State.COMPLETED]
+    took = [
+        (run.finished_at - run.queued_at).total_seconds() for run in ended if run.finished_at is not None
+    ]  # fmt: skip
+    if not rest or sweep.state != Sweep.State.RUNNING:
+        return None, ""
+    side_by_side = max(1, min(len({one.composition.host for one in rest}), Grid.from_json(sweep.grid).at_once))
+    if took:
+        seconds = sum(took) / len(took) * len(rest) / side_by_side
+        return timedelta(seconds=seconds), f"by the {len(took)} runs that have completed"
+    steps = [one.predicted["step_seconds"] for one in rest if one.predicted]
+    if len(steps) < len(rest):
+        return None, ""
+    spec_steps = {one.position: one for one in Point.objects.filter(sweep=sweep)}
+    seconds = sum(
+        one.predicted["step_seconds"]
+        * (spec_steps[one.position].spec.get("steps", 10) + spec_steps[one.position].spec.get("warmup", 3))
+        for one in rest
+    )
+    return timedelta(seconds=seconds / side_by_side), "predicted, composing left out"
+
+
+def point_lines(points: Sequence[PointView]) -> Iterator[tuple[object, ...]]:
+    """Yield points as a table has them; seconds, samples a second."""
+    for one in points:
+        steps = one.figures.step_seconds if one.figures is not None else None
+        rate = one.figures.samples_per_second if one.figures is not None else None
+        yield (
+            one.number, one.state, ", ".join(f"{axis}={value}" for axis, value in one.values.items()),
+            one.run.pk if one.run is not None else "", one.run.provenance if one.run is not None else "",
+            *((steps.value, steps.low, steps.high) if steps is not None else ("", "", "")),
+            rate.value if rate is not None else "",
+            one.predicted.get("step_seconds", ""), one.predicted.get("low", ""), one.predicted.get("high", ""),
+            one.sentence,
+        )  # fmt: skip
+
+
+def sweep_lines(rows: QuerySet[Sweep]) -> Iterator[tuple[object, ...]]:
+    """Yield sweeps as a table has them."""
+    sweeps = list(rows)
+    standings = standings_of(sweeps)
+    for sweep in sweeps:
+        standing = standings[sweep.pk]
+        yield (
+            sweep.pk, sweep.title, sweep.state, standing.total, *(standing.counts[state] for state in STATES),
+            sweep.left_out_count, sweep.requested_by_name, sweep.created_at.isoformat(),
+            sweep.finished_at.isoformat() if sweep.finished_at else "", sweep.sentence,
+        )  # fmt: skip
+
+
+def _view(point: Point, run: Run | None) -> PointView:
+    state = _state(point.state, run.state if run is not None else None)
+    sentence = point.sentence
+    if not sentence and run is not None:
+        sentence = run.error or (run.sentence if run.is_open else "")
+    return PointView(
+        position=point.position,
+        values=point.values,
+        state=state,
+        sentence=sentence,
+        composition=Composition.from_json(point.composition),
+        predicted=point.predicted,
+        run=run,
+        figures=summary_of(run) if run is not None and run.state == Run.State.COMPLETED else None,
+    )
+
+
+def _state(point: str, run: str | None) -> str:
+    """Return where a point is, by itself and by its newest run."""
+    if point == Point.State.SKIPPED:
+        return "skipped"
+    if run is not None and run not in Run.FINAL:
+        return "open"
+    if point == Point.State.WAITING:
+        return "waiting"
+    # Its run was deleted: whoever did that wants no more of it.
+    return run if run is not None else "cancelled"
+
+
+def _thousandfold(value: float, low: float, high: float) -> Figure:
+    return Figure(value=1000 * value, low=1000 * low, high=1000 * high, unit="ms")
+
+
+def _figure(one: PointView, name: str) -> Any:
+    return getattr(one.figures, name) if one.figures is not None else None

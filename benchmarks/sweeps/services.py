@@ -1,0 +1,263 @@
+"""Sweeps: asked for, paused, resumed, halted, tried again; what happens in between is benchmarks.sweeps.tending's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from django.db import IntegrityError, transaction
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.utils import timezone
+
+from accounts.audit.actions import Action
+from accounts.audit.context import request_id
+from accounts.audit.services import Act, Target, attempt, audited, target_of
+from accounts.models import User
+from benchmarks.runs.models import Run
+from benchmarks.runs.services import run_cancel
+from benchmarks.sweeps.expanding import Drawn, drawn_of
+from benchmarks.sweeps.grid import AXIS_WORDS, Grid, grid_checked, varied
+from benchmarks.sweeps.models import Point, Sweep
+from benchmarks.workloads.catalogue import CATALOGUE
+from fabric.permissions import refuse_onlooker
+from fabric.services.asking import refuse_key, request_digest
+from fabric.services.locks import locked_rows
+from falconweb.errors import Conflict, Invalid, KeyReused, NotFound
+
+LONGEST_TITLE: Final = 200
+LONGEST_MANIFEST: Final = 100_000
+MOST_OPEN: Final = 20  # sweeps of one person
+State = Sweep.State
+
+
+def sweep_create(*, person: User, grid: Grid, title: str = "", manifest: str = "", idempotency_key: str = "") -> Sweep:
+    """Ask for a sweep; its first runs begin within seconds. `manifest` is what it was read from, without secrets.
+
+    Raises Invalid with a sentence for each wrong field, and where no point is left (the reasons are told); Forbidden
+    for those who may only look, Conflict for too many at once. The same person and key answer the same sweep.
+    """
+    named = _entitled(title)
+    with attempt(Action.SWEEP_CREATE, actor=person, target=Target("sweep", name=named)) as act:
+        refuse_onlooker(person, "run anything")
+        digest = request_digest("sweep", grid.as_json(), title, manifest)
+        if known := _replayed(person, idempotency_key, digest):
+            return known
+        if Sweep.objects.filter(requested_by=person, state__in=[State.RUNNING, State.PAUSED]).count() >= MOST_OPEN:
+            raise Conflict(f"You have {MOST_OPEN} sweeps that have not ended. Halt some of them first.")
+        if len(manifest) > LONGEST_MANIFEST:
+            raise Invalid(f"A manifest has at most {LONGEST_MANIFEST:,} characters.")
+        grid = grid_checked(grid)
+        drawn = drawn_of(person, grid)
+        _refuse_empty(drawn)
+        try:
+            with act.change():
+                sweep = _stored(
+                    person, grid, drawn, title=named or title_of(grid), manifest=manifest,
+                    idempotency_key=idempotency_key, request_digest=digest,
+                )  # fmt: skip
+                act.target = target_of(sweep, sweep.title)
+                act.after = {
+                    "runs": len(drawn.points), "left out": drawn.expansion.left_out_count,
+                    "workloads": list(grid.workload), "executor": grid.executor,
+                }  # fmt: skip
+                transaction.on_commit(partial(hand_over, sweep), robust=True)
+        except IntegrityError:
+            if known := _replayed(person, idempotency_key, digest):
+                return known
+            raise
+    return sweep
+
+
+def sweep_pause(*, person: User, sweep: Sweep) -> Sweep:
+    """Begin no further run; those that run end by themselves, then all devices are given back.
+
+    Raises NotFound, Forbidden, and Conflict where it is not running.
+    """
+    with _changing(Action.SWEEP_PAUSE, person, sweep) as (act, row):
+        if row.state != State.RUNNING:
+            raise Conflict(f"Only a running sweep can be paused: it is '{row.get_state_display().lower()}'.")
+        _become(row, State.PAUSED, f"{person.username} paused it. What runs ends by itself.")
+        # What has not begun waits with its point: it would keep devices from being given back.
+        waiting = list(open_runs(row).filter(state=Run.State.QUEUED))
+        _cancel(person, row, waiting)
+        act.after = {"state": row.state, "cancelled": len(waiting)}
+    return row
+
+
+def sweep_resume(*, person: User, sweep: Sweep) -> Sweep:
+    """Go on with a sweep that was paused or halted; what a halt has ended is run again.
+
+    Raises NotFound, Forbidden, and Conflict where it is neither.
+    """
+    with _changing(Action.SWEEP_RESUME, person, sweep) as (act, row):
+        if row.state not in {State.PAUSED, State.HALTED}:
+            raise Conflict(f"Only a paused or halted sweep can be resumed: it is '{row.get_state_display().lower()}'.")
+        _become(row, State.RUNNING, "")
+        act.after = {"state": row.state}
+    return row
+
+
+def sweep_halt(*, person: User, sweep: Sweep) -> Sweep:
+    """End all runs of a sweep and begin no further one; then all devices are given back. It can be resumed.
+
+    Raises NotFound, Forbidden, and Conflict where it has ended.
+    """
+    with _changing(Action.SWEEP_HALT, person, sweep) as (act, row):
+        if row.state not in {State.RUNNING, State.PAUSED}:
+            raise Conflict(f"There is nothing to halt: the sweep is '{row.get_state_display().lower()}'.")
+        _become(row, State.HALTED, f"{person.username} halted it.")
+        ended = list(open_runs(row))
+        _cancel(person, row, ended)
+        act.after = {"state": row.state, "cancelled": len(ended)}
+    return row
+
+
+def sweep_retry(*, person: User, sweep: Sweep) -> Sweep:
+    """Run those points again that failed, were cancelled or could not begin.
+
+    Raises NotFound, Forbidden, and Conflict where there is none, or where the sweep is halted or paused.
+    """
+    with _changing(Action.SWEEP_RETRY, person, sweep) as (act, row):
+        if row.state in {State.PAUSED, State.HALTED}:
+            raise Conflict(f"The sweep is {row.get_state_display().lower()}. Resume it, then try again.")
+        points = failed_points(row)
+        if not (number := points.update(state=Point.State.WAITING, sentence="", attempts=0)):
+            raise Conflict("No run of it has failed.")
+        _become(row, State.RUNNING, "")
+        act.after = {"runs": number}
+    return row
+
+
+def open_runs(sweep: Sweep) -> QuerySet[Run]:
+    """Return the runs of a sweep that have not ended."""
+    return Run.objects.filter(sweep=sweep).open().order_by("position", "queued_at")
+
+
+def with_newest_run(points: QuerySet[Point]) -> QuerySet[Any]:
+    """Return points with the state and the id of their newest run, `run_state` and `run_id`; None without one."""
+    newest = Run.objects.filter(sweep=OuterRef("sweep"), position=OuterRef("position")).order_by("-queued_at", "-pk")
+    return points.annotate(run_state=Subquery(newest.values("state")[:1]), run_id=Subquery(newest.values("pk")[:1]))
+
+
+def failed_points(sweep: Sweep) -> QuerySet[Point]:
+    """Return the points of a sweep whose newest run failed or was cancelled, or that could not begin."""
+    points = with_newest_run(Point.objects.filter(sweep=sweep))
+    ended = points.filter(state=Point.State.BEGUN, run_state__in=[Run.State.FAILED, Run.State.CANCELLED])
+    refused = points.filter(state=Point.State.SKIPPED, attempts__gt=0)
+    numbers = [*ended.values_list("pk", flat=True), *refused.values_list("pk", flat=True)]
+    return Point.objects.filter(pk__in=numbers)
+
+
+def hand_over(sweep: Sweep) -> None:
+    """Tell a worker to look at a sweep; once it is committed."""
+    from benchmarks.sweeps.tasks import advance
+
+    # A broker that is away loses nothing: beat asks again.
+    advance.apply_async(args=(str(sweep.pk),), retry=False, ignore_result=True)
+
+
+def lock_sweep(sweep: Sweep) -> Sweep:
+    """Wait until nobody else changes a sweep, and return it; raises NotFound."""
+    row: Sweep | None = locked_rows(Sweep.objects.filter(pk=sweep.pk)).first()
+    if row is None:
+        raise NotFound("There is no such sweep.")
+    return row
+
+
+@contextmanager
+def _changing(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[Act, Sweep]]:
+    """Change a locked sweep in a person's name, with its entry in the audit log."""
+    with audited(action, actor=person, target=target_of(sweep, sweep.title)) as act:
+        if not Sweep.objects.visible_to(person).filter(pk=sweep.pk).exists():
+            raise NotFound("There is no such sweep.")
+        refuse_onlooker(person)
+        row = lock_sweep(sweep)
+        act.before = {"state": row.state}
+        yield act, row
+        transaction.on_commit(partial(hand_over, row), robust=True)
+
+
+def _become(row: Sweep, state: Sweep.State, sentence: str) -> None:
+    row.state, row.sentence, row.again_at = state, sentence, None
+    row.finished_at = timezone.now() if state == State.HALTED else None
+    if state == State.RUNNING:
+        row.going_since = timezone.now()
+    row.save(update_fields=["state", "sentence", "again_at", "finished_at", "going_since"])
+
+
+def _cancel(person: User, row: Sweep, runs: list[Run]) -> None:
+    """Ask for the end of runs; their points wait again, for when the sweep is resumed."""
+    for run in runs:
+        try:
+            run_cancel(person=person, run=run)
+        except Conflict:
+            continue  # it has just ended, or is being cancelled
+    Point.objects.filter(sweep=row, position__in=[run.position for run in runs]).update(
+        state=Point.State.WAITING, sentence=""
+    )
+
+
+def _stored(person: User, grid: Grid, drawn: Drawn, **more: str) -> Sweep:
+    sweep = Sweep.objects.create(
+        grid=grid.as_json(),
+        requested_by=person,
+        requested_by_name=person.username,
+        tenant=person.tenant,
+        request_id=request_id(),
+        left_out=[{"values": one.values, "why": one.why} for one in drawn.expansion.left_out],
+        left_out_count=drawn.expansion.left_out_count,
+        moves=drawn.cost.moves,
+        compositions=drawn.cost.compositions,
+        **more,
+    )
+    Point.objects.bulk_create(
+        Point(
+            sweep=sweep,
+            position=position,
+            values=one.point.values,
+            spec=msgspec.to_builtins(one.point.spec),
+            composition=one.point.composition.as_kept(),
+            predicted=one.told,
+        )
+        for position, one in enumerate(drawn.points)
+    )
+    return sweep
+
+
+def title_of(grid: Grid) -> str:
+    """Return what a sweep is called as long as nobody gives it another name: 'ResNet-50 by batch and devices'."""
+    titles = [CATALOGUE[name].title for name in grid.workload]
+    what = titles[0] if len(titles) == 1 else f"{len(titles)} workloads"
+    axes = [AXIS_WORDS[axis].lower() for axis in varied(grid) if axis != "workload"]
+    by = f" by {', '.join(axes[:-1])}{' and ' if len(axes) > 1 else ''}{axes[-1]}" if axes else ""
+    return f"{what}{by}"[:LONGEST_TITLE]
+
+
+def _refuse_empty(drawn: Drawn) -> None:
+    if not drawn.points:
+        reasons: list[dict[str, Any]] = [{"why": why, "count": count} for why, count in drawn.expansion.reasons[:10]]
+        first = f" {reasons[0]['why']}" if reasons else ""
+        sentence = f"Nothing is left to run: each of {drawn.expansion.left_out_count} combinations is left out.{first}"
+        raise Invalid(sentence, errors={"grid": sentence}, left_out=reasons)
+
+
+def _replayed(person: User, idempotency_key: str, digest: str) -> Sweep | None:
+    """Return what a person asked for by the same key before; raises KeyReused for another request, Invalid."""
+    if not idempotency_key:
+        return None
+    refuse_key(idempotency_key)
+    known: Sweep | None = Sweep.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
+    if known is not None and (
+        known.request_digest != digest or not Sweep.objects.visible_to(person).filter(pk=known.pk).exists()
+    ):
+        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
+    return known
+
+
+def _entitled(title: str) -> str:
+    """Return a title as it is kept: one line, without what cannot be shown."""
+    shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
+    return shown[:LONGEST_TITLE]

@@ -1,0 +1,252 @@
+"""Pages of sweeps: the list, one sweep while it goes on and after, and what may be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.text import slugify
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts.access import person_of
+from accounts.audit.exports import Download
+from accounts.models import User
+from accounts.sheets import lines
+from benchmarks.sweeps.expanding import duration_words
+from benchmarks.sweeps.grid import AXIS_WORDS, Grid, varied
+from benchmarks.sweeps.models import Sweep
+from benchmarks.sweeps.pool import key_of
+from benchmarks.sweeps.selectors import (
+    COLUMNS,
+    POINT_COLUMNS,
+    STATES,
+    PointView,
+    Standing,
+    point_lines,
+    points_found,
+    points_of,
+    remaining,
+    scaling_of,
+    standings_of,
+    sweep_lines,
+    sweep_of,
+    sweeps_found,
+    words_of,
+)
+from benchmarks.sweeps.services import sweep_halt, sweep_pause, sweep_resume, sweep_retry
+from fabric.models import Plan
+from falconweb.errors import FalconWebError, Invalid
+
+ROWS_A_PAGE = 25
+MOST_TOLD = 30  # of what was left out, on the page; the API has the rest
+# Never by colour alone: each state has a sign.
+SIGNS = {"waiting": "·", "open": "▶", "completed": "✓", "failed": "▲", "cancelled": "■", "skipped": "–"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A point in the matrix of a sweep."""
+
+    view: PointView
+    sign: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The points of one composition, which stays while they run; `is_now` marks the one that runs."""
+
+    words: str
+    cells: tuple[Cell, ...]
+    is_now: bool
+
+
+@require_GET
+def sweeps(request: HttpRequest) -> HttpResponse:
+    """List sweeps; `q`, `state`, `sort` and `page` are in the URL."""
+    person = person_of(request)
+    asked, error = _asked(request), ""
+    try:
+        rows = sweeps_found(person, search=asked["q"], state=asked["state"], sort=asked["sort"])
+    except Invalid as refused:
+        error, rows = refused.sentence, sweeps_found(person).none()
+    page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
+    standings = standings_of(list(page.object_list))
+    context = {
+        "page": page,
+        "rows": [(one, standings[one.pk]) for one in page.object_list],
+        "asked": asked,
+        "filtered": bool(asked["q"] or asked["state"]),
+        "error": error,
+        "states": Sweep.State.choices,
+        "going_on": any(one.state == Sweep.State.RUNNING for one in page.object_list),
+        "may_run": person.may_compose,
+    }
+    return render(request, "benchmarks/sweeps/sweeps.html", context, status=400 if error else 200)
+
+
+@require_GET
+def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
+    """Stream the sweeps that fit as CSV."""
+    asked = _asked(request)
+    rows = sweeps_found(person_of(request), search=asked["q"], state=asked["state"], sort=asked["sort"])
+    answer = Download(lines(COLUMNS, sweep_lines(rows)), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = 'attachment; filename="sweeps.csv"'
+    return answer
+
+
+@require_GET
+def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Show a sweep: its matrix, how it scales, its points; `state`, `sort` and `page` of the points are in the URL."""
+    person = person_of(request)
+    row = sweep_of(person, pk)
+    points = points_of(row)
+    asked, error = {name: request.GET.get(name, "") for name in ("state", "sort")}, ""
+    try:
+        found = points_found(points, state=asked["state"], sort=asked["sort"])
+    except Invalid as refused:
+        error, found = refused.sentence, []
+    page = Paginator(found, ROWS_A_PAGE).get_page(request.GET.get("page"))
+    names = words_of(person, [one.values for one in points])
+    grid = Grid.from_json(row.grid)
+    axes = [axis for axis in varied(grid) if any(axis in one.values for one in points)]
+    left, rests_on = remaining(points, row)
+    context = {
+        "sweep": row,
+        "grid": grid,
+        "standing": _standing(points),
+        "counts": [(state, SIGNS[state], sum(one.state == state for one in points)) for state in STATES],
+        "groups": _groups(points, names, axes),
+        "running": [one for one in points if one.state == "open"],
+        "scalings": scaling_of(points, row, names),
+        "axes": [(axis, AXIS_WORDS[axis]) for axis in axes],
+        "page": page,
+        "rows": [
+            (one, SIGNS[one.state], [(AXIS_WORDS[axis], _word(axis, one, names)) for axis in axes])
+            for one in page.object_list
+        ],
+        "asked": asked,
+        "error": error,
+        "states": STATES,
+        "left": left,
+        "left_words": duration_words(left.total_seconds()) if left is not None else "",
+        "rests_on": rests_on,
+        "left_out": row.left_out[:MOST_TOLD],
+        "left_out_more": max(0, row.left_out_count - MOST_TOLD),
+        "plan_back": Plan.objects.visible_to(person).filter(pk=row.plan_back).first() if row.plan_back else None,
+        "going_on": row.state == Sweep.State.RUNNING or not row.settled or any(one.state == "open" for one in points),
+        **_may(person, row, points),
+    }
+    return render(request, "benchmarks/sweeps/sweep.html", context, status=400 if error else 200)
+
+
+@require_GET
+def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
+    """Stream the points of a sweep that fit as CSV."""
+    row = sweep_of(person_of(request), pk)
+    found = points_found(points_of(row), state=request.GET.get("state", ""), sort=request.GET.get("sort", ""))
+    answer = Download(lines(POINT_COLUMNS, point_lines(found)), content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{slugify(row.title)[:80] or "sweep"}.csv"'
+    return answer
+
+
+@require_POST
+def pause(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Pause a sweep."""
+    return _done(request, pk, sweep_pause, "Paused. What runs ends by itself; then the devices are given back.")
+
+
+@require_POST
+def resume(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Resume a sweep."""
+    return _done(request, pk, sweep_resume, "It goes on within seconds.")
+
+
+@require_POST
+def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Halt a sweep."""
+    return _done(request, pk, sweep_halt, "Halted. Its runs are being ended; then the devices are given back.")
+
+
+@require_POST
+def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Try the failed runs of a sweep again."""
+    return _done(request, pk, sweep_retry, "They run again within seconds.")
+
+
+def _done(request: HttpRequest, pk: UUID, act: Callable[..., Sweep], sentence: str) -> HttpResponse:
+    person = person_of(request)
+    row = sweep_of(person, pk)
+    try:
+        act(person=person, sweep=row)
+    except FalconWebError as error:
+        if error.status not in {400, 409}:
+            raise
+        messages.error(request, error.sentence)
+    else:
+        messages.success(request, sentence)
+    return redirect("sweeps:sweep", pk=pk)
+
+
+def _may(person: User, row: Sweep, points: Sequence[PointView]) -> dict[str, bool]:
+    """Return which buttons there are."""
+    failed = any(one.state in {"failed", "cancelled"} for one in points)
+    refused = any(one.state == "skipped" and one.sentence.startswith("It could not begin") for one in points)
+    may = person.may_compose
+    return {
+        "may_pause": may and row.state == Sweep.State.RUNNING,
+        "may_resume": may and row.state in {Sweep.State.PAUSED, Sweep.State.HALTED},
+        "may_halt": may and row.state in {Sweep.State.RUNNING, Sweep.State.PAUSED},
+        "may_retry": may and row.state in {Sweep.State.RUNNING, Sweep.State.COMPLETED} and (failed or refused),
+    }
+
+
+def _standing(points: Sequence[PointView]) -> Standing:
+    return Standing(counts={state: sum(one.state == state for one in points) for state in STATES}, total=len(points))
+
+
+def _groups(points: Sequence[PointView], names: dict[str, dict[object, str]], axes: Sequence[str]) -> list[Group]:
+    """Return the points by composition, in the order in which they run."""
+    groups: list[tuple[str, list[PointView]]] = []
+    for one in points:
+        key = key_of(one.composition)
+        if not groups or groups[-1][0] != key:
+            groups.append((key, []))
+        groups[-1][1].append(one)
+    return [
+        Group(
+            words=_place(group[0], names),
+            cells=tuple(
+                Cell(view=one, sign=SIGNS[one.state], words=", ".join(f"{_word(axis, one, names)}" for axis in axes))
+                for one in group
+            ),
+            is_now=any(one.state == "open" for one in group),
+        )
+        for _, group in groups
+    ]
+
+
+def _place(one: PointView, names: dict[str, dict[object, str]]) -> str:
+    """Return a composition in words: 'node-a, drawer 1, 4 devices'."""
+    count = int(one.values.get("count", 1))
+    parts = [_word("host", one, names), _word("placement", one, names), f"{count} device{'' if count == 1 else 's'}"]
+    return ", ".join(part for part in parts if part)
+
+
+def _word(axis: str, one: PointView, names: dict[str, dict[object, str]]) -> str:
+    value = one.values.get(axis)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return names.get(axis, {}).get(value, str(value))
+
+
+def _asked(request: HttpRequest) -> dict[str, str]:
+    return {name: request.GET.get(name, "") for name in ("q", "state", "sort")}

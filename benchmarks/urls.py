@@ -1,0 +1,12 @@
+"""Addresses of benchmarks; each room owns its own."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+urlpatterns = [
+    path("sweeps/", include("benchmarks.sweeps.urls")),
+    path("records/", include("benchmarks.records.urls")),
+    path("figures/", include("benchmarks.figures.urls")),
+    path("", include("benchmarks.runs.urls")),
+]

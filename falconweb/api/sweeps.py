@@ -1,0 +1,364 @@
+"""Sweeps by the API: asked for by a grid or a manifest, looked at, paused, resumed, halted, tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.audit.services import audit_record
+from benchmarks.sweeps.expanding import Drawn, drawn_of
+from benchmarks.sweeps.grid import Grid, grid_checked
+from benchmarks.sweeps.manifest import LARGEST, read_manifest
+from benchmarks.sweeps.manifest_fields import Explained
+from benchmarks.sweeps.models import Sweep
+from benchmarks.sweeps.selectors import SORTS, STATES, PointView, points_of, standings_of, sweep_of, sweeps_found
+from benchmarks.sweeps.services import (
+    LONGEST_TITLE,
+    sweep_create,
+    sweep_halt,
+    sweep_pause,
+    sweep_resume,
+    sweep_retry,
+)
+from fabric.permissions import refuse_onlooker
+from falconweb.api.bodies import Body, asked, refuse_body
+from falconweb.api.fields import IDEMPOTENCY_KEY, SEARCH, search_of
+from falconweb.api.openapi import problem
+from falconweb.errors import Invalid
+
+EXAMPLE = OpenApiExample(
+    "Two workloads over batches and devices, simulated",
+    value={
+        "title": "Vision over devices",
+        "grid": {
+            "workload": ["resnet50", "mobilenet_v2"], "batch": [32, 64, 128], "count": [1, 2, 4], "host": [1],
+            "placement": ["spread"], "executor": "simulated", "repeats": 2,
+            "early": {"objectives": ["time", "devices"], "predicted": True},
+        },
+    },
+    request_only=True,
+)  # fmt: skip
+MANIFEST = OpenApiExample(
+    "An FfDL manifest, with the host that it does not know of",
+    value={
+        "manifest": "name: vision\ngpus: [1, 2, 4]\nlearners: 1\nframework:\n  name: pytorch\nworkload: resnet50\n",
+        "grid": {"host": [1], "placement": ["spread"]},
+    },
+    request_only=True,
+)
+
+
+class SweepRequestSerializer(Body, serializers.Serializer[Any]):
+    """A wanted sweep: a grid, or a manifest with what it leaves open in `grid`.
+
+    Members of `grid`: the axes `workload`, `framework`, `batch`, `accumulation`, `threads`, `loader_workers`,
+    `precision`, `gradient`, `strategy`, `compile`, `host` (ids), `accelerator` (models), `count`, `placement` ('cpu',
+    'local', 'drawer:ID', 'spread', 'hybrid') and `storage` ('host', 'nvme:ID'), each a list; `batch_of`, `repeats`,
+    `preset`, `same`, `command`, `executor`, `limit_seconds`, `at_once` and `early`.
+    """
+
+    title = serializers.CharField(required=False, allow_blank=True, max_length=LONGEST_TITLE, default="")
+    grid = serializers.JSONField(required=False, default=dict)
+    manifest = serializers.CharField(
+        required=False, allow_blank=True, default="", trim_whitespace=False, max_length=LARGEST + 1, write_only=True
+    )
+
+
+class ExplainedSerializer(serializers.Serializer[Explained]):
+    """What became of a field of a manifest: used, kept or ignored, and why."""
+
+    field = serializers.CharField()
+    line = serializers.IntegerField()
+    fate = serializers.CharField(help_text="used, kept or ignored")
+    sentence = serializers.CharField()
+
+
+class LeftOutPointSerializer(serializers.Serializer[Any]):
+    """A combination that becomes no run, and why."""
+
+    values = serializers.DictField()
+    why = serializers.CharField()
+
+
+class SweepPreviewSerializer(serializers.Serializer[Any]):
+    """What a grid comes to: `moves` of devices in `compositions` goes; `seconds` are predicted, of `predicted` runs."""
+
+    runs = serializers.IntegerField()
+    left_out = LeftOutPointSerializer(many=True)
+    left_out_count = serializers.IntegerField()
+    compositions = serializers.IntegerField()
+    moves = serializers.IntegerField()
+    seconds = serializers.FloatField()
+    predicted = serializers.IntegerField()
+    explained = ExplainedSerializer(many=True)
+
+
+class SweepSerializer(serializers.ModelSerializer[Sweep]):
+    """A sweep; `runs` says how many points are in which state, `settled` whether nothing of it is attached any more."""
+
+    runs = serializers.SerializerMethodField()
+    left_out = LeftOutPointSerializer(many=True)
+
+    class Meta:
+        model = Sweep
+        fields = [
+            "id", "title", "state", "sentence", "note", "grid", "manifest", "runs", "left_out", "left_out_count",
+            "compositions", "moves", "settled", "requested_by_name", "created_at", "finished_at",
+        ]  # fmt: skip
+
+    def get_runs(self, sweep: Sweep) -> dict[str, int]:
+        """Return how many points are in which state, and how many there are."""
+        standing = (self.context.get("standings") or standings_of([sweep]))[sweep.pk]
+        return {"all": standing.total, **standing.counts}
+
+
+class PointFigureSerializer(serializers.Serializer[Any]):
+    """A median with the 5th and the 95th percentile of `count` values."""
+
+    value = serializers.FloatField()
+    low = serializers.FloatField()
+    high = serializers.FloatField()
+    unit = serializers.CharField()
+    count = serializers.IntegerField()
+
+
+class PointSerializer(serializers.Serializer[PointView]):
+    """A point: its values, its newest run, what that has shown and what was predicted, seconds a step.
+
+    Of what was predicted low and high are the ends of the 90 % interval.
+    """
+
+    position = serializers.IntegerField()
+    values = serializers.DictField()
+    state = serializers.ChoiceField(STATES)
+    sentence = serializers.CharField()
+    run_id = serializers.UUIDField(source="run.pk", allow_null=True, default=None)
+    provenance = serializers.CharField(source="run.provenance", allow_null=True, default=None)
+    step_seconds = PointFigureSerializer(source="figures.step_seconds", allow_null=True, default=None)
+    samples_per_second = PointFigureSerializer(source="figures.samples_per_second", allow_null=True, default=None)
+    predicted = serializers.DictField()
+
+
+class SweepList(generics.ListAPIView[Sweep]):
+    """Sweeps; POST asks for one."""
+
+    serializer_class = SweepSerializer
+
+    def get_queryset(self) -> Any:
+        """Return what fits."""
+        if getattr(self, "swagger_fake_view", False):
+            return Sweep.objects.none()
+        given = self.request.query_params
+        return sweeps_found(
+            person_of(self.request),
+            search=search_of(self.request),
+            state=given.get("state", ""),
+            sort=given.get("sort", ""),
+        )
+
+    def get_serializer(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the serializer of a page, whose standings are read at once."""
+        context = {**self.get_serializer_context(), "standings": standings_of(args[0]) if args else {}}
+        return SweepSerializer(*args, **{**kwargs, "context": context})
+
+    @asked(
+        operation_id="benchmarks_sweeps_list",
+        parameters=[
+            SEARCH,
+            OpenApiParameter("state", str, enum=Sweep.State.values, description="Keeps those in this state"),
+            OpenApiParameter(
+                "sort", str, enum=[sign + name for name in SORTS for sign in ("", "-")],
+                description="What they are ordered by; '-': the other way round",
+            ),
+        ],
+    )  # fmt: skip
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List sweeps, newest first unless sorted."""
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="benchmarks_sweeps_create",
+        request=SweepRequestSerializer,
+        responses={202: SweepSerializer, 409: problem("Too many sweeps of yours have not ended")},
+        parameters=[IDEMPOTENCY_KEY],
+        examples=[EXAMPLE, MANIFEST],
+    )
+    def post(self, request: Request) -> Response:
+        """Ask for a sweep: 202 with its address; its first runs begin within seconds."""
+        person = person_of(request)
+        refuse_onlooker(person, "run anything")
+        wanted = _wanted(request)
+        sweep = sweep_create(
+            person=person,
+            grid=wanted.grid,
+            title=wanted.title,
+            manifest=wanted.kept,
+            idempotency_key=request.headers.get("Idempotency-Key", ""),
+        )
+        return _answer(request, sweep)
+
+
+class SweepPreview(APIView):
+    """What a sweep would come to."""
+
+    @extend_schema(
+        operation_id="benchmarks_sweeps_preview",
+        request=SweepRequestSerializer,
+        responses=SweepPreviewSerializer,
+        examples=[EXAMPLE, MANIFEST],
+    )
+    def post(self, request: Request) -> Response:
+        """Say what a grid or manifest comes to: runs, what is left out and why, how often it composes."""
+        person = person_of(request)
+        refuse_onlooker(person, "run anything")
+        wanted = _wanted(request)
+        drawn = drawn_of(person, grid_checked(wanted.grid))
+        audit_record(action=Action.SWEEP_READ, actor=person, after={"name": wanted.title, "runs": len(drawn.points)})
+        return Response(SweepPreviewSerializer(_told(drawn, wanted)).data)
+
+
+class SweepDetail(APIView):
+    """One sweep."""
+
+    @extend_schema(operation_id="benchmarks_sweeps_retrieve", responses=SweepSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Show a sweep and how it stands."""
+        return Response(SweepSerializer(sweep_of(person_of(request), pk)).data)
+
+
+class SweepPoints(APIView):
+    """The points of a sweep."""
+
+    @extend_schema(operation_id="benchmarks_sweeps_points", responses=PointSerializer(many=True))
+    def get(self, request: Request, pk: UUID) -> Response:
+        """List the points of a sweep.
+
+        All of them, in the order in which they run, with what their runs have shown.
+        """
+        points: Any = points_of(sweep_of(person_of(request), pk))
+        return Response(PointSerializer(points, many=True).data)
+
+
+class _SweepAct(APIView):
+    """Something that is done with a sweep."""
+
+    act: Callable[..., Sweep]
+
+    def _done(self, request: Request, pk: UUID) -> Response:
+        person = person_of(request)
+        sweep = sweep_of(person, pk)
+        refuse_body(request)
+        return _answer(request, type(self).act(person=person, sweep=sweep))
+
+
+class SweepPause(_SweepAct):
+    """A pause."""
+
+    act = staticmethod(sweep_pause)
+
+    @extend_schema(
+        operation_id="benchmarks_sweeps_pause",
+        request=None,
+        responses={202: SweepSerializer, 409: problem("It is not running")},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Pause a sweep: what runs ends by itself, then its devices are given back."""
+        return self._done(request, pk)
+
+
+class SweepResumption(_SweepAct):
+    """A sweep that goes on."""
+
+    act = staticmethod(sweep_resume)
+
+    @extend_schema(
+        operation_id="benchmarks_sweeps_resume",
+        request=None,
+        responses={202: SweepSerializer, 409: problem("It is neither paused nor halted")},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Resume a sweep that was paused or halted; runs that a halt ended are run again."""
+        return self._done(request, pk)
+
+
+class SweepHalt(_SweepAct):
+    """The end of all runs of a sweep."""
+
+    act = staticmethod(sweep_halt)
+
+    @extend_schema(
+        operation_id="benchmarks_sweeps_halt",
+        request=None,
+        responses={202: SweepSerializer, 409: problem("It has ended")},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Halt a sweep: all its runs are ended, then its devices are given back. It can be resumed."""
+        return self._done(request, pk)
+
+
+class SweepRetry(_SweepAct):
+    """The failed runs of a sweep once more."""
+
+    act = staticmethod(sweep_retry)
+
+    @extend_schema(
+        operation_id="benchmarks_sweeps_retry",
+        request=None,
+        responses={202: SweepSerializer, 409: problem("None has failed, or the sweep is paused or halted")},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Run points of a sweep again that did not complete.
+
+        Those that failed, were cancelled or could not begin.
+        """
+        return self._done(request, pk)
+
+
+class _Wanted:
+    """What a request asks for."""
+
+    def __init__(self, *, grid: Grid, title: str, kept: str = "", explained: tuple[Explained, ...] = ()) -> None:
+        self.grid, self.title, self.kept, self.explained = grid, title, kept, explained
+
+
+def _wanted(request: Request) -> _Wanted:
+    body = SweepRequestSerializer(data=request.data)
+    body.is_valid(raise_exception=True)
+    values = body.validated_data
+    if not isinstance(values["grid"], dict):
+        raise Invalid("'grid' is an object.", errors={"grid": "An object: axes and their lists of values."})
+    if not values["manifest"]:
+        return _Wanted(grid=Grid.from_json(values["grid"]), title=values["title"])
+    read = read_manifest(values["manifest"])
+    return _Wanted(
+        grid=read.grid_with(values["grid"]), title=values["title"] or read.title, kept=read.kept,
+        explained=read.explained,
+    )  # fmt: skip
+
+
+def _told(drawn: Drawn, wanted: _Wanted) -> dict[str, Any]:
+    return {
+        "runs": len(drawn.points),
+        "left_out": drawn.expansion.left_out,
+        "left_out_count": drawn.expansion.left_out_count,
+        "compositions": drawn.cost.compositions,
+        "moves": drawn.cost.moves,
+        "seconds": drawn.seconds,
+        "predicted": drawn.predicted_count,
+        "explained": wanted.explained,
+    }
+
+
+def _answer(request: Request, sweep: Sweep) -> Response:
+    address = request.build_absolute_uri(reverse("api:sweep", args=[sweep.pk]))
+    return Response(SweepSerializer(sweep).data, status=202, headers={"Location": address})

@@ -1,0 +1,92 @@
+"""A host of the simulated lab on which runs are carried out, and a worker's part of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from accounts.models import User
+from benchmarks.runs.composition import Composition
+from benchmarks.runs.models import Run
+from benchmarks.runs.services import run_create
+from benchmarks.runs.tending import run_go_on, runs_tend
+from benchmarks.workloads.catalogue import spec_of
+from fabric.models import Chassis, Device, Host, Operation
+from fabric.services.execution import execute, waiting
+from fabric.services.jobs import plan_advance, plans_waiting
+from falconweb.testing import AgentProcess, SimulatorProcess, device_in, host_port_of, mirror
+
+
+@dataclass
+class Lab:
+    """falcon-1, the agent of node-a, and who asks."""
+
+    chassis: Chassis
+    simulator: SimulatorProcess
+    agent: AgentProcess
+    person: User
+    host: Host
+
+    def device(self, slot: int, drawer: int = 1) -> Device:
+        """Return the device in a slot."""
+        return device_in(self.chassis, drawer=drawer, slot=slot)
+
+    def place(self, *slots: int, local: int = 0, port: str = "H1") -> Composition:
+        """Return a composition of the devices in these slots of the first drawer."""
+        target = host_port_of(self.chassis, port).pk
+        return Composition(
+            host=self.host.pk, local_gpus=local, devices={self.device(slot).pk: target for slot in slots}
+        )
+
+    def ask(self, composition: Composition, *, workload: str = "resnet50", **more: Any) -> Run:
+        """Ask for a run of a few quick steps."""
+        count = composition.local_gpus + len(composition.devices)
+        given = {"devices": max(1, count), "backend": "cuda", "steps": 12, "batch": 16, **more.pop("given", {})}
+        spec = spec_of(workload, "custom", given)
+        options = {"executor": "simulated", "person": self.person, **more}
+        return run_create(spec=spec, composition=composition, **options)
+
+
+def work() -> None:
+    """Do once what workers do: operations, plans and runs."""
+    for operation in Operation.objects.open().in_turn():
+        execute(str(operation.pk), worker="tests")
+        if operation.plan_id is not None:
+            plan_advance(operation.plan_id)
+    for operation_id in waiting():
+        execute(operation_id, worker="tests")
+    for plan_id in plans_waiting():
+        plan_advance(plan_id)
+    for run_id in runs_tend():
+        run_go_on(run_id, worker="tests")
+
+
+def until(run: Run, fits: Callable[[Run], Any], *, seconds: float = 60.0, doing: Callable[[], None] = work) -> Run:
+    """Work until a run is so, and return it anew."""
+    end = time.monotonic() + seconds
+    while True:
+        doing()
+        run = Run.objects.get(pk=run.pk)
+        if fits(run):
+            return run
+        assert time.monotonic() < end, f"{run.state} {run.phase}: {run.sentence} {run.trouble} {run.error}"
+        time.sleep(0.05)
+
+
+def ended(run: Run, **more: Any) -> Run:
+    """Work until a run has ended."""
+    return until(run, lambda one: not one.is_open, **more)
+
+
+def in_state(state: str) -> Callable[[Run], bool]:
+    """Return whether a run is in a state, as `until` asks."""
+    return lambda run: run.state == state
+
+
+def attached(chassis: Chassis) -> dict[int, str]:
+    """Return what the hardware shows: which slot of the first drawer is attached to which host port."""
+    mirror(chassis)
+    rows = Device.objects.filter(chassis=chassis, slot__drawer__number=1).select_related("slot", "host_port")
+    return {row.slot.number: row.host_port.label for row in rows if row.slot and row.host_port}

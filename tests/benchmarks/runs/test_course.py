@@ -1,0 +1,247 @@
+"""The course of runs on a simulated chassis and a real agent: composed, run, recorded, given back, whatever dies."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from django.utils import timezone
+
+from accounts.audit.models import AuditEntry
+from benchmarks.runs import hosting
+from benchmarks.runs.asking import file_of
+from benchmarks.runs.composition import Composition
+from benchmarks.runs.holds import User
+from benchmarks.runs.log import log_tail
+from benchmarks.runs.models import Hold, Run
+from benchmarks.runs.observing import observations
+from benchmarks.runs.series import series_of, series_read
+from benchmarks.runs.services import run_cancel, run_create, run_retry, run_return
+from benchmarks.runs.strays import strays_end
+from benchmarks.runs.summary import summary_of
+from benchmarks.runs.tending import run_go_on
+from benchmarks.workloads.catalogue import spec_of
+from fabric.models import HostAgent, Plan
+from fabric.planning import Wanted
+from fabric.services import agents
+from fabric.services.agents import report_of
+from fabric.services.operations import operation_request
+from fabric.services.plans import plan_apply, plan_create
+from falconweb.errors import Conflict, InUse
+from telemetry.events.models import Event
+from tests.benchmarks.runs.lab import Lab, attached, ended, in_state, until
+
+
+def test_a_run_composes_runs_and_gives_its_devices_back(lab: Lab) -> None:
+    before = attached(lab.chassis)
+    assert before[5] == "H2"
+    run = ended(lab.ask(lab.place(1, 5)))
+    assert (run.state, run.trouble, run.error) == ("completed", "", "")
+    assert run.provenance == "simulated"
+    summary = summary_of(run)
+    assert summary.step_seconds is not None
+    assert summary.step_seconds.count == 12
+    assert summary.step_seconds.low <= summary.step_seconds.value <= summary.step_seconds.high
+    at, seconds = series_read(run, "steps/timed/seconds")
+    assert np.all(np.diff(at) > 0)
+    assert summary.step_seconds.value == float(np.median(seconds))
+    assert {one.key: one.unit for one in series_of(run)}["steps/timed/seconds"] == "s"
+    assert "timed" in log_tail(run).text
+    assert [one["place"] for one in run.topology["accelerators"]] == ["falcon-1/drawer 1/H1"] * 2
+    # Its host has an NVMe drive of its own, and nobody tells that the data lay there.
+    assert run.topology["storage"]["model"] == "local storage"
+    assert run.plan is not None
+    assert run.plan_back is not None
+    assert (run.plan.state, run.plan_back.state) == (Plan.State.DONE, Plan.State.DONE)
+    assert attached(lab.chassis) == before
+    assert not Hold.objects.exists()
+    assert AuditEntry.objects.filter(action="run.end", outcome="done", target_id=str(run.pk)).count() == 1
+    # What goes as the model says teaches the model nothing.
+    assert observations(lab.person) == []
+    assert [one.run for one in observations(lab.person, provenances=["simulated"])] == [str(run.pk)]
+    for provenance, source, learnt in (
+        ("measured", {}, 1), ("imported", {"provenance": "measured"}, 1), ("imported", {"provenance": "simulated"}, 0),
+    ):  # fmt: skip
+        Run.objects.filter(pk=run.pk).update(provenance=provenance, source=source)
+        assert len(observations(lab.person)) == learnt
+
+
+def test_a_crash_a_cancel_and_no_way_to_attach_give_everything_back(lab: Lab) -> None:
+    before = attached(lab.chassis)
+    crashed = ended(lab.ask(lab.place(5), exercise={"fails": "crash", "after": 4}))
+    assert (crashed.state, crashed.trouble, crashed.exit_code) == ("failed", "crash", 1)
+    assert "crashed after 4 steps" in crashed.error
+    assert attached(lab.chassis) == before
+
+    run = until(lab.ask(lab.place(5), given={"steps": 5000}), lambda one: one.steps_done > 0)
+    run_cancel(person=lab.person, run=run)
+    with pytest.raises(Conflict, match="being cancelled"):
+        run_cancel(person=lab.person, run=run)
+    run = ended(run)
+    assert (run.state, run.trouble, run.error) == ("cancelled", "", "ada cancelled it.")
+    assert attached(lab.chassis) == before
+
+    lab.simulator.fault("server_error", method="PATCH", status=400)
+    refused = ended(lab.ask(lab.place(5)))
+    assert (refused.state, refused.trouble, refused.started_at) == ("failed", "compose", None)
+    assert refused.error.startswith("Its devices were not attached")
+    assert attached(lab.chassis) == before
+    assert not Hold.objects.exists()
+
+
+def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: Lab) -> None:
+    first = lab.ask(lab.place(1), title="first", given={"steps": 5000})
+    second = lab.ask(lab.place(1, 2), title="second")
+    third = lab.ask(lab.place(2), title="third")
+    other = lab.ask(lab.place(3), title="other")
+    first = until(first, in_state("running"))
+    other = ended(other)
+    assert other.state == "completed"
+    second.refresh_from_db()
+    third.refresh_from_db()
+    assert "which ‘first’ uses" in second.sentence
+    # The device is free: but the second came before.
+    assert "behind ‘second’" in third.sentence
+    # To the people of other tenants who share the host, somebody's run is somebody's.
+    assert User("first", 1).named_to(User("second", 2)) == "somebody else's run"
+    # What a run has is nobody's to take without saying so.
+    with pytest.raises(InUse, match="a run of a benchmark has it"):
+        operation_request(person=lab.person, device=lab.device(1), target=None)
+    taking = plan_create(person=lab.person, wanted=Wanted(attachments={lab.device(1).pk: None}), title="", origin="api")
+    with pytest.raises(InUse, match="a run of a benchmark has it"):
+        plan_apply(person=lab.person, plan=taking)
+    assert run_cancel(person=lab.person, run=second).state == "cancelled"
+    third = ended(third)
+    assert third.state == "completed"
+    assert Run.objects.get(pk=first.pk).state == "running"
+    run_cancel(person=lab.person, run=first)
+    assert ended(first).state == "cancelled"
+    again = run_retry(person=lab.person, run=second)
+    assert (again.repeat_of_id, again.spec_hash) == (second.pk, second.spec_hash)
+    assert ended(again).state == "completed"
+
+
+def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab: Lab) -> None:
+    run = until(lab.ask(lab.place(1), given={"steps": 60}), lambda one: one.steps_done > 2)
+    soon = timezone.now() + timedelta(seconds=20)
+    Run.objects.filter(pk=run.pk).update(worker="gone", lease_until=soon)
+    kept = Run.objects.get(pk=run.pk)
+    run_go_on(str(run.pk), worker="other")
+    assert Run.objects.get(pk=run.pk).next_event == kept.next_event
+    # Its lease runs out.
+    Run.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
+    run = ended(run)
+    assert run.state == "completed"
+    assert len(series_read(run, "steps/timed/seconds")[1]) == 60
+    assert log_tail(run).text.count("timed: 60 of 60") == 1
+
+
+def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: Lab) -> None:
+    before = attached(lab.chassis)
+    # Of the host's own GPUs none is given back: what it runs on them goes on, whatever this site knows.
+    stray = until(lab.ask(lab.place(local=1), given={"steps": 5000}), in_state("running"))
+    run = until(lab.ask(lab.place(5), given={"steps": 5000}), lambda one: one.steps_done > 0)
+    lab.agent.kill()
+    lab.agent.start()
+    done = run.steps_done
+    run = until(run, lambda one: one.steps_done > done)
+    lab.agent.kill()
+    HostAgent.objects.update(reported_at=timezone.now() - timedelta(minutes=2))
+    run = until(run, lambda one: "does not report" in one.sentence)
+    assert run.state == "running"
+    long_ago = timezone.now() - timedelta(minutes=10)
+    HostAgent.objects.update(reported_at=long_ago)
+    Run.objects.open().update(state_since=long_ago)
+    run = ended(run)
+    assert (run.state, run.trouble) == ("failed", "lost")
+    assert Event.objects.filter(message_id="FalconWeb.1.0.RunFailed", link__contains=str(run.pk)).count() == 1
+    assert attached(lab.chassis) == before
+    # Its agent is back, and says that it goes on there.
+    lab.agent.start()
+    assert ended(stray).trouble == "lost"
+    until(stray, lambda _: str(stray.pk) in strays_end())
+    agent = HostAgent.objects.get(host=lab.host)
+    until(stray, lambda _: (found := report_of(HostAgent.objects.get(pk=agent.pk))) and not found.trainer.running)
+    assert strays_end() == []
+
+
+def test_whatever_ends_a_run_its_log_stays_and_its_devices_go_back(lab: Lab) -> None:
+    before = attached(lab.chassis)
+    lab.agent.kill()
+    lab.agent.environment["AGENT_HANG_SECONDS"] = "1.5"
+    lab.agent.start()
+    limited = lab.ask(lab.place(5), given={"steps": 5000}, limit_seconds=1.0)
+    hung = lab.ask(lab.place(local=1), title="Look what follows", exercise={"fails": "hang", "after": 2})
+    full = lab.ask(lab.place(local=1), exercise={"fails": "out_of_memory", "after": 2})
+    for asked, trouble, says in (
+        (limited, "limit", "time limit of 1 s"), (hung, "hang", "nothing happened for 1.5 s"),
+        (full, "out_of_memory", "memory was full after 2 steps (an exercise)"),
+    ):  # fmt: skip
+        run = ended(asked)
+        assert (run.state, run.trouble) == ("failed", trouble)
+        assert says in run.error
+        assert "Simulated run of resnet50" in log_tail(run).text
+    assert attached(lab.chassis) == before
+    assert not Hold.objects.exists()
+    # Who sees it anywhere sees that it failed on purpose, and so once more.
+    assert hung.title == "Look what follows (exercise)"
+    again = run_retry(person=lab.person, run=Run.objects.get(pk=hung.pk))
+    assert (again.title, again.exercise) == (hung.title, {"fails": "hang", "after": 2})
+    assert json.loads(file_of(again))["exercise"] == again.exercise
+    assert not limited.exercise
+
+
+def test_a_host_that_reports_and_answers_nothing_keeps_no_device_for_ever(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = attached(lab.chassis)
+    monkeypatch.setattr(hosting, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(agents, "ANSWER_SECONDS", 0.3)
+    run = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
+    lab.agent.kill()
+    # It reported just now, and somebody cancelled the run long ago.
+    HostAgent.objects.update(reported_at=timezone.now())
+    long_ago = timezone.now() - timedelta(minutes=6)
+    Run.objects.filter(pk=run.pk).update(cancel_requested_at=long_ago, cancelled_by_name="ada")
+    run = until(run, in_state("returning"))
+    HostAgent.objects.update(reported_at=long_ago)
+    run = ended(run)
+    assert (run.state, run.trouble, run.error) == (
+        "failed", "lost", "The agent of node-a has not answered for 5 minutes.",
+    )  # fmt: skip
+    assert attached(lab.chassis) == before
+
+
+def test_devices_that_could_not_be_given_back_are_offered_again(lab: Lab) -> None:
+    before = attached(lab.chassis)
+    run = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
+    lab.simulator.fault("server_error", method="PATCH", status=400)
+    run_cancel(person=lab.person, run=run)
+    run = ended(run)
+    assert run.state == "cancelled"
+    assert run.sentence.startswith("Its devices were not given back")
+    assert attached(lab.chassis)[5] == "H1"
+    assert not Hold.objects.exists()
+    lab.simulator.clear_faults()
+    run = ended(run_return(person=lab.person, run=run))
+    assert (run.state, run.sentence) == ("cancelled", "")
+    assert attached(lab.chassis) == before
+    with pytest.raises(Conflict, match="back where they were"):
+        run_return(person=lab.person, run=run)
+
+
+def test_pytorch_measures_on_the_cpu_with_two_ranks(lab: Lab) -> None:
+    spec = spec_of("mnist_cnn", "tiny", {})
+    place = Composition(host=lab.host.pk, cpu=True)
+    run = run_create(person=lab.person, spec=spec, composition=place, executor="torch", preset="tiny")
+    run = ended(run, seconds=120.0)
+    assert (run.state, run.error, run.exit_code) == ("completed", "", 0)
+    assert (run.provenance, spec.devices) == ("measured", 2)
+    assert run.software["framework"].startswith("torch ")
+    summary = summary_of(run)
+    assert summary.step_seconds is not None
+    assert summary.step_seconds.count == spec.steps
+    assert summary.exposed_seconds is not None
+    assert summary.last_loss is not None
