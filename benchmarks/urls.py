@@ -8,5 +8,6 @@ urlpatterns = [
     path("sweeps/", include("benchmarks.sweeps.urls")),
     path("records/", include("benchmarks.records.urls")),
     path("figures/", include("benchmarks.figures.urls")),
+    path("recommend/", include("benchmarks.recommend.urls")),
     path("", include("benchmarks.runs.urls")),
 ]

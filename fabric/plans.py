@@ -32,6 +32,7 @@ FILTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 ORIGINS: Final = {
     "topology": "on the topology", "file": "from a file", "api": "by the API", "drift": "after drift",
     "lease": "at the end of a lease", "undo": "to undo another plan",
+    "run": "for a run of a benchmark", "recommend": "as recommended",
 }  # fmt: skip
 
 

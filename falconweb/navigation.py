@@ -82,6 +82,7 @@ NAVIGATION: tuple[Page | Menu, ...] = (
             Page("Runs", "runs:runs", ("runs:run", "runs:run_*", "runs:runs_*", "records:run*")),
             Page("Sweeps", "sweeps:sweeps", ("sweeps:*",)),
             Page("Figures", "figures:figures", ("figures:*",)),
+            Page("Recommend", "recommend:recommend", ("recommend:*",)),
             Page("Import", "records:import"),
         ),
     ),

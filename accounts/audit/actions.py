@@ -95,6 +95,7 @@ class Action(models.TextChoices):
     RUN_RETURN = "run.return", "Give the devices of a run back"
     RUN_DELETE = "run.delete", "Delete a run of a benchmark"
     RUN_END = "run.end", "End a run of a benchmark"
+    RECOMMENDATION_ASK = "recommendation.ask", "Ask for a recommendation"
     RECORDS_IMPORT = "record.import", "Import runs"
     AUDIT_EXPORT = "audit.export", "Export the audit log"
     AUDIT_VERIFY_REQUEST = "audit.request", "Ask for the audit log to be verified"

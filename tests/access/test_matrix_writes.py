@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 from django.apps import apps
 from django.db import transaction
@@ -21,6 +22,7 @@ from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 
 from accounts.models import Tenant, Token, User
+from benchmarks.workloads.catalogue import spec_of
 from fabric.holdings import holdings_revision
 from fabric.models import Device, HostPort, Lease, LeaseItem, Operation, Plan
 from fabric.planning import Wanted
@@ -35,6 +37,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 # Here everybody changes what is their own.
 OWN = {
     "accounts:sign_in", "accounts:sign_out", "accounts:account_password", "accounts:token_add", "api:my_tokens",
+    "api:recommendations",
 }  # fmt: skip
 # Not even an administrator is let through by the plausible body: the BMC is asked, and does not answer.
 ASKS_THE_BMC = {
@@ -72,6 +75,12 @@ def asked_sweep(host: int | None) -> dict[str, Any]:
     return {"grid": {**grid, "executor": "simulated"}}
 
 
+def recommended_run(host: int | None) -> dict[str, Any]:
+    """Return a run on the CPU of a host as a recommendation has it."""
+    spec = msgspec.to_builtins(spec_of("mnist_cnn", "tiny", {}))
+    return {"spec": spec, "composition": {"host": host, "cpu": True}, "executor": "simulated"}
+
+
 MANIFEST = "name: a\ngpus: 0\nlearners: 2\nframework: {name: pytorch}\nworkload: mnist_cnn\n"
 ASKS_FOR_A_RUN: dict[str, Callable[[int | None], dict[str, Any]]] = {
     "api:sweeps": asked_sweep,
@@ -79,6 +88,11 @@ ASKS_FOR_A_RUN: dict[str, Callable[[int | None], dict[str, Any]]] = {
     "sweeps:sweep_add": lambda host: {
         "workload": "mnist_cnn", "preset": "tiny", "host": host, "placement": "cpu", "count": "2",
         "executor": "simulated",
+    },
+    "api:recommendations": lambda _: {"workload": "resnet50"},
+    "api:recommendation_run": recommended_run,
+    "recommend:recommend_run": lambda host: {
+        name: json.dumps(value) if isinstance(value, dict) else value for name, value in recommended_run(host).items()
     },
     "sweeps:manifest": lambda host: {"text": MANIFEST, "host": host, "executor": "simulated", "make": "1"},
     "api:runs": asked_run,
@@ -99,6 +113,7 @@ CHANGES_NO_ROW = {
     "api:export_preview",
     "api:export_try",
     "api:sweep_preview",
+    "api:recommendations",
 }
 AUDIT = {"accounts.AuditEntry", "accounts.AuditHead"}
 
@@ -251,6 +266,7 @@ def test_nobody_changes_what_is_not_theirs(lab: Lab, bodies: dict[str, dict[str,
         "api",
         "history",
         "records",
+        "recommend",
         "runs",
         "sweeps",
     }

@@ -127,6 +127,8 @@ PAGES: dict[str, str | None] = {
     "runs:run_from_file": "/benchmarks/runs/new/file/",
     **{f"runs:run{name}": None for name in ("", "_log", "_series", "_cancel", "_retry", "_return", "_delete")},
     **{f"runs:runs_{name}": None for name in ("csv", "cancel")},
+    "recommend:recommend": "/benchmarks/recommend/?workload=resnet50&preset=paper",
+    **{f"recommend:recommend_{name}": None for name in ("csv", "plan", "run")},
     "sweeps:sweeps": "/benchmarks/sweeps/",
     "sweeps:sweep_add": "/benchmarks/sweeps/new/",
     "sweeps:manifest": "/benchmarks/sweeps/new/manifest/",

@@ -1,0 +1,179 @@
+"""`manage.py recommend`: what to compose for a training job, of a pool in a file or of what a person may use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from django.core.management.base import BaseCommand, CommandParser
+
+from accounts.models import User
+from benchmarks.model.shapes import Observation
+from benchmarks.recommend.amounts import share
+from benchmarks.recommend.answer import Answer, recommend
+from benchmarks.recommend.asking import asked_of
+from benchmarks.recommend.plain import answer_json, words_of
+from benchmarks.recommend.pool import Pool
+from benchmarks.recommend.pool_files import PoolError, read_pool
+from benchmarks.recommend.request import OBJECTIVES
+from benchmarks.recommend.selectors import pool_for, runs_known
+from benchmarks.recommend.study import RUNS, Trial, study
+from falconweb.errors import Invalid
+
+OK, USAGE, PROBLEMS, IMPOSSIBLE = 0, 2, 3, 4
+EXPLAINED = """\
+exit codes:
+  0  answered, also where nothing is recommended yet
+  2  wrong usage: a file that cannot be read, a person that there is not
+  3  the pool file or the request has problems; each is told with its field
+  4  impossible: the constraint that cannot hold is named
+
+With --pool nothing of the site is read, and the answer rests on published rates and data sheets. docs/recommend.md says
+what a pool file holds.
+"""
+
+
+class Command(BaseCommand):
+    """Recommends a composition, or measures by a study how good recommendations are."""
+
+    help = "Recommend a composition for a training job."
+    requires_system_checks = ()  # with a file it answers without a database
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Return the parser with the exit codes told at the end of --help."""
+        return super().create_parser(
+            prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("workload", nargs="?", default="", help="name of the workload: resnet50, bert_large, ...")
+        parser.add_argument("--pool", metavar="FILE", help="pool file: hosts, drawers and devices to choose from")
+        parser.add_argument("--as", dest="person", default="", help="choose from what this person may use now")
+        parser.add_argument("--preset", default="paper", help="tiny, paper or custom (default: paper)")
+        parser.add_argument("--objective", default="time", help=f"{', '.join(OBJECTIVES)} (default: time)")
+        parser.add_argument("--samples", default="", help="how much the job trains on (default: a million)")
+        parser.add_argument("--precision", action="append", default=[], help="that may be tried; more than once")
+        parser.add_argument("--strategy", action="append", default=[], help="that may be tried; more than once")
+        parser.add_argument("--batch", action="append", default=[], help="a GPU, that may be tried; more than once")
+        parser.add_argument("--global-batch", default="", help="over all GPUs")
+        parser.add_argument(
+            "--limit", metavar="NAME=VALUE", action="append", default=[],
+            help="a constraint as the API has it: most_devices=8, most_hours=12, storage=any, one_model=true",
+        )  # fmt: skip
+        parser.add_argument("--study", action="store_true", help="regret over random pools and truths, five runs each")
+        parser.add_argument("--trials", type=int, default=100, help="of the study (default: 100)")
+        parser.add_argument("--seed", type=int, default=1, help="of the study (default: 1)")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Run, and exit with the code."""
+        if options["study"]:
+            self._study(options)
+        if not options["workload"]:
+            self._end(USAGE, "Name a workload, or ask for the study with --study.")
+        pool, known = self._pool(options)
+        try:
+            answer = recommend(pool, asked_of(self._plain(options), pool), known)
+        except Invalid as error:
+            errors = error.details.get("errors") or {"request": error.sentence}
+            self._end(PROBLEMS, "\n".join(f"{name}: {words}" for name, words in errors.items()))
+        self.stdout.write(json.dumps(answer_json(pool, answer), indent=1) if options["json"] else _text(answer))
+        raise SystemExit(IMPOSSIBLE if answer.impossible is not None else OK)
+
+    def _pool(self, options: dict[str, Any]) -> tuple[Pool, list[Observation]]:
+        if bool(options["pool"]) == bool(options["person"]):
+            self._end(USAGE, "Give either --pool FILE, or --as PERSON.")
+        if options["pool"]:
+            try:
+                return read_pool(Path(options["pool"]).read_bytes()), []
+            except OSError as error:
+                self._end(USAGE, f"{options['pool']} cannot be read: {error.strerror}.")
+            except PoolError as error:
+                self._end(PROBLEMS, str(error))
+        person = User.objects.filter(username=options["person"]).first()
+        if person is None:
+            self._end(USAGE, f"There is no person '{options['person']}'.")
+        return pool_for(person), runs_known(person)
+
+    def _plain(self, options: dict[str, Any]) -> dict[str, Any]:
+        limits: dict[str, Any] = {}
+        for one in options["limit"]:
+            name, is_given, value = one.partition("=")
+            if not is_given:
+                self._end(USAGE, f"'{one}' is no constraint: write NAME=VALUE.")
+            limits[name] = value.split(",") if name in {"models", "host_ids"} else value
+        plain: dict[str, Any] = {
+            "workload": options["workload"],
+            "preset": options["preset"],
+            "objective": options["objective"],
+            "precisions": options["precision"],
+            "strategies": options["strategy"],
+            "batches": options["batch"],
+            "limits": limits,
+        }
+        for name in ("samples", "global_batch"):
+            if options[name]:
+                plain[name] = options[name]
+        return plain
+
+    def _study(self, options: dict[str, Any]) -> NoReturn:
+        if options["trials"] < 1:
+            self._end(USAGE, "A study has one trial at least.")
+        summary = summary_of(study(options["trials"], seed=options["seed"]))
+        if options["json"]:
+            self._end(OK, json.dumps(summary, indent=1), error=False)
+        lines = [
+            f"{summary['trials']} trials, each a random pool, workload and truth; true regret of what is recommended:"
+        ]
+        lines += [
+            f"  after {after['runs']} run{'' if after['runs'] == 1 else 's'}: median {share(after['median'])}, "
+            f"95 % of them under {share(after['percentile_95'])}, worst {share(after['worst'])}"
+            for after in summary["after"]
+        ]
+        self._end(OK, "\n".join(lines), error=False)
+
+    def _end(self, code: int, words: str, *, error: bool = True) -> NoReturn:
+        (self.stderr if error else self.stdout).write(words)
+        raise SystemExit(code)
+
+
+def summary_of(trials: list[Trial]) -> dict[str, Any]:
+    """Return what a study comes to: regrets as shares of the cost of the true best, by the number of runs."""
+    regrets = np.array([one.regrets for one in trials])
+    return {
+        "trials": len(trials),
+        "runs": RUNS,
+        "candidates": int(np.median([one.candidates for one in trials])),
+        "provenance": "simulated",
+        "after": [
+            {
+                "runs": runs,
+                "median": round(float(np.median(regrets[:, runs])), 4),
+                "percentile_95": round(float(np.quantile(regrets[:, runs], 0.95)), 4),
+                "worst": round(float(regrets[:, runs].max()), 4),
+            }
+            for runs in range(regrets.shape[1])
+        ],
+    }
+
+
+def _text(answer: Answer) -> str:
+    lines = [answer.sentence]
+    for rank, line in enumerate(answer.lines, 1):
+        spec = line.candidate.spec
+        lines += [
+            "",
+            f"{rank}. {line.words}",
+            f"   {words_of(answer, line.objective)} with {spec.precision}, {spec.strategy}, batch {spec.batch} a GPU",
+            f"   best with {share(line.probability)}, expected regret {share(line.regret)}, {line.basis}",
+            *(f"   - {one}" for one in line.reasons),
+        ]
+    if answer.deciding is not None:
+        lines += ["", answer.deciding.sentence]
+    if answer.impossible is not None:
+        lines += [f"- without {name}: {words}" for name, words in answer.impossible.relaxed]
+    return "\n".join([*lines, "", *(f"- {one}" for one in answer.unfit[:10]), answer.search_words])

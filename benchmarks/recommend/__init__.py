@@ -1,0 +1,1 @@
+"""From a workload and a free pool to a ranked list of compositions."""

@@ -1,0 +1,156 @@
+"""The form of a request: it is in the address, so that an answer can be shared; empty fields are no constraint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.http import QueryDict
+
+from benchmarks.recommend.asking import MOST_BATCHES, USUAL_SAMPLES, trainings
+from benchmarks.recommend.pool import Pool
+from benchmarks.recommend.request import OBJECTIVES
+from benchmarks.workloads.catalogue import CATALOGUE
+from falconweb.errors import Invalid
+
+# Names of the form to where they stand in a request, with how they are read.
+NUMBERS: Final = {
+    "samples": ("samples",), "global_batch": ("global_batch",), "least": ("limits", "least_devices"),
+    "most": ("limits", "most_devices"), "hours": ("limits", "most_hours"), "kwh": ("limits", "most_kwh"),
+    "watts": ("limits", "most_watts"),
+}  # fmt: skip
+WHOLE: Final = ("global_batch", "least", "most")
+CHECKS: Final = ("keep_attached", "same_mode", "one_model", "one_place")
+CHOICES: Final = {
+    "precision": ("precisions", (("fp32", "FP32"), ("fp16", "FP16"), ("bf16", "BF16"))),
+    "strategy": ("strategies", (("dp", "DP"), ("ddp", "DDP"), ("sharded", "Sharded"))),
+}
+PLACES: Final = (
+    ("any", "any that are free"),
+    ("local", "only the host's own"),
+    ("chassis", "only those of chassis"),
+)
+STORAGES: Final = (
+    ("local", "the host's own drive"),
+    ("any", "any drive, also of a chassis"),
+    ("chassis", "a drive of a chassis"),
+)
+LONGEST: Final = 100
+
+
+@dataclass
+class RequestForm:
+    """What was typed, and what is wrong with it by the name of the field."""
+
+    given: QueryDict
+    pool: Pool
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether anything was asked for."""
+        return "workload" in self.given
+
+    def text(self, name: str, usual: str = "") -> str:
+        """Return what was typed."""
+        return self.given.get(name, usual).strip()[:LONGEST]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the request as `asked_of` takes it; raises Invalid where a number is none."""
+        plain: dict[str, Any] = {
+            "workload": self.text("workload"), "preset": self.text("preset", "paper") or "paper",
+            "objective": self.text("objective", "time") or "time",
+            "limits": {"storage": self.text("storage", "local"), "gpus": self.text("gpus", "any"),
+                       **{name: True for name in CHECKS if self.given.get(name)}},
+        }  # fmt: skip
+        for name, where in NUMBERS.items():
+            if typed := self.text(name):
+                place = plain["limits"] if where[0] == "limits" else plain
+                place[where[-1]] = self._number(name, typed)
+        for name, (member, _) in CHOICES.items():
+            plain[member] = self.given.getlist(name)[:8]
+        plain["batches"] = [
+            self._number("batch", one, whole=True) for one in self.text("batch").replace(",", " ").split()
+        ]
+        if len(plain["batches"]) > MOST_BATCHES:
+            self.errors["batch"] = f"At most {MOST_BATCHES} batches are compared at once."
+        if hosts := self.given.getlist("host"):
+            plain["limits"]["host_ids"] = [self._number("host", one, whole=True) for one in hosts[:50]]
+        if models := self.given.getlist("model"):
+            plain["limits"]["models"] = [one[:LONGEST] for one in models[:50]]
+        if self.errors:
+            raise Invalid("Something in the form is wrong.", errors=self.errors)
+        return plain
+
+    def _number(self, name: str, typed: str, *, whole: bool = False) -> float | int:
+        try:
+            value = float(typed)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or ((whole or name in WHOLE) and value != int(value)):
+            kind = "a whole number" if whole or name in WHOLE else "a number"
+            self.errors[name] = f"‘{typed[:20]}’ is not {kind}."
+            return 0
+        return int(value) if whole or name in WHOLE else value
+
+    def refused(self, error: Invalid | Any) -> None:
+        """Keep what is wrong, by the names of the form."""
+        told: Mapping[str, str] = error.details.get("errors") or {}
+        names = {"/".join(where): name for name, where in NUMBERS.items()}
+        names |= {member: name for name, (member, _) in CHOICES.items()} | {
+            "batches": "batch",
+            "limits/host_ids": "host",
+        }
+        for where, words in told.items():
+            bare = where.replace(".", "/").split("[", maxsplit=1)[0]
+            self.errors.setdefault(names.get(bare, bare), words)
+        if not told:
+            self.errors.setdefault("", error.sentence)
+
+    def context(self) -> dict[str, Any]:
+        """Return what the template shows."""
+        workload = self.text("workload")
+        chosen = CATALOGUE.get(workload)
+        return {
+            "form": self,
+            "workloads": [(name, CATALOGUE[name].title, name == workload) for name in trainings()],
+            "presets": [(one, one == self.text("preset", "paper")) for one in ("paper", "custom", "tiny")],
+            "objectives": [(name, words, name == self.text("objective", "time")) for name, words in OBJECTIVES.items()],
+            "values": {
+                **{name: self.text(name) for name in NUMBERS},
+                "batch": self.text("batch"),
+                "samples": self.text("samples") or f"{USUAL_SAMPLES:.0f}",
+            },
+            "unit": chosen.samples if chosen is not None else "samples",
+            "precisions": self._ticks("precision"),
+            "strategies": self._ticks("strategy"),
+            "checks": [
+                (name, words, bool(self.given.get(name)))
+                for name, words in (
+                    ("keep_attached", "What is attached stays where it is"),
+                    ("same_mode", "No drawer changes its mode"),
+                    ("one_model", "GPUs of one model"),
+                    ("one_place", "All GPUs at one place"),
+                )
+            ],
+            "hosts": [
+                (one.id, one.name, str(one.id) in self.given.getlist("host")) for one in self.pool.hosts.values()
+            ],
+            "models": [(one, one in self.given.getlist("model")) for one in self._models()],
+            "places": [(name, words, name == self.text("gpus", "any")) for name, words in PLACES],
+            "storages": [(name, words, name == self.text("storage", "local")) for name, words in STORAGES],
+            "has_constraints": bool(self._constrained()),
+        }
+
+    def _ticks(self, name: str) -> list[tuple[str, str, bool]]:
+        return [(value, words, value in self.given.getlist(name)) for value, words in CHOICES[name][1]]
+
+    def _constrained(self) -> list[str]:
+        names = [*CHECKS, *(name for name, where in NUMBERS.items() if where[0] == "limits"), "host", "model"]
+        return [name for name in names if self.given.get(name)]
+
+    def _models(self) -> list[str]:
+        own = {host.local.model for host in self.pool.hosts.values() if host.local_gpus}
+        return sorted(own | {one.kind.model for one in self.pool.devices.values() if not one.is_storage})

@@ -1,0 +1,181 @@
+"""One way to compose what a run gets: a host, some of its own GPUs, and devices below its host ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
+
+from benchmarks.model.shapes import LOCAL, Accelerator, Link, Storage, Topology
+from benchmarks.recommend.drawers import Held, Option
+from benchmarks.recommend.pool import HostPool, Kind, Pool
+from fabric.bmc.types import DrawerMode
+from fabric.planning import Wanted
+
+MOST_NAMED: Final = 3  # host ports that are named one by one
+
+
+@dataclass(frozen=True)
+class Place:
+    """A switch below a host port: its uplink, the GPUs below it by kind, and the drive that data is read from."""
+
+    uplink: Link
+    held: Held
+    drive: Kind | None = None
+
+    @cached_property
+    def count(self) -> int:
+        """How many GPUs it has."""
+        return sum(count for _, count in self.held)
+
+    @cached_property
+    def load(self) -> float:
+        """GPUs a lane and generation of the uplink: how much they share it."""
+        return self.count / (self.uplink.lanes * 2.0**self.uplink.generation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A host with GPUs: `choices` are the positions of drawers in the pool with what is taken of them.
+
+    `changes` are changes of modes, and steps of a plan, that it takes.
+    """
+
+    host: HostPool
+    local: int
+    places: tuple[Place, ...]
+    choices: tuple[tuple[int, Option], ...] = ()
+    changes: tuple[int, int] = (0, 0)
+
+    @property
+    def count(self) -> int:
+        """How many GPUs it has."""
+        return self.local + sum(place.count for place in self.places)
+
+    @property
+    def kinds(self) -> dict[Kind, int]:
+        """How many GPUs of each kind it has, the host's own first."""
+        found: dict[Kind, int] = {self.host.local: self.local} if self.local else {}
+        for place in self.places:
+            for kind, count in place.held:
+                found[kind] = found.get(kind, 0) + count
+        return found
+
+    def topology(self) -> Topology:
+        """Return what a run would get, its GPUs and places numbered: nothing else of them matters to a prediction."""
+        places = {f"place {number}": place for number, place in enumerate(self.places, 1)}
+        drive = next((name for name, place in places.items() if place.drive is not None), None)
+        return Topology(
+            host=self.host.name,
+            cores=self.host.cores,
+            memory_bytes=self.host.memory_bytes,
+            local_fabric=self.host.local_fabric,
+            accelerators=(
+                *_numbered(self.host.local, LOCAL, self.local),
+                *(
+                    one
+                    for name, place in places.items()
+                    for held in place.held
+                    for one in _numbered(held[0], name, held[1])
+                ),
+            ),
+            storage=self.host.storage if drive is None else _storage(places[drive], drive),
+            uplinks={name: place.uplink for name, place in places.items()},
+        )
+
+    def attachments(self, pool: Pool) -> dict[int, int]:
+        """Return which device is at which host port, in the order of ranks after the local GPUs, by ids."""
+        return {
+            pool.drawers[position].devices[device].id: pool.drawers[position].ports[port].id
+            for position, option in self.choices
+            for device, port in option.devices
+        }
+
+    def storage(self, pool: Pool) -> tuple[int, int] | None:
+        """Return the drive that data is read from and its host port, by ids; None: the host's own."""
+        for position, option in self.choices:
+            if option.storage is not None:
+                device, port = option.storage
+                return pool.drawers[position].devices[device].id, pool.drawers[position].ports[port].id
+        return None
+
+    def wanted(self, pool: Pool) -> Wanted:
+        """Return what a plan would have to bring about: nothing where all is as it is."""
+        attachments: dict[int, int | None] = {}
+        modes: dict[int, DrawerMode] = {}
+        for position, option in self.choices:
+            drawer = pool.drawers[position]
+            chosen = [*option.devices, *([option.storage] if option.storage is not None else [])]
+            for device, port in chosen:
+                if drawer.devices[device].attached != drawer.ports[port].id:
+                    attachments[drawer.devices[device].id] = drawer.ports[port].id
+            attachments |= {drawer.devices[device].id: None for device in option.detached}
+            if option.mode is not None and drawer.id is not None:
+                modes[drawer.id] = option.mode
+        return Wanted(attachments=attachments, modes=modes)
+
+    def named(self, pool: Pool) -> Topology:
+        """Return what a run would get, with the names that things have."""
+        accelerators = list(_numbered(self.host.local, LOCAL, self.local))
+        uplinks: dict[str, Link] = {}
+        storage = self.host.storage
+        for position, option in self.choices:
+            drawer = pool.drawers[position]
+            for device, port in option.devices:
+                place = pool.place(drawer, drawer.ports[port].label)
+                free = pool.devices[drawer.devices[device].id]
+                uplinks[place] = pool.uplinks[drawer.ports[port].id]
+                accelerators.append(_accelerator(free.kind, place, free.name))
+            if option.storage is not None:
+                place = pool.place(drawer, drawer.ports[option.storage[1]].label)
+                uplinks[place] = pool.uplinks[drawer.ports[option.storage[1]].id]
+                kind = pool.devices[drawer.devices[option.storage[0]].id].kind
+                storage = Storage(model=kind.model, place=place, link=kind.link)
+        return Topology(
+            name=self.words(pool),
+            host=self.host.name,
+            cores=self.host.cores,
+            memory_bytes=self.host.memory_bytes,
+            local_fabric=self.host.local_fabric,
+            accelerators=tuple(accelerators),
+            storage=storage,
+            uplinks=uplinks,
+        )
+
+    def words(self, pool: Pool) -> str:
+        """Return it in words: 'node-a: 4 local GPUs, 4 × V100-PCIE-16GB below falcon-1/drawer 1/H1'."""
+        parts = [f"{self.local} local GPU{'' if self.local == 1 else 's'}"] if self.local else []
+        ports = [(position, port, held) for position, option in self.choices for port, held in option.held]
+        if len(ports) > MOST_NAMED:
+            counts = [place.count for place in self.places if place.count]
+            each = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
+            below = {kind: sum(dict(place.held).get(kind, 0) for place in self.places) for kind in self.kinds}
+            what = " and ".join(f"{count} × {kind.model}" for kind, count in below.items() if count)
+            parts.append(f"{what} below {len(ports)} host ports, {each} each")
+        else:
+            for position, port, held in ports:
+                drawer = pool.drawers[position]
+                what = " and ".join(f"{count} × {kind.model}" for kind, count in held)
+                parts.append(f"{what} below {pool.place(drawer, drawer.ports[port].label)}")
+        for position, option in self.choices:
+            if option.storage is not None:
+                drawer = pool.drawers[position]
+                parts.append(f"data on a drive below {pool.place(drawer, drawer.ports[option.storage[1]].label)}")
+        return f"{self.host.name}: {', '.join(parts)}"
+
+
+def _numbered(kind: Kind, place: str, count: int) -> Iterable[Accelerator]:
+    return (_accelerator(kind, place, f"{place}, GPU {number}") for number in range(1, count + 1))
+
+
+@lru_cache(maxsize=10_000)
+def _accelerator(kind: Kind, place: str, name: str) -> Accelerator:
+    return Accelerator(name=name, model=kind.model, place=place, link=kind.link, memory_bytes=kind.memory_bytes)
+
+
+def _storage(place: Place, name: str) -> Storage:
+    drive = place.drive
+    if drive is None:
+        raise ValueError("A place without a drive has no data.")
+    return Storage(model=drive.model, place=name, link=drive.link)

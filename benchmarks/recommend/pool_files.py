@@ -1,0 +1,148 @@
+"""A pool as a JSON file: for those who ask on the command line, away from a site."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from benchmarks.model.shapes import Link
+from benchmarks.recommend.pool import FreeDevice, HostPool, Kind, Pool
+from fabric.bmc.types import DrawerMode
+from fabric.planning import DeviceSeen, DrawerSeen, PortSeen
+
+FORMAT: Final = "falconweb-pool"
+Count = Annotated[int, msgspec.Meta(ge=0, le=64)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+Lanes = Literal[1, 2, 4, 8, 16]
+Generation = Annotated[int, msgspec.Meta(ge=1, le=6)]
+Gigabytes = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
+
+
+class PoolError(ValueError):
+    """A file is no pool; its text is a sentence that names the field."""
+
+
+class _Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: Name
+    local_gpus: Count = 0
+    model: Name = "V100-SXM2-16GB"
+    memory_gb: Gigabytes = 16.0
+    fabric: Literal["nvlink", "pcie"] = "nvlink"
+    cores: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 40
+    host_memory_gb: Gigabytes = 811.0
+
+
+class _Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    label: Name
+    host: str | None = None
+    lanes: Lanes = 16
+    generation: Generation = 3
+
+
+class _Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    slot: Annotated[int, msgspec.Meta(ge=1, le=8)]
+    model: Name
+    kind: Literal["gpu", "nvme"] = "gpu"
+    memory_gb: Gigabytes = 16.0
+    lanes: Lanes = 16
+    generation: Generation = 3
+    attached: str | None = None
+    free: bool = True
+
+
+class _Drawer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    chassis: Name
+    drawer: Annotated[int, msgspec.Meta(ge=1, le=8)]
+    mode: DrawerMode = DrawerMode.ADVANCED
+    may_change_mode: bool = True
+    ports: tuple[_Port, ...] = ()
+    devices: tuple[_Device, ...] = ()
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    format: Literal["falconweb-pool"]
+    version: Literal[1]
+    hosts: tuple[_Host, ...]
+    drawers: tuple[_Drawer, ...] = ()
+
+
+def read_pool(text: str | bytes) -> Pool:
+    """Return the pool of a file; raises PoolError with a sentence that names what is wrong, and where."""
+    try:
+        file = msgspec.json.decode(text, type=_File)
+    except msgspec.ValidationError as error:
+        sentence, _, where = str(error).partition(" - at ")
+        raise PoolError(f"{where.strip('`').removeprefix('$.') or 'The file'}: {sentence}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PoolError(f"The file is no JSON: {error}.") from error
+    names = [host.name for host in file.hosts]
+    _refuse_twice(names, "hosts")
+    hosts = {number: _host(number, host) for number, host in enumerate(file.hosts, 1)}
+    _refuse_twice([f"{one.chassis} drawer {one.drawer}" for one in file.drawers], "drawers")
+    drawers, devices, uplinks, places = [], {}, {}, {}
+    for number, drawer in enumerate(file.drawers, 1):
+        at = f"drawers[{number - 1}]"
+        _refuse_twice([port.label for port in drawer.ports], f"{at}.ports")
+        _refuse_twice([f"slot {device.slot}" for device in drawer.devices], f"{at}.devices")
+        ports = []
+        for nth, port in enumerate(drawer.ports, 1):
+            if port.host is not None and port.host not in names:
+                raise PoolError(f"{at}.ports[{nth - 1}].host: there is no host '{port.host}' in the file.")
+            pk = number * 100 + nth
+            host = None if port.host is None else names.index(port.host) + 1
+            ports.append(PortSeen(id=pk, label=port.label, number=nth, host=host))
+            uplinks[pk] = Link(lanes=port.lanes, generation=port.generation)
+        labels = {port.label: port.id for port in ports}
+        seen = []
+        for nth, device in enumerate(drawer.devices):
+            if device.attached is not None and device.attached not in labels:
+                raise PoolError(f"{at}.devices[{nth}].attached: the drawer has no host port '{device.attached}'.")
+            pk = number * 1000 + device.slot
+            attached = labels[device.attached] if device.attached is not None else None
+            name = f"{drawer.chassis}/drawer {drawer.drawer} slot {device.slot}"
+            seen.append(DeviceSeen(id=pk, name=name, slot=device.slot, attached=attached))
+            if device.free:
+                devices[pk] = FreeDevice(id=pk, name=name, kind=_kind(device), is_storage=device.kind == "nvme")
+        places[number] = f"{drawer.chassis}/drawer {drawer.drawer}"
+        drawers.append(
+            DrawerSeen(
+                chassis=number,
+                id=number,
+                name=places[number],
+                mode=drawer.mode,
+                ports=tuple(ports),
+                devices=tuple(seen),
+            )
+        )
+    return Pool(
+        hosts=hosts,
+        drawers=tuple(drawers),
+        devices=devices,
+        uplinks=uplinks,
+        modes=frozenset(number for number, one in enumerate(file.drawers, 1) if one.may_change_mode),
+        places=places,
+    )
+
+
+def _host(number: int, host: _Host) -> HostPool:
+    return HostPool(
+        id=number,
+        name=host.name,
+        cores=host.cores,
+        memory_bytes=host.host_memory_gb * 1e9,
+        local_gpus=host.local_gpus,
+        local=Kind(model=host.model, memory_bytes=host.memory_gb * 1e9),
+        local_fabric=host.fabric,
+    )
+
+
+def _kind(device: _Device) -> Kind:
+    memory = device.memory_gb * 1e9 if device.kind == "gpu" else 0.0
+    return Kind(model=device.model, memory_bytes=memory, link=Link(lanes=device.lanes, generation=device.generation))
+
+
+def _refuse_twice(names: list[str], where: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise PoolError(f"{where}: '{name}' is there more than once.")

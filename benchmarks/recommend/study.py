@@ -1,0 +1,257 @@
+"""How good recommendations are: random pools, workloads and truths, five runs each, against brute force.
+
+A truth is not of the model's form. It adds what the model takes the larger of, softly; devices slow each other down by
+a power; links are shared by those below them; and each cell has a deviation of its own. The recommender sees of it only
+what it runs: it runs the deciding run, else the first candidate that it has not run, and learns from it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from benchmarks.model import refit
+from benchmarks.model.belief import topology_key
+from benchmarks.model.facts import LANE, device_facts
+from benchmarks.model.features import costs_of as costs_of_a_sample
+from benchmarks.model.shapes import LOCAL, Link, Observation, Topology
+from benchmarks.recommend.candidates import Array, Candidate, Seconds, candidates_of, costs_of
+from benchmarks.recommend.pool import FreeDevice, HostPool, Kind, Pool
+from benchmarks.recommend.request import Asked, Freedom, Objective
+from benchmarks.recommend.weighing import Weighed, weigh
+from benchmarks.workloads.catalogue import spec_of
+from fabric.bmc.types import DrawerMode
+from fabric.planning import DeviceSeen, DrawerSeen, PortSeen
+from hostwire.training import Spec
+
+RUNS: Final = 5
+# Samples a second of one V100 in mixed precision, between the published rates.
+RATES: Final = {"resnet50": 950.0, "mobilenet_v2": 1300.0, "yolov5l": 68.0, "bert_base": 168.0, "bert_large": 53.0}
+UNEVENNESS: Final = 0.007  # relative, of each cell by itself
+OBJECTIVES: Final[tuple[Objective, ...]] = ("time", "gpu_hours", "energy")
+NOISE: Final = 0.01  # relative, of a run's median
+KINDS: Final = (
+    Kind(model="V100-PCIE-16GB", memory_bytes=16e9),
+    Kind(model="P100-PCIE-16GB", memory_bytes=16e9),
+    Kind(model="A100-PCIE-40GB", memory_bytes=40e9),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What came of one: true regrets (shares of the cost of the best) of the first choice and after each run."""
+
+    workload: str
+    objective: Objective
+    candidates: int
+    regrets: tuple[float, ...]
+    abstained: bool  # at the end
+
+
+@dataclass(frozen=True)
+class Truth:
+    """How long a step really takes; drawn once a trial, around the published rates."""
+
+    seed: int
+    rate: float  # samples a second of one V100-SXM2 in mixed precision
+    single: float  # times as long in fp32
+    bound: float  # share of the time that goes with arithmetic; the rest goes with the memory's rate
+    slowdown: float  # power of the number of devices
+    softness: float  # of the larger of two
+    ring: float
+    shared: float  # how much devices below one uplink are in each other's way
+    core: float  # bytes a second that a core prepares
+    unevenness: float
+
+    @classmethod
+    def drawn(cls, random: np.random.Generator, seed: int, workload: str) -> Truth:
+        """Return a truth that is plausible for a workload."""
+
+        def about(centre: float, spread: float) -> float:
+            return float(centre * np.exp(spread * random.standard_normal()))
+
+        return cls(
+            seed=seed,
+            rate=about(RATES[workload], 0.15),
+            single=float(random.uniform(2.0, 5.0)),
+            bound=float(random.uniform(0.3, 0.9)),
+            slowdown=about(0.02, 0.4),
+            softness=float(random.uniform(3.0, 8.0)),
+            ring=about(0.85, 0.15),
+            shared=float(random.uniform(0.0, 0.3)),
+            core=about(5e7, 0.3),
+            unevenness=UNEVENNESS,
+        )
+
+    def step(self, spec: Spec, topology: Topology) -> float:
+        """Return the seconds of a step."""
+        costs, gpus = costs_of_a_sample(spec), topology.accelerators
+        count, samples = len(gpus), spec.batch * spec.accumulation
+        own = max(self._against_v100(gpu.model, spec.precision) for gpu in gpus)
+        compute = samples / self.rate * own * count**self.slowdown
+        exchange = self._exchange(spec, topology, 4.0 * costs.parameters)
+        # Exchange hides behind two thirds of computing, and less so the more there is of it.
+        p = self.softness
+        body = compute / 3 + ((2 * compute / 3) ** p + exchange**p) ** (1 / p) + 0.05 * exchange
+        workers = max(1, min(spec.loader_workers or 4, topology.cores // count))
+        feed = samples * max(costs.device_bytes, 1.0) / (self.core * workers)
+        step = (body**p + feed**p) ** (1 / p) + 2e-4 * count
+        key = zlib.crc32(f"{self.seed} {spec.hash} {topology_key(topology)}".encode())
+        return float(step * np.exp(self.unevenness * np.random.default_rng(key).standard_normal()))
+
+    def _against_v100(self, model: str, precision: str) -> float:
+        """Return how long a device takes against a V100-SXM2 in mixed precision: a mean of powers of its rates."""
+        sheet, v100 = device_facts(model), device_facts("V100-SXM2")
+        if precision == "fp32":
+            rates, times = v100.single / sheet.single, self.single
+        else:
+            rates, times = v100.half / sheet.half, 1.0
+        return float(times * rates**self.bound * (v100.memory_rate / sheet.memory_rate) ** (1 - self.bound))
+
+    def _exchange(self, spec: Spec, topology: Topology, size: float) -> float:
+        gpus = topology.accelerators
+        count = len(gpus)
+        if count == 1:
+            return 0.0
+        places = {gpu.place for gpu in gpus}
+        if places == {LOCAL}:
+            rate = self.ring * (36e9 + (count - 2) / 6 * 94e9 if topology.local_fabric == "nvlink" else 9.8e9)
+        elif len(places) == 1:
+            rate = self.ring * 12.2e9 * min(_full(gpu.link) for gpu in gpus)
+        else:
+            rate = self.ring * 9.8e9 * min(_full(gpu.link) for gpu in gpus)
+            for place in places - {LOCAL}:
+                below = sum(gpu.place == place for gpu in gpus)
+                uplink = _full(topology.uplinks[place]) / (1 + self.shared * (below - 1) / 4)
+                rate = min(rate, self.ring * 9.8e9 * uplink)
+        ways = {"dp": 2.0, "sharded": 1.3}.get(spec.strategy, 1.0)
+        return ways * (2 * (count - 1) / count * size / rate + 2e-5 * count)
+
+
+def _full(link: Link) -> float:
+    """Return a link's rate against that of sixteen lanes of the third generation."""
+    return LANE[link.generation] * link.lanes / (LANE[3] * 16)
+
+
+def study(trials: int, *, seed: int = 1, runs: int = RUNS) -> list[Trial]:
+    """Return what came of trials; the same seed gives the same."""
+    return [trial(seed * 10_000 + number, runs=runs) for number in range(trials)]
+
+
+def trial(seed: int, *, runs: int = RUNS) -> Trial:
+    """Return what came of one."""
+    random = np.random.default_rng(seed)
+    pool, asked = any_pool(random), any_request(random)
+    truth = Truth.drawn(random, seed, asked.spec.workload)
+    seen: list[Observation] = []
+    belief = refit(seen)
+    every = candidates_of(pool, asked, belief.centre(), most=10**9).every
+    if not every:
+        raise ValueError("The pool has no room for the workload.")
+    true = np.array([truth.step(one.spec, one.topology) for one in every])
+    cost = _costs(every, asked, truth, true)
+    places = {id(one): place for place, one in enumerate(every)}
+    regrets, weighed = [], None
+    for number in range(runs + 1):
+        belief = refit(seen)
+        weighed = weigh(every, asked, belief, tuple(seen))
+        if weighed is None:
+            raise ValueError("Without limits there is always something.")
+        first = places[id(weighed.candidates[weighed.ranking.first])]
+        regrets.append(float(cost[first] / cost.min() - 1))
+        if number < runs:
+            one = weighed.candidates[next_run(weighed)]
+            measured = float(true[places[id(one)]] * np.exp(NOISE * random.standard_normal()))
+            seen.append(Observation(spec=one.spec, topology=one.topology, step_seconds=measured, spread=NOISE))
+    return Trial(
+        workload=asked.spec.workload,
+        objective=asked.objective,
+        candidates=len(every),
+        regrets=tuple(regrets),
+        abstained=weighed is not None and not weighed.ranking.is_decided,
+    )
+
+
+def next_run(weighed: Weighed) -> int:
+    """Return what is run next: the deciding run, else the first that was not run, else the first."""
+    if weighed.deciding is not None:
+        return weighed.deciding.candidate
+    return next((one for one in weighed.ranking.order if one not in weighed.run), weighed.ranking.first)
+
+
+def _costs(every: Sequence[Candidate], asked: Asked, truth: Truth, true: Array) -> Array:
+    """Return what each candidate truly costs, energy by the same rule as everywhere."""
+    seconds = Seconds.of(every, refit([]).centre())
+    alone = np.array([
+        truth.step(
+            _single(one.spec), Topology(cores=one.topology.cores, accelerators=one.topology.accelerators[:1],
+                                        uplinks=one.topology.uplinks, storage=one.topology.storage)
+        )
+        for one in every
+    ]) if asked.objective == "energy" else seconds.alone[0]  # fmt: skip
+    found: Array = costs_of(every, asked, Seconds(true[None, :], alone[None, :]))[0]
+    return found
+
+
+def _single(spec: Spec) -> Spec:
+    return msgspec.structs.replace(spec, devices=1, strategy="single")
+
+
+def any_request(random: np.random.Generator) -> Asked:
+    """Return a random request."""
+    spec = spec_of(str(random.choice(list(RATES))), "paper", {})
+    return Asked(
+        spec=spec,
+        samples=1e6,
+        objective=OBJECTIVES[int(random.choice(3, p=(0.6, 0.2, 0.2)))],
+        freedom=Freedom(
+            precisions=("fp16",) if random.random() < 0.5 else ("fp32", "fp16"),
+            strategies=("ddp",) if random.random() < 0.5 else ("ddp", "dp", "sharded"),
+        ),
+    )
+
+
+def any_pool(random: np.random.Generator) -> Pool:
+    """Return a random pool: one or two hosts, one or two drawers."""
+    hosts = {
+        number: HostPool(
+            id=number,
+            name=f"node-{number}",
+            cores=int(random.choice((16, 40, 64))),
+            local_gpus=int(random.choice((0, 2, 4))) if number == 2 else int(random.choice((2, 4, 8))),
+            local=Kind(model="V100-SXM2-16GB", memory_bytes=16e9),
+        )
+        for number in range(1, int(random.integers(2, 4)))
+    }
+    drawers: list[DrawerSeen] = []
+    devices: dict[int, FreeDevice] = {}
+    uplinks: dict[int, Link] = {}
+    for number in range(1, int(random.integers(2, 4))):
+        ports = [
+            PortSeen(id=number * 100 + nth, label=f"H{nth}", number=nth, host=(nth - 1) % len(hosts) + 1)
+            for nth in (1, 2)
+        ]
+        kind = KINDS[int(random.integers(0, len(KINDS)))]
+        for port in ports:
+            uplinks[port.id] = Link(lanes=16, generation=int(random.choice((3, 3, 4))))
+        seen = [
+            DeviceSeen(id=number * 1000 + slot, name=f"slot {slot}", slot=slot, attached=None)
+            for slot in range(1, int(random.integers(2, 7)) + 1)
+        ]
+        devices |= {one.id: FreeDevice(id=one.id, name=one.name, kind=kind) for one in seen}
+        drawers.append(
+            DrawerSeen(
+                chassis=1,
+                id=number,
+                name=f"drawer {number}",
+                mode=DrawerMode.ADVANCED,
+                ports=tuple(ports),
+                devices=tuple(seen),
+            )
+        )
+    return Pool(hosts=hosts, drawers=tuple(drawers), devices=devices, uplinks=uplinks)

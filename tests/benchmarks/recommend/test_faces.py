@@ -1,0 +1,309 @@
+"""The pool of a person, pages, API and command: on chassis of a database, with the rights of who asks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+
+from accounts.models import Role, Tenant, User
+from benchmarks.recommend.pool_files import PoolError, read_pool
+from benchmarks.recommend.selectors import pool_for
+from benchmarks.runs.models import Hold, Run
+from fabric.models import Chassis, Device, Drawer, Host, HostPort, Plan, Port, Slot
+from tests.benchmarks.recommend.pools import drawer
+
+pytestmark = pytest.mark.django_db
+QUESTION = {"workload": "bert_large", "preset": "paper", "samples": "177000"}
+
+
+@pytest.fixture
+def chassis() -> Chassis:
+    """A drawer of four GPUs and a drive with two host ports, one GPU attached; two hosts, one with GPUs of its own."""
+    hosts = [
+        Host.objects.create(name="node-a", identity="a", local_gpu_count=2),
+        Host.objects.create(name="node-b", identity="b"),
+    ]
+    made = Chassis.objects.create(name="falcon", url="https://127.0.0.1:1", dialect="zone_patch", enabled=False)
+    row = Drawer.objects.create(chassis=made, uri="/d1", name="Drawer 1", number=1, mode="Advanced")
+    ports = [
+        HostPort.objects.create(
+            chassis=made, drawer=row, uri=f"/z{number}", label=f"H{number}", number=number, host=host,
+            port=Port.objects.create(chassis=made, uri=f"/p{number}", name=f"H{number}", width=16,
+                                     active_width=16, speed_gbps=256.0),
+        )
+        for number, host in enumerate(hosts, 1)
+    ]  # fmt: skip
+    for number in range(1, 6):
+        port = Port.objects.create(
+            chassis=made, uri=f"/s{number}/p", name=f"slot {number}", width=16, active_width=16, speed_gbps=128.0
+        )
+        slot = Slot.objects.create(
+            chassis=made, drawer=row, uri=f"/s{number}", name=f"Slot {number}", number=number, port=port
+        )
+        Device.objects.create(
+            chassis=made, uri=f"/g{number}", name=f"GPU {number}", endpoint_uri=f"/g{number}/e", slot=slot,
+            kind="gpu" if number < 5 else "nvme", model="Tesla V100-PCIE-16GB" if number < 5 else "SSDPEDKX040T7",
+            memory_bytes=16 * 2**30 if number < 5 else None, host_port=ports[0] if number == 1 else None,
+        )  # fmt: skip
+    return made
+
+
+@pytest.fixture
+def boss() -> User:
+    return User.objects.create_superuser("boss")
+
+
+@pytest.fixture
+def owner(chassis: Chassis) -> User:
+    """Somebody whose tenant holds the first two GPUs and the first host port."""
+    tenant = Tenant.objects.create(name="One")
+    Device.objects.filter(name__in=["GPU 1", "GPU 2"]).update(tenant=tenant)
+    HostPort.objects.filter(label="H1").update(tenant=tenant)
+    return User.objects.create_user("owner", tenant=tenant, role=Role.USER)
+
+
+def browser(person: User) -> Client:
+    client = Client()
+    client.force_login(person)
+    return client
+
+
+def ask(person: User, **given: Any) -> Any:
+    return browser(person).post(
+        reverse("api:recommendations"), json.dumps({"workload": "bert_large", **given}), content_type="application/json"
+    )
+
+
+def test_the_pool_is_what_is_free_and_theirs(chassis: Chassis, boss: User, owner: User) -> None:
+    theirs, others = pool_for(owner), pool_for(boss)
+    assert {one.name for one in theirs.devices.values()} == {"falcon/Slot 1", "falcon/Slot 2"}
+    assert {one.name for one in theirs.hosts.values()} == {"node-a"}
+    assert {one.name for one in others.devices.values()} == {"falcon/Slot 3", "falcon/Slot 4", "falcon/Slot 5"}
+    assert len(others.drawers[0].devices) == 5
+    assert others.uplinks.keys() == {HostPort.objects.get(label="H2").pk}
+    (kind,) = {one.kind for one in theirs.devices.values()}
+    assert (kind.model, kind.link.lanes, kind.link.generation) == ("V100-PCIE-16GB", 16, 3)
+    (uplink,) = theirs.uplinks.values()
+    assert uplink.generation == 4
+    stranger = User.objects.create_user("stranger", tenant=Tenant.objects.create(name="Two"), role=Role.USER)
+    assert not pool_for(stranger).hosts
+
+
+def test_what_a_run_is_at_is_not_free(chassis: Chassis, boss: User) -> None:
+    before = pool_for(boss)
+    run = Run.objects.create(title="a run", workload="resnet50", provenance="simulated", requested_by_name="boss")
+    device = Device.objects.get(name="GPU 3")
+    Hold.objects.create(run=run, key=f"device/{device.pk}")
+    Hold.objects.create(run=run, key=f"host/{Host.objects.get(name='node-a').pk}/gpu/0")
+    after = pool_for(boss)
+    assert set(before.devices) - set(after.devices) == {device.pk}
+    assert after.gpus == before.gpus - 2
+    Device.objects.filter(name="GPU 4").update(health="Critical")
+    assert len(pool_for(boss).devices) == len(after.devices) - 1
+
+
+def test_the_pool_takes_as_many_queries_however_much_there_is(
+    chassis: Chassis, boss: User, django_assert_max_num_queries: Any
+) -> None:
+    with django_assert_max_num_queries(22):
+        pool_for(boss)
+
+
+def test_the_api_answers_with_candidates_that_become_a_plan(chassis: Chassis, boss: User) -> None:
+    answer = ask(boss, limits={"gpus": "chassis", "least_devices": 3})
+    assert answer.status_code == 200, answer.content
+    found = answer.json()
+    assert found["provenance"] == "predicted"
+    best = found["candidates"][0]
+    assert best["gpus"] >= 3
+    assert best["value"]["low"] < best["value"]["median"] < best["value"]["high"]
+    made = browser(boss).post(
+        reverse("api:recommendation_plan"),
+        json.dumps({"attachments": best["attachments"], "modes": best["modes"], "title": "As recommended"}),
+        content_type="application/json",
+    )
+    assert made.status_code == 201, made.content
+    plan = Plan.objects.get(pk=made.json()["id"])
+    assert (plan.origin, plan.title, plan.state) == ("recommend", "As recommended", "draft")
+    assert not [step for step in plan.preview if "objection" in step]
+    assert len(plan.preview) == len(best["attachments"]) > 0
+
+
+def test_the_api_refuses_nonsense_by_field(chassis: Chassis, boss: User) -> None:
+    def refused(**given: Any) -> dict[str, Any]:
+        answer = ask(boss, **given)
+        assert answer.status_code == 400, answer.content
+        errors: dict[str, Any] = answer.json()["errors"]
+        return errors
+
+    assert "objectives" in refused(objectives="time")
+    assert "objective" in refused(objective="fun")
+    assert "workload" in refused(workload="gpu_bandwidth")
+    assert "workload" in refused(workload="nothing")
+    assert any(name.startswith("spec.") for name in refused(spec={"sequence": "long"}))
+    assert "limits.host_ids" in refused(limits={"host_ids": [4711]})
+    assert "limits.least_devices" in refused(limits={"least_devices": 4, "most_devices": 2})
+    assert "batches" in refused(batches=[1, 2], global_batch=8)
+
+
+def test_impossible_constraints_are_an_answer_that_names_them(chassis: Chassis, boss: User) -> None:
+    found = ask(boss, limits={"most_hours": 0.0001, "most_devices": 4}).json()
+    assert found["impossible"]["constraints"] == ["most_seconds"]
+    assert found["candidates"] == []
+
+
+def test_the_page_shows_the_form_then_the_ranking_and_its_csv(chassis: Chassis, boss: User) -> None:
+    client = browser(boss)
+    form = client.get(reverse("recommend:recommend")).content.decode()
+    assert "4 GPUs" not in form
+    assert 'name="workload"' in form
+    page = client.get(reverse("recommend:recommend"), QUESTION).content.decode()
+    assert "local" in page
+    assert "Best with" in page
+    assert "Make it a plan" in page
+    assert "predicted" in page
+    sent = client.get(reverse("recommend:recommend_csv"), QUESTION)
+    rows = list(csv.DictReader(io.StringIO(sent.getvalue().decode())))
+    assert rows[0]["rank"] == "1"
+    assert float(rows[0]["low"]) < float(rows[0]["objective"]) < float(rows[0]["high"])
+    assert {row["provenance"] for row in rows} == {"predicted"}
+
+
+def test_what_is_wrong_in_the_form_is_told_where_it_is(chassis: Chassis, boss: User) -> None:
+    answer = browser(boss).get(reverse("recommend:recommend"), {**QUESTION, "most": "many", "batch": "1,x"})
+    assert answer.status_code == 400
+    page = answer.content.decode()
+    assert "‘many’ is not a whole number." in page
+    assert "‘x’ is not a whole number." in page
+    assert 'value="many"' in page
+    none = browser(boss).get(reverse("recommend:recommend"), {"workload": "<b>"})
+    assert none.status_code == 400
+    assert "<b>" not in none.content.decode()
+
+
+def test_empty_pools_say_why(boss: User) -> None:
+    page = browser(boss).get(reverse("recommend:recommend")).content.decode()
+    assert "There is no host" in page
+    Host.objects.create(name="node-a", identity="a")
+    assert "No GPU is free" in browser(boss).get(reverse("recommend:recommend")).content.decode()
+
+
+def test_a_viewer_looks_but_makes_neither_plan_nor_run(chassis: Chassis, owner: User) -> None:
+    viewer = User.objects.create_user("viewer", tenant=owner.tenant, role=Role.VIEWER)
+    client = browser(viewer)
+    page = client.get(reverse("recommend:recommend"), QUESTION).content.decode()
+    assert "You may look" in page
+    assert "Make it a plan" not in page
+    device, port = Device.objects.get(name="GPU 2").pk, HostPort.objects.get(label="H1").pk
+    wanted = json.dumps({"attachments": {device: port}})
+    assert client.post(reverse("recommend:recommend_plan"), {"wanted": wanted}).status_code == 403
+    best = ask(viewer).json()["candidates"][0]
+    run = {"spec": json.dumps(best["spec"]), "composition": json.dumps(best["composition"]), "executor": "simulated"}
+    assert client.post(reverse("recommend:recommend_run"), run).status_code == 403
+    assert not Plan.objects.exists()
+    assert not Run.objects.exists()
+
+
+def test_what_is_sent_back_is_checked_as_if_it_were_new(chassis: Chassis, boss: User, owner: User) -> None:
+    """A form can be forged: devices of others, cables, and what is no JSON are refused."""
+    client = browser(owner)
+    others = Device.objects.get(name="GPU 3").pk
+    port = HostPort.objects.get(label="H1").pk
+
+    def sent(wanted: str) -> int:
+        return client.post(reverse("recommend:recommend_plan"), {"wanted": wanted}).status_code
+
+    assert sent(json.dumps({"attachments": {others: port}})) == 404
+    assert sent(json.dumps({"cables": {port: None}})) == 400
+    assert sent("{") == 400
+    assert sent("[]") == 400
+    assert sent("{}") == 400
+    assert sent("[" * 20_000) == 400
+    client = browser(boss)
+    for spec in ("{}", '{"workload": "nothing"}', "7"):
+        body = {"spec": spec, "composition": json.dumps({"host": 1}), "executor": "torch"}
+        assert client.post(reverse("recommend:recommend_run"), body).status_code == 400
+    assert not Plan.objects.exists()
+
+
+def test_two_who_are_recommended_the_same_cannot_both_have_it(chassis: Chassis, boss: User) -> None:
+    best = ask(boss, limits={"gpus": "chassis"}).json()["candidates"][0]
+    wanted = {str(one["device_id"]): one["host_port_id"] for one in best["attachments"]}
+    client = browser(boss)
+    for _ in range(2):
+        answer = client.post(reverse("recommend:recommend_plan"), {"wanted": json.dumps({"attachments": wanted})})
+        assert answer.status_code == 302
+    first, second = Plan.objects.order_by("created_at")
+    apply = [
+        client.post(reverse("fabric:plan_apply", args=[plan.pk]), {"on_failure": "stop"}) for plan in (first, second)
+    ]
+    assert [answer.status_code for answer in apply] == [302, 302]
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.state, second.state) == ("running", "draft")
+
+
+POOL = {
+    "format": "falconweb-pool", "version": 1, "hosts": [{"name": "a", "local_gpus": 2}],
+    "drawers": [drawer(1, ports=["a"], devices="VVVV")],
+}  # fmt: skip
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        call_command("recommend", *words)
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out + said.err
+
+
+def test_the_command_answers_from_a_file_and_exits_by_what_came_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pool.json"
+    file.write_text(json.dumps(POOL))
+    code, said = command(capsys, "resnet50", "--pool", str(file), "--json")
+    assert code == 0
+    assert json.loads(said)["candidates"]
+    code, said = command(capsys, "resnet50", "--pool", str(file), "--limit", "most_devices=1", "--precision", "fp16")
+    assert code == 0
+    assert "expected regret" in said
+    code, said = command(capsys, "resnet50", "--pool", str(file), "--limit", "least_devices=9")
+    assert code == 4
+    assert "cannot hold" in said
+    assert command(capsys, "nothing", "--pool", str(file))[0] == 3
+    assert command(capsys, "resnet50", "--pool", str(tmp_path / "none.json"))[0] == 2
+    assert command(capsys, "resnet50")[0] == 2
+    assert command(capsys, "resnet50", "--as", "nobody")[0] == 2
+    code, said = command(capsys, "--study", "--trials", "2", "--json")
+    assert code == 0
+    assert len(json.loads(said)["after"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 2}, "version"),
+        ({"colour": "red"}, "colour"),
+        ({"hosts": [{"name": "a"}, {"name": "a"}]}, "more than once"),
+        ({"drawers": [drawer(1, ports=["b"], devices="V")]}, r"drawers\[0\].ports\[0\].host"),
+        ({"drawers": [drawer(1, ports=["a"], devices="V2")]}, r"drawers\[0\].devices\[0\].attached"),
+        ({"drawers": [{**drawer(1, ports=["a"], devices="V"), "mode": "Odd"}]}, r"drawers\[0\].mode"),
+    ],
+)
+def test_a_pool_file_that_is_wrong_names_the_field(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(PoolError, match=words):
+        read_pool(json.dumps({**POOL, **change}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\ud800"])
+def test_what_is_no_pool_file_is_refused(text: str) -> None:
+    with pytest.raises(PoolError):
+        read_pool(text.encode("utf-8", "surrogatepass"))
