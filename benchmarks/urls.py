@@ -9,5 +9,6 @@ urlpatterns = [
     path("records/", include("benchmarks.records.urls")),
     path("figures/", include("benchmarks.figures.urls")),
     path("recommend/", include("benchmarks.recommend.urls")),
+    path("deploy/", include("benchmarks.deploy.urls")),
     path("", include("benchmarks.runs.urls")),
 ]

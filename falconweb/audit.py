@@ -152,6 +152,8 @@ ROUTES: dict[str, Action | dict[str, Action]] = {
     "api:alert_route": {"PATCH": Action.ALERT_ROUTE_EDIT, "DELETE": Action.ALERT_ROUTE_REMOVE},
     "api:alert_route_test": Action.ALERT_ROUTE_TEST,
     "api:alert_delivery_retry": Action.DELIVERY_RETRY,
+    "deploy:deploy": Action.DEPLOYMENT_MAKE,
+    "api:deployments": Action.DEPLOYMENT_MAKE,
     "records:import": Action.RECORDS_IMPORT,
     "api:records": Action.RECORDS_IMPORT,
     "sweeps:sweep_add": Action.SWEEP_CREATE,

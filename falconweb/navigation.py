@@ -83,6 +83,7 @@ NAVIGATION: tuple[Page | Menu, ...] = (
             Page("Sweeps", "sweeps:sweeps", ("sweeps:*",)),
             Page("Figures", "figures:figures", ("figures:*",)),
             Page("Recommend", "recommend:recommend", ("recommend:*",)),
+            Page("Deploy", "deploy:deploy"),
             Page("Import", "records:import"),
         ),
     ),

@@ -96,6 +96,7 @@ class Action(models.TextChoices):
     RUN_DELETE = "run.delete", "Delete a run of a benchmark"
     RUN_END = "run.end", "End a run of a benchmark"
     RECOMMENDATION_ASK = "recommendation.ask", "Ask for a recommendation"
+    DEPLOYMENT_MAKE = "deployment.make", "Make files to deploy a job"
     RECORDS_IMPORT = "record.import", "Import runs"
     AUDIT_EXPORT = "audit.export", "Export the audit log"
     AUDIT_VERIFY_REQUEST = "audit.request", "Ask for the audit log to be verified"

@@ -300,6 +300,8 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "api:alert_route_test": (405, 403, 403, 403, 401),
     "api:alert_deliveries": (200, 403, 403, 403, 401),
     "api:alert_delivery_retry": (405, 403, 403, 403, 401),
+    "deploy:deploy": (200, 200, 200, 200, 302),
+    "api:deployments": (405, 405, 405, 405, 401),
     "records:import": (200, 200, 200, 200, 302),
     "records:runs_jsonl": (200, 200, 200, 200, 302),
     "records:runs_csv": (200, 200, 200, 200, 302),

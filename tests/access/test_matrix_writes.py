@@ -37,6 +37,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 # Here everybody changes what is their own.
 OWN = {
     "accounts:sign_in", "accounts:sign_out", "accounts:account_password", "accounts:token_add", "api:my_tokens",
+    "history:dashboards", "api:my_dashboards", "deploy:deploy", "api:deployments", "events:saved", "api:my_event_views",
     "api:recommendations",
 }  # fmt: skip
 # Not even an administrator is let through by the plausible body: the BMC is asked, and does not answer.
@@ -60,7 +61,7 @@ OUTPUT = {
     "version": 2, "nccl_version": 22703, "config": {},
     "results": [{"size": 1024, "out_of_place": {"time": 11.2, "alg_bw": 0.1, "bus_bw": 0.1, "nwrong": 0}}],
 }  # fmt: skip
-FILES = {"api:allocation": FILE, "api:records": OUTPUT}
+FILES = {"api:allocation": FILE, "api:records": OUTPUT, "api:deployments": {"command": "true"}}
 
 
 def asked_run(host: int | None) -> dict[str, Any]:
@@ -108,6 +109,8 @@ CHANGES_NO_ROW = {
     "accounts:audit_verification",
     "api:audit_verification",
     "fabric:plan_anew",
+    "deploy:deploy",
+    "api:deployments",
     "exports:export_preview",
     "exports:export_test",
     "api:export_preview",
@@ -215,6 +218,8 @@ def play(lab: Lab, who: str, route: tuple[str, str], body: dict[str, Any]) -> An
     name, method = route
     if body:
         body = {**body, **of_alerts(lab, name)}
+    if name == "deploy:deploy" and body:
+        body = {"request": json.dumps(FILES["api:deployments"])}
     if name == "records:import" and body:
         body = {"text": json.dumps(OUTPUT), "make": "1"}
     if name in ASKS_FOR_A_RUN and body:
@@ -266,6 +271,7 @@ def test_nobody_changes_what_is_not_theirs(lab: Lab, bodies: dict[str, dict[str,
         "api",
         "history",
         "records",
+        "deploy",
         "recommend",
         "runs",
         "sweeps",

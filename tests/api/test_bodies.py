@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 JSON = "application/json"
 UNSAFE = [route for route in ROUTES if route[0].startswith("api:")]
 # Files say with their place what they do not know.
-FILES = {"api:allocation", "api:records"}
+FILES = {"api:allocation", "api:deployments", "api:records"}
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ PAGES: dict[str, str | None] = {
     "runs:run_from_file": "/benchmarks/runs/new/file/",
     **{f"runs:run{name}": None for name in ("", "_log", "_series", "_cancel", "_retry", "_return", "_delete")},
     **{f"runs:runs_{name}": None for name in ("csv", "cancel")},
+    "deploy:deploy": "/benchmarks/deploy/",
     "recommend:recommend": "/benchmarks/recommend/?workload=resnet50&preset=paper",
     **{f"recommend:recommend_{name}": None for name in ("csv", "plan", "run")},
     "sweeps:sweeps": "/benchmarks/sweeps/",

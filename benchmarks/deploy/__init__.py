@@ -1,0 +1,1 @@
+"""From a job description to container definitions and job scripts."""

@@ -1,0 +1,279 @@
+"""From a request to a deployment: container definitions, scripts, reasons, and what each option brings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from benchmarks.deploy.containers import BASE, apptainer, copies_source, dockerfile, is_ours
+from benchmarks.deploy.gains import Gain, Weighed, devices_of, weigh, with_devices
+from benchmarks.deploy.launching import Launch, launch_of
+from benchmarks.deploy.members import Book, Told
+from benchmarks.deploy.modak import read_modak
+from benchmarks.deploy.quoting import SHELL_SIGNS, references
+from benchmarks.deploy.scripts import script
+from benchmarks.deploy.secrets import Taken, without_secrets
+from benchmarks.deploy.short import read_short
+from benchmarks.deploy.wanted import SCHEDULERS, Place, Scheduler, Wanted
+from benchmarks.model import Belief
+from benchmarks.model.shapes import Prediction, Topology
+from benchmarks.records.strict import BrokenError, loads
+
+LARGEST: Final = 256 * 2**10  # bytes of a request
+Form = Literal["modak", "short"]
+FILES: Final = {
+    "apptainer": ("container.def", "Apptainer definition"), "docker": ("Dockerfile", "Dockerfile"),
+    "slurm": ("job.slurm", "Slurm script"), "torque": ("job.pbs", "Torque script"), "bash": ("job.sh", "Bash script"),
+}  # fmt: skip
+
+
+class PlaceError(Exception):
+    """A place that a request names cannot be used: the sentence says why."""
+
+    def __init__(self, sentence: str) -> None:
+        self.sentence = sentence
+        super().__init__(sentence)
+
+
+class RequestError(Exception):
+    """A request was refused: `errors` has a sentence for each JSON pointer, `told` what became of all fields."""
+
+    def __init__(self, errors: Mapping[str, str], told: tuple[Told, ...] = (), request: str = "") -> None:
+        self.errors, self.told, self.request = dict(errors), told, request
+        super().__init__(" ".join(self.errors.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file to take away; `is_wanted`: it is of the queue that was asked for."""
+
+    kind: str
+    name: str
+    title: str
+    text: str
+    is_wanted: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """What a request comes to. `secrets` are the variables to set before the job, with where each was in the request.
+
+    `request` is the request with those variables in the place of its secrets. `why_not` says why nothing is predicted.
+    """
+
+    form: Form
+    name: str
+    scheduler: Scheduler
+    files: tuple[File, ...]
+    reasons: tuple[str, ...]
+    told: tuple[Told, ...]
+    gains: tuple[Gain, ...]
+    prediction: Prediction | None
+    why_not: str
+    secrets: Mapping[str, str]
+    request: str
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A request as it was read."""
+
+    form: Form
+    wanted: Wanted
+    book: Book
+    taken: Taken
+
+    @property
+    def request(self) -> str:
+        return json.dumps(self.taken.plain, indent=2, ensure_ascii=False)
+
+    def refuse_errors(self) -> None:
+        """Raise RequestError where a field was refused."""
+        if self.book.errors:
+            raise RequestError(self.book.errors, tuple(self.book.told), self.request)
+
+
+def deploy(
+    text: str, *, find_topology: Callable[[Place], Topology], find_belief: Callable[[], Belief | None]
+) -> Deployment:
+    """Return what a request in either form comes to.
+
+    `find_topology` may raise PlaceError. Raises RequestError with a sentence for each field that is wrong.
+    """
+    read = _read(text)
+    _refuse_kept_secrets(read)
+    read.refuse_errors()
+    topology = _topology(read, find_topology)
+    wanted = read.wanted
+    reasons: list[str] = []
+    if topology is not None:
+        wanted, topology = _with_devices(read, wanted, topology, reasons)
+    read.refuse_errors()
+    weighed = _weighed(wanted, topology, find_belief)
+    spec = weighed.spec or wanted.spec
+    if weighed.does_not_fit and "batch" in wanted.fixed:
+        read.book.note(_spec_pointer(read, "batch"), "refused", weighed.does_not_fit)
+    read.refuse_errors()
+    launch = launch_of(wanted, spec, topology.cores if topology is not None else None)
+    reasons += _reasons(wanted, launch, weighed, read.taken)
+    return Deployment(
+        form=read.form, name=wanted.job.name, scheduler=wanted.job.scheduler,
+        files=tuple(_files(wanted, launch, read.taken.names)), reasons=tuple(reasons), told=tuple(read.book.told),
+        gains=weighed.gains, prediction=weighed.prediction, why_not=weighed.why_not, secrets=dict(read.taken.names),
+        request=read.request,
+    )  # fmt: skip
+
+
+def _read(text: str) -> _Read:
+    if len(text.encode("utf-8", "surrogatepass")) > LARGEST:
+        raise RequestError({"/": f"The request is larger than {LARGEST // 1024} KiB."})
+    try:
+        plain: Any = loads(text)
+    except BrokenError as error:
+        raise RequestError({f"/{error.where.replace('.', '/')}" if error.where else "/": error.sentence}) from error
+    if not isinstance(plain, dict):
+        raise RequestError({"/": "A request is a JSON object."})
+    taken = without_secrets(plain)
+    book = Book()
+    for name, pointer in taken.names.items():
+        book.note(pointer, "used", f"It is a secret, kept nowhere: ${{{name}}} stands for it. Set {name} for the job.")
+    form: Form = "modak" if "job" in plain else "short"
+    wanted = (read_modak if form == "modak" else read_short)(taken.plain, book)
+    if wanted.job.scheduler == "bash" and wanted.job.nodes > 1:
+        pointer = "/job/job_options/node_count" if form == "modak" else "/nodes"
+        book.note(pointer, "refused", "A shell begins on one node: name slurm or torque for more.")
+    return _Read(form, wanted, book, taken)
+
+
+def _refuse_kept_secrets(read: _Read) -> None:
+    """Refuse secrets that would stay in the image."""
+    kept = {"build_command": read.wanted.build_command, "container_runtime": read.wanted.image}
+    for name, text in kept.items():
+        if set(references([text])) & set(read.taken.names):
+            pointer = f"/job/application/build/{name}" if name == "build_command" else f"/job/application/{name}"
+            read.book.note(pointer, "refused", "A secret in it would stay in the container: leave it out.")
+    for place, package in enumerate(read.wanted.packages):
+        if references([package]):
+            read.book.note(f"/packages/{place}", "refused", "A secret in it would stay in the container.")
+
+
+def _topology(read: _Read, find_topology: Callable[[Place], Topology]) -> Topology | None:
+    place = read.wanted.place
+    if place is None:
+        return None
+    try:
+        return find_topology(place)
+    except PlaceError as error:
+        # MODAK names infrastructures of all kinds: one that is no host here is not known, and not wrong.
+        unknown = place.pointer == "/job/target/name"
+        read.book.note(place.pointer, "ignored" if unknown else "refused", error.sentence)
+        return None
+
+
+def _with_devices(read: _Read, wanted: Wanted, topology: Topology, reasons: list[str]) -> tuple[Wanted, Topology]:
+    """Return what is wanted with the GPUs of a topology, and the topology with those that are wanted."""
+    there, asked = len(topology.accelerators), wanted.job.gpus
+    where = topology.host or topology.name or "the topology"
+    if asked and asked > there:
+        pointer = "/job/job_options/request_gpus" if read.form == "modak" else "/gpus"
+        sentence = f"{asked} GPUs are asked for, and {where} has {there}. Name a composition that has them."
+        read.book.note(pointer, "refused", sentence)
+        return wanted, topology
+    if not asked and there:
+        reasons.append(f"All {there} GPUs of {where} are taken: the request names no number.")
+        wanted = replace(wanted, job=replace(wanted.job, gpus=there))
+    count = wanted.job.gpus or 0
+    if wanted.spec is not None:
+        wanted = replace(wanted, spec=devices_of(wanted.spec, with_devices(topology, count), count or None))
+    return wanted, with_devices(topology, count)
+
+
+def _weighed(wanted: Wanted, topology: Topology | None, find_belief: Callable[[], Belief | None]) -> Weighed:
+    if wanted.spec is None:
+        return Weighed(why_not="Nothing is predicted: no workload of the catalogue is named, nor known by its name.")
+    if topology is None:
+        return Weighed(why_not="Nothing is predicted: no host, composition or topology of this site is named.")
+    return weigh(wanted.spec, topology, find_belief(), fixed=wanted.fixed)
+
+
+def _files(wanted: Wanted, launch: Launch, secrets: Mapping[str, str]) -> list[File]:
+    texts = {"apptainer": apptainer(wanted), "docker": dockerfile(wanted)}
+    for scheduler in SCHEDULERS:
+        if scheduler != "bash" or wanted.job.nodes == 1:
+            texts[scheduler] = script(wanted, launch, scheduler, secrets)
+    order = [wanted.job.scheduler, "apptainer", "docker", *SCHEDULERS]
+    return [
+        File(
+            kind=kind, name=FILES[kind][0], title=FILES[kind][1], text=texts[kind],
+            is_wanted=kind in {wanted.job.scheduler, "apptainer", "docker"},
+        )
+        for kind in dict.fromkeys(order)
+        if texts.get(kind)
+    ]  # fmt: skip
+
+
+def _reasons(wanted: Wanted, launch: Launch, weighed: Weighed, taken: Taken) -> list[str]:
+    """Return why the files are as they are, a sentence each."""
+    found = [_container_reason(wanted), _launch_reason(wanted, launch)]
+    if launch.threads:
+        asked = "as asked for" if wanted.threads else f"{launch.cores} cores over {launch.processes} processes"
+        found.append(f"OMP_NUM_THREADS is {launch.threads}: {asked}.")
+    if weighed.gains and launch.unfilled:
+        names = ", ".join(launch.unfilled)
+        found.append(
+            f"The command has no place for {names}: set what is missing in your program, or write "
+            f"{{{launch.unfilled[0]}}} into the command."
+        )
+    if weighed.does_not_fit:
+        found.append(f"By the model it would not run: {weighed.does_not_fit}")
+    if weighed.prediction is not None:
+        found += [f"{term.name.capitalize()}: {term.why}" for term in weighed.prediction.terms]
+        if wanted.job.nodes > 1:
+            found.append("Predictions are of one node: the model knows no network between nodes.")
+    if any(SHELL_SIGNS.search(one) for one in wanted.command):
+        found.append(
+            "Signs of a shell in the command are passed on as words: put a pipeline into a file, and run that."
+        )
+    if copies_source(wanted):
+        found.append("The source needs a secret: clone it into the folder 'source' first, from where it is copied.")
+    if taken.names:
+        found.append(f"Set {', '.join(taken.names)} where you submit the job: no file has the secrets.")
+    found.append("With CONTAINER set to nothing the script runs without a container.")
+    return [one for one in found if one]
+
+
+def _container_reason(wanted: Wanted) -> str:
+    if not is_ours(wanted):
+        return f"The container is made from {wanted.image}, as asked for."
+    version = f" {wanted.framework_version}" if wanted.framework_version else ", the newest: name a version to keep it"
+    return f"The container is made from {BASE}, with PyTorch{version}. Its wheels bring CUDA along."
+
+
+def _launch_reason(wanted: Wanted, launch: Launch) -> str:
+    if launch.kind == "torchrun":
+        where = f" on each of {wanted.job.nodes} nodes" if wanted.job.nodes > 1 else ""
+        return (
+            f"torchrun begins {launch.processes} processes{where}, one a GPU, and tells each its rank: the program has "
+            f"to use them (DistributedDataParallel).{_unused_count(wanted, launch)}"
+        )
+    if launch.kind == "mpi":
+        return f"MPI begins {launch.tasks} ranks on each node."
+    several = (wanted.job.gpus or 0) * wanted.job.nodes > 1
+    return "The command is begun once, as it is" + (
+        ": it is no Python program, and has to use all GPUs by itself." if several else "."
+    )
+
+
+def _unused_count(wanted: Wanted, launch: Launch) -> str:
+    asked = wanted.job.processes
+    if not asked or asked == launch.processes:
+        return ""
+    return f" The {asked} processes a node that are asked for are not begun: each GPU has one."
+
+
+def _spec_pointer(read: _Read, name: str) -> str:
+    if read.form == "short":
+        return f"/{name}"
+    return f"/job/optimisation/app_type-ai_training/ai_framework-pytorch/{name}"

@@ -1,0 +1,91 @@
+"""Words of somebody else in scripts of ours: each stays one word, whatever is in it.
+
+A word may refer to variables of the environment as ${NAME}; nothing else in it means anything to a shell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
+LONGEST_WORD: Final = 4096
+# What a shell would take for more than a word, where somebody may think that it still does.
+SHELL_SIGNS = re.compile(r"^(?:&&?|\|\|?|;|<|>|>>|2>&1)$|\$\(|`")
+
+
+class UnsafeError(ValueError):
+    """A text that goes into no script: its sentence says why, and does not repeat it."""
+
+    def __init__(self, sentence: str) -> None:
+        self.sentence = sentence
+        super().__init__(sentence)
+
+
+def refuse_control(text: str) -> str:
+    """Return the text; raises UnsafeError for line breaks, control and invisible characters, and for what is long."""
+    if len(text) > LONGEST_WORD:
+        raise UnsafeError(f"It is longer than {LONGEST_WORD} characters.")
+    if "\n" in text or "\r" in text or "\u2028" in text or "\u2029" in text:
+        raise UnsafeError("It has a line break, which would begin another line of the script.")
+    # Cc and Cf: control characters, and those that turn or hide text.
+    if any(unicodedata.category(one) in {"Cc", "Cf", "Cs", "Co", "Cn"} for one in text):
+        raise UnsafeError("It has a control character or one that cannot be seen.")
+    return text
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Return a command line as its words, as a shell would split it; raises UnsafeError."""
+    # A line that goes on behind a backslash is one line.
+    whole = re.sub(r"\\\r?\n", " ", text).strip()
+    refuse_control(whole.replace("\t", " "))
+    try:
+        return tuple(shlex.split(whole))
+    except ValueError as error:
+        raise UnsafeError("A quotation mark or a backslash in it has no other end.") from error
+
+
+def word(text: str) -> str:
+    """Return a text as one word of bash; references to variables are filled in when the script runs."""
+    refuse_control(text)
+    parts: list[str] = []
+    end = 0
+    for found in REFERENCE.finditer(text):
+        if found.start() > end:
+            parts.append(shlex.quote(text[end : found.start()]))
+        parts.append(f'"${{{found[1]}}}"')
+        end = found.end()
+    if end < len(text) or not parts:
+        parts.append(shlex.quote(text[end:]))
+    return "".join(parts)
+
+
+def words(texts: Iterable[str]) -> str:
+    """Return texts as words of one command of bash."""
+    return " ".join(word(one) for one in texts)
+
+
+def comment(text: str) -> str:
+    """Return a text that stands behind a # to the end of its line."""
+    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+
+
+def docker_value(text: str) -> str:
+    """Return a text as the value of an ENV of a Dockerfile; no variable in it is filled in."""
+    refuse_control(text)
+    escaped = re.sub(r'([\\"$])', r"\\\1", text)
+    return f'"{escaped}"'
+
+
+def docker_exec(texts: Iterable[str]) -> str:
+    """Return words in the form of a Dockerfile that no shell looks at."""
+    return json.dumps(list(texts), ensure_ascii=True)
+
+
+def references(texts: Iterable[str]) -> list[str]:
+    """Return the variables that words refer to, each once, in order."""
+    return list(dict.fromkeys(name for text in texts for name in REFERENCE.findall(text)))

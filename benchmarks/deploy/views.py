@@ -1,0 +1,71 @@
+"""The page of deployments: a request, and what it comes to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_http_methods
+
+from accounts.access import person_of
+from accounts.models import User
+from benchmarks.deploy.answer import RequestError
+from benchmarks.deploy.places import hosts_named
+from benchmarks.deploy.services import deploy_for
+from benchmarks.deploy.short import EXAMPLE
+
+MODAK_EXAMPLE: Final = {
+    "job": {
+        "job_options": {
+            "job_name": "bert-squad", "node_count": 1, "request_gpus": 2, "wall_time_limit": "12:00:00",
+            "standard_output_file": "bert.out", "combine_stdout_stderr": True,
+        },
+        "target": {"job_scheduler_type": "slurm"},
+        "application": {
+            "app_tag": "bert-large", "app_type": "python", "executable": "python3 run_squad.py",
+            "arguments": "--batch {batch} --precision {precision}",
+        },
+        "optimisation": {
+            "enable_opt_build": True, "app_type": "ai_training",
+            "app_type-ai_training": {
+                "config": {"ai_framework": "pytorch"}, "ai_framework-pytorch": {"version": "2.4.0"},
+            },
+        },
+    }
+}  # fmt: skip
+
+
+@require_http_methods(["GET", "POST"])
+def deployment(request: HttpRequest) -> HttpResponse:
+    """Show the form; POST `request` shows what it comes to, with `file` sends one of its files."""
+    person = person_of(request)
+    if request.method != "POST":
+        return _page(request, person, {})
+    try:
+        made = deploy_for(person, request.POST.get("request", ""))
+    except RequestError as error:
+        # What is no JSON is not shown again: nobody can tell what in it is a secret.
+        found = {"errors": error.errors.items(), "told": error.told, "request_text": error.request}
+        return _page(request, person, found, status=400)
+    kind = request.POST.get("file", "")
+    for one in made.files:
+        if one.kind == kind:
+            answer = HttpResponse(one.text, content_type="text/plain; charset=utf-8")
+            answer["Content-Disposition"] = f'attachment; filename="{one.name}"'
+            return answer
+    return _page(request, person, {"made": made, "request_text": made.request, "told": made.told})
+
+
+def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
+    hosts = hosts_named(person)
+    example = EXAMPLE | ({"host": hosts[0][1]} if hosts else {})
+    context = {
+        **found,
+        "hosts": hosts,
+        "examples": [
+            ("This site's own form", json.dumps(example, indent=2)), ("MODAK", json.dumps(MODAK_EXAMPLE, indent=2)),
+        ],
+    }  # fmt: skip
+    return render(request, "benchmarks/deploy/deploy.html", context, status=status)

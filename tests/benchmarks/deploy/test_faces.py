@@ -1,0 +1,135 @@
+"""The page and the API of deployments: on hosts that the person sees, by runs that they see."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from accounts.models import AuditEntry, Tenant, User
+from benchmarks.deploy.answer import PlaceError
+from benchmarks.deploy.places import topology_for
+from benchmarks.deploy.wanted import Place
+from fabric.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
+from tests.benchmarks.deploy.requests import MODAK, SHORT, changed
+
+pytestmark = pytest.mark.django_db
+PAGE = "/benchmarks/deploy/"
+API = "/api/v1/benchmarks/deployments/"
+
+
+@pytest.fixture
+def host(tenant: Tenant) -> Host:
+    """A host with one GPU of its own and two of a drawer, granted to a tenant."""
+    chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1")
+    drawer = Drawer.objects.create(chassis=chassis, uri="/d", name="Drawer 1", number=1)
+    switch = Switch.objects.create(chassis=chassis, uri="/s", name="Switch", drawer=drawer)
+    made = Host.objects.create(name="node-1", identity="node-1", local_gpu_count=1)
+    ports = [Port.objects.create(chassis=chassis, uri=f"/p{one}", name=f"P{one}", switch=switch) for one in range(3)]
+    host_port = HostPort.objects.create(
+        chassis=chassis, uri="/z", name="H1", endpoint_uri="/e", drawer=drawer, port=ports[0], host=made, tenant=tenant,
+        label="H1", number=1,
+    )  # fmt: skip
+    for number in (1, 2):
+        slot = Slot.objects.create(
+            chassis=chassis,
+            uri=f"/slot{number}",
+            name=f"slot {number}",
+            drawer=drawer,
+            port=ports[number],
+            number=number,
+        )
+        Device.objects.create(
+            chassis=chassis, uri=f"/dev{number}", name=f"GPU {number}", slot=slot, host_port=host_port, tenant=tenant,
+            kind="gpu", endpoint_uri=f"/e{number}", model="Tesla V100-PCIE-16GB", memory_bytes=16_000_000_000,
+        )  # fmt: skip
+    return made
+
+
+@pytest.fixture
+def client(member: User) -> Client:
+    """A browser of somebody of the tenant."""
+    made = Client()
+    made.force_login(member)
+    return made
+
+
+def asked(client: Client, request: dict[str, Any]) -> Any:
+    """Return the API's answer to a request."""
+    return client.post(API, json.dumps(request), content_type="application/json")
+
+
+def test_the_api_answers_files_reasons_and_gains(client: Client, host: Host) -> None:
+    answer = asked(client, changed(SHORT, "/gpus", 3))
+    assert answer.status_code == 200
+    body = answer.json()
+    assert {one["kind"] for one in body["files"]} == {"slurm", "torque", "bash", "apptainer", "docker"}
+    assert [one["kind"] for one in body["files"] if one["is_wanted"]] == ["slurm", "apptainer", "docker"]
+    assert body["prediction"]["provenance"] == "predicted"
+    assert body["gains"][0]["option"] == "data_parallelism"
+    assert asked(client, SHORT).json()["errors"] == {
+        "/gpus": "4 GPUs are asked for, and node-1 has 3. Name a composition that has them."
+    }
+
+
+def test_a_composition_and_an_id_name_a_place_as_well(client: Client, host: Host) -> None:
+    device = Device.objects.get(name="GPU 1")
+    composition = {"host": host.pk, "devices": {str(device.pk): device.host_port_id}}
+    request = changed(changed(SHORT, "/host", None), "/gpus", None)
+    one = asked(client, request | {"composition": composition}).json()
+    assert one["prediction"]["spec"]["devices"] == 1
+    three = asked(client, request | {"host": host.pk}).json()
+    assert three["prediction"]["spec"]["devices"] == 3
+    modak = changed(MODAK, "/job/job_options/request_gpus", None)
+    assert asked(client, modak).json()["prediction"]["spec"]["devices"] == 3
+    assert "/composition" in asked(client, request | {"composition": {"host": "x"}}).json()["errors"]
+
+
+def test_what_somebody_may_not_see_is_no_place_for_them(host: Host) -> None:
+    stranger = User.objects.create_user("mallory", tenant=Tenant.objects.create(name="Elsewhere"))
+    device = Device.objects.get(name="GPU 1")
+    for place in (
+        Place(pointer="/host", host="node-1"),
+        Place(pointer="/host", host=str(host.pk)),
+        Place(pointer="/c", composition={"host": host.pk}),
+        Place(pointer="/c", composition={"host": host.pk, "devices": {str(device.pk): device.host_port_id}}),
+    ):
+        with pytest.raises(PlaceError):
+            topology_for(stranger, place)
+
+
+def test_the_page_shows_what_a_request_comes_to(client: Client, host: Host) -> None:
+    assert b"node-1" in client.get(PAGE).content
+    shown = client.post(PAGE, {"request": json.dumps(changed(SHORT, "/gpus", 2))}).content.decode()
+    assert "Mixed precision" in shown
+    assert "#SBATCH --gres=gpu:2" in shown
+    file = client.post(PAGE, {"request": json.dumps(changed(SHORT, "/gpus", 2)), "file": "docker"})
+    assert file["Content-Disposition"] == 'attachment; filename="Dockerfile"'
+    assert file.content.startswith(b"# resnet50")
+
+
+def test_neither_page_nor_log_has_a_secret(client: Client, host: Host) -> None:
+    secret = "correct-horse-battery"
+    request = changed(changed(SHORT, "/gpus", 2), "/environment", {"HF_TOKEN": secret})
+    assert secret not in client.post(PAGE, {"request": json.dumps(request)}).content.decode()
+    assert secret not in asked(client, request).content.decode()
+    broken = json.dumps(request)[:-1]
+    answer = client.post(PAGE, {"request": broken})
+    assert answer.status_code == 400
+    assert secret not in answer.content.decode()
+    assert secret not in client.post(API, broken, content_type="application/json").content.decode()
+    entries = list(AuditEntry.objects.filter(action="deployment.make"))
+    assert entries
+    assert secret not in repr([one.record() for one in entries])
+
+
+def test_a_page_says_which_fields_are_wrong(client: Client) -> None:
+    answer = client.post(PAGE, {"request": '{"command": "true", "surprise": "<b>x</b>", "gpus": "<script>"}'})
+    shown = answer.content.decode()
+    assert answer.status_code == 400
+    assert "/surprise" in shown
+    assert '<script>"' not in shown
+    assert "&lt;b&gt;x" in shown
+    assert client.post(PAGE, {"request": ""}).status_code == 400
