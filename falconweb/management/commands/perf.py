@@ -17,7 +17,7 @@ from falconweb.launch.broker import BrokerError
 from falconweb.perf.figures import Figure, table
 from falconweb.perf.place import place
 
-NAMES = ("fanout", "poll", "attach", "plan", "apply", "ingest", "export", "history", "browser")
+NAMES = ("fanout", "poll", "attach", "plan", "apply", "ingest", "export", "history", "predict", "recommend", "browser")
 
 
 class Command(BaseCommand):
