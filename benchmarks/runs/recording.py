@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ LONGEST_SOURCE: Final = 40
 MOST_SERIES: Final = 5000  # of a run; a record of more could not be imported anywhere
 LARGEST_RESULT: Final = 2**20  # bytes of JSON: it is read with every list that the run is in
 TIMED: Final = "timed"
+LARGEST_READING: Final = 1e30  # whatever the unit: what is beyond is no reading, and sums of it are no numbers
+LONGEST_STEP: Final = 1e9  # s
 
 
 class Gathered:
@@ -66,7 +69,8 @@ def _note(run: Run, event: Event, columns: dict[str, Gathered], changes: dict[st
             changes["phase"] = event.name[:20]
             _add(columns, f"{PHASE}{event.name}", "s", [event.at], [event.at])
         case Steps():
-            ends = event.at - np.append(np.cumsum(event.seconds[::-1])[::-1][1:], 0.0)
+            seconds = np.clip(event.seconds, 0.0, LONGEST_STEP)
+            ends = event.at - np.append(np.cumsum(seconds[::-1])[::-1][1:], 0.0)
             _add(columns, f"steps/{event.phase}/seconds", "s", ends.tolist(), event.seconds)
             if event.loss:
                 loss = [float("nan") if one is None else one for one in event.loss]
@@ -105,4 +109,4 @@ def _add(
 ) -> None:
     column = columns.setdefault(key[:LONGEST_KEY], Gathered(unit, source, interval))
     column.at += at
-    column.values += values
+    column.values += [value if abs(value) <= LARGEST_READING else math.nan for value in values]
