@@ -20,6 +20,7 @@ from tests.waiting import wait_for
 SICK, WELL = "falcon-1", "falcon-2"
 UNEVEN = 2  # seconds that one chassis may miss more often than another: where all are late nothing is told of either
 AWAY_SECONDS = 1.1  # longer than from one poll to the next
+CHUNK_SECONDS = 60  # of readings are handed to the store at once
 AWAY_COSTS = 5  # seconds that may be missing for it: it is tried again after one
 Values = list[float | None]
 
@@ -96,7 +97,8 @@ class Stage:
             # What is measured at all is asked for every ten seconds: a new series shows up that much later.
             return bool(rows) and len(rows[-1]) == len(keys) + 1 and _moment(rows[-1]) > until - 2.0
 
-        wait_for(is_there, "it was not stored", seconds=20)
+        # Soon after a second without an answer, and where no poll met that one: when the chunk is full.
+        wait_for(is_there, "it was not stored", seconds=CHUNK_SECONDS + 20)
         told = [row for row in rows if _moment(row) <= until]
         return [[float(row[place]) if row[place] else None for row in told] for place in range(1, len(keys) + 1)]
 
