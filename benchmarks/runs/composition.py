@@ -12,14 +12,16 @@ ORDER: Final = "order"
 class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A host, how many of its own GPUs, devices of chassis by the host port that they are (to be) attached to, storage.
 
-    `devices` maps a device's id to a host port's id, in the order of ranks after the local GPUs. `storage` is the id of
-    an NVMe drive among them that data is read from; None: the host's own. With `cpu` it runs on the host's CPU.
+    `devices` maps a device's id to a host port's id, in the order of ranks after the local GPUs. Data is read from the
+    NVMe drive among them whose id is `storage`, with `own_drive` from an NVMe drive of the host's own, else from
+    wherever the host has it. With `cpu` it runs on the host's CPU.
     """
 
     host: int
     local_gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     devices: dict[int, int] = {}
     storage: int | None = None
+    own_drive: bool = False
     cpu: bool = False
 
     def as_json(self) -> dict[str, Any]:
