@@ -96,6 +96,10 @@ class Machine:
             held = self._hands.do(Held, "holders", seconds=self.read_seconds, addresses=addresses, briefly=True)
         return held
 
+    def data_place(self, address: str) -> str:
+        """Return the folder or the device file that data of a drive is read from; '' where there is none for us."""
+        return str(self._hands.do(str, "data_place", seconds=self.read_seconds, address=address))
+
     def gpus(self) -> Readings:
         """Return what NVML says."""
         try:

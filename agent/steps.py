@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from agent import nvml, processes, sysfs
+from agent import drives, nvml, processes, sysfs
 
 STEPS: dict[str, Callable[..., Any]] = {
     "addresses": sysfs.addresses,
@@ -25,6 +25,7 @@ STEPS: dict[str, Callable[..., Any]] = {
     "driver": sysfs.driver,
     "write": sysfs.write,
     "holders": processes.holders,
+    "data_place": drives.data_place,
     "gpus": nvml.readings,
     "draining": nvml.set_draining,
 }

@@ -18,6 +18,7 @@ LARGEST_CONFIG = 4096
 LARGEST_VPD = 32768
 DEEPEST = 6
 SMALL = 4096
+LONGEST_MODEL = 40  # letters, of an NVMe drive's: NVM Express base specification, Identify Controller
 # Serial numbers do not change while a device stays: VPD of some cards takes a second to read.
 _serials: dict[tuple[str, int], str] = {}
 
@@ -84,7 +85,13 @@ def device(root: Path, address: str) -> PciDevice | None:
         answers=answers,
         nodes=tuple(nodes[:32]),
         problems=tuple(problems),
+        model=_drive_model(place),
     )
+
+
+def _drive_model(place: Path) -> str:
+    """Return what the controller of an NVMe drive calls itself, '' for any other device."""
+    return next((text(Path(entry.path) / "model")[:LONGEST_MODEL] for entry in _entries(place / "nvme")), "")
 
 
 def driver(root: Path, address: str) -> str:

@@ -134,6 +134,16 @@ def seen_by(report: HostReport, device: Device, neighbours: Collection[Device]) 
     return Sighting(possible=unread, unsure=UNREAD if unread else "")
 
 
+def own_of(report: HostReport, neighbours: Collection[Device]) -> list[PciDevice]:
+    """Return the devices of a host that no chassis has given it, as far as that is certain, by their addresses."""
+    given: set[str] = set()
+    for device in neighbours:
+        found = seen_by(report, device, neighbours)
+        given |= {_card(one) for one in ([found.seen] if found.seen is not None else found.possible)}
+    own = [one for one in report.devices if one.answers and _card(one) not in given]
+    return sorted(own, key=lambda one: one.address)
+
+
 def _one_of(cards: list[PciDevice], rivals: list[Device]) -> Sighting:
     """Return a sighting of one of these cards, where any of them may be any of the `rivals` too."""
     if len({_card(one) for one in cards}) == 1 and not rivals:

@@ -88,7 +88,8 @@ class Train(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Asks to start a run, once (`run` names it): with these devices of the host, for `limit` seconds at most.
 
     `local` is how many of the host's own GPUs it takes besides: none at the addresses `foreign`, where a chassis has
-    given it devices. A simulated one goes as `profile` says.
+    given it devices. Data is read from the NVMe drive `drive`, one of `devices` or the host's own; None: from wherever
+    the host has it. A simulated one goes as `profile` says.
     """
 
     run: str
@@ -98,6 +99,7 @@ class Train(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     devices: tuple[DeviceWanted, ...] = ()
     local: Number = 0
     foreign: tuple[str, ...] = ()
+    drive: DeviceWanted | None = None
     profile: Profile | None = None
 
 
@@ -154,7 +156,7 @@ class PciDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     """A PCIe device as the host sees it. Width 0 and speed 0.0 where the host does not say.
 
     `answers` is False where the entry is left of a device that is gone. `nodes` are its device files, `problems` what
-    could not be read.
+    could not be read. `model` is what an NVMe drive calls itself.
     """
 
     address: str
@@ -173,6 +175,7 @@ class PciDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     answers: bool = True
     nodes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    model: str = ""
 
 
 class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -224,13 +227,15 @@ class Answer(msgspec.Struct, frozen=True):
 class Trainer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a host can run: executors, and of PyTorch the version, its backends and who runs the commands of users.
 
-    `account` is the unprivileged account of users' own commands, '' where they are refused.
+    `account` is the unprivileged account of users' own commands, '' where they are refused. `drives` tells whether
+    what PyTorch reads can come from a drive that is chosen.
     """
 
     executors: tuple[Executor, ...] = ()
     framework: str = ""
     backends: tuple[str, ...] = ()
     account: str = ""
+    drives: bool = False
     absent: str = ""  # why there is no real executor, a sentence
     running: tuple[str, ...] = ()  # runs
 

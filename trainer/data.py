@@ -1,7 +1,8 @@
 """Samples made up on the spot: the shapes and sizes of real data sets, drawn from a seed.
 
-Images lie in memory as bytes, a small stock of them, and are made into normalised floats one by one when they are
-asked for, as a loader does with decoded files. The same seed and process draw the same samples.
+Images lie as bytes in memory or on the drive that was chosen, a stock of them, and are made into normalised floats one
+by one when they are asked for, as a loader does with decoded files. In memory, the same seed and process draw the same
+samples.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from trainer.parent import die_with_parent
+from trainer.stock import stock_of
 
 Sample = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]  # inputs of the model; what it should find
-STOCK = 64  # images kept in memory
 BOXES = 8  # objects in an image
 # Digits as rows of five dots.
 _DIGITS = (
@@ -41,15 +42,14 @@ class Images(Dataset[Sample]):
 
     def __init__(self, *, length: int, image: int, classes: int, seed: int, rank: int) -> None:
         self.length, self.classes, self.seed, self.rank = length, classes, seed, rank
-        shape = (min(STOCK, length), 3, image, image)
-        self.stock = torch.randint(256, shape, dtype=torch.uint8, generator=_drawing(seed, rank, 0))
+        self.stock = stock_of((3, image, image), length=length, rank=rank, generator=_drawing(seed, rank, 0))
 
     def __len__(self) -> int:
         return self.length
 
     def pixels(self, index: int) -> Tensor:
         """Return an image as floats around 0."""
-        return self.stock[index % len(self.stock)].float().div_(127.5).sub_(1.0)
+        return self.stock.read(index).float().div_(127.5).sub_(1.0)
 
     def __getitem__(self, index: int) -> Sample:
         wanted = torch.randint(self.classes, (), generator=_drawing(self.seed, self.rank, index + 1))

@@ -14,7 +14,7 @@ from hostwire.training import Spec
 from trainer.peers import gpu_bandwidth
 from trainer.place import Place
 from trainer.rounds import GIGA, Figures, Link, Times, between_all, iterations, message, sizes_of
-from trainer.storage import scratch_folder, storage_rounds
+from trainer.storage import data_place, storage_rounds
 from trainer.telling import EventFile, StepTeller
 from trainer.troubles import Refused
 
@@ -110,9 +110,9 @@ def _host_copy(spec: Spec, place: Place) -> Link:
 
 
 def _storage_read(spec: Spec, place: Place) -> Link:
-    folder = scratch_folder(spec)
+    there = data_place(spec)
     place.wait()  # each looks for room before any takes its own
-    rounds = storage_rounds(spec, folder)
+    rounds = storage_rounds(spec, there, rank=place.rank)
 
     def figures() -> tuple[Figures, dict[str, str]]:
         found = between_all(place, rounds.rates())

@@ -22,6 +22,7 @@ from hostwire.shapes import DeviceWanted, GpuReading, Train
 from hostwire.training import DeviceProfile
 
 COMMAND = "command"
+DATA = "FALCONWEB_DATA"  # see trainer.stock
 # What programs need to know of their surroundings. Nothing else of the agent's environment reaches them: it has a key.
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
 # What whoever runs the host tells the trainer: where the storage is that is read, and what the record says.
@@ -57,11 +58,15 @@ def why_no_commands(settings: Settings) -> str:
 
 @dataclass(frozen=True)
 class Given:
-    """What a run is given: addresses of the devices that were named, and of the host's own, and the GPUs among them."""
+    """What a run is given: addresses of the devices that were named, and of the host's own, and the GPUs among them.
+
+    `drive` is the address of what data is read from, '' for wherever the host has it.
+    """
 
     named: tuple[str, ...]
     own: tuple[str, ...]
     gpus: tuple[GpuReading, ...]
+    drive: str = ""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -92,6 +97,7 @@ def prepare(
         command, environment = spec.command, _command_environment(folder, settings, given.gpus)
     elif request.executor == "torch":
         command, environment = _torch(request, folder, settings, given, torch)
+        environment |= _data(machine, given.drive)
     else:
         command, environment = _simulated(request, folder, settings, given)
     played = request.executor == "simulated"
@@ -118,6 +124,9 @@ def prepare(
 
 def _given(request: Train, machine: Machine, used: Collection[str]) -> Given:
     named = tuple(_found(machine, one) for one in request.devices)
+    drive = _found(machine, request.drive) if request.drive is not None else ""
+    if drive and drive not in named:
+        named = (*named, drive)
     if taken := sorted({*named} & {*used}):
         raise RefusedError(f"Another run has {', '.join(taken)}.")
     if not named and not request.local:
@@ -129,7 +138,20 @@ def _given(request: Train, machine: Machine, used: Collection[str]) -> Given:
             f"The run wants {request.local} of the host's own GPUs; {len(free)} are free, or NVML does not see them."
         )
     own = tuple(free[: request.local])
-    return Given(named, own, tuple(gpus[address] for address in named + own if address in gpus))
+    return Given(named, own, tuple(gpus[address] for address in named + own if address in gpus), drive)
+
+
+def _data(machine: Machine, drive: str) -> dict[str, str]:
+    """Return what tells the trainer where the drive is that was chosen."""
+    if not drive:
+        return {}
+    place = machine.data_place(drive)
+    if not place:
+        raise RefusedError(
+            f"The drive {drive} cannot be read here: mount it, with a folder ‘falconweb’ that the agent may write, or "
+            "let the agent read its device file."
+        )
+    return {DATA: place}
 
 
 def _found(machine: Machine, wanted: DeviceWanted) -> str:

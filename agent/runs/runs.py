@@ -156,6 +156,8 @@ class Runs:
             framework=f"torch {torch.version}" if torch.version else "",
             backends=() if torch.absent else (("cpu", "cuda") if with_cuda else ("cpu",)),
             account="" if why_no_commands(settings) else settings.account,
+            # What a simulated host shows as a drive is none.
+            drives=not torch.absent and not settings.simulated,
             absent=torch.absent,
             running=running,
         )

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.figures.rows import Row
+from benchmarks.model.facts import is_nvme
 from benchmarks.model.shapes import LOCAL, Accelerator, Storage, Topology
 from fabric.bmc.values import natural
 from hostwire.training import Spec
@@ -21,7 +22,6 @@ PUBLISHED: Final = (LOCAL_GPUS, HYBRID, FALCON, LOCAL_NVME, FALCON_NVME)
 UNKNOWN: Final = "not recorded"
 # What a specification may differ in without the work being another: how long is measured, and which numbers are drawn.
 SAME_WORK: Final = frozenset({"workload", "steps", "warmup", "seed", "command"})
-NVME_MODELS: Final = ("nvme", "ssdpe", "p4500", "p4510", "pm17", "pm9")  # parts of what drives of this kind are called
 
 
 def drawer_of(accelerator: Accelerator) -> str:
@@ -37,8 +37,7 @@ def storage_of(topology: Topology) -> str:
 def _storage(storage: Storage) -> str:
     if storage.place != LOCAL:
         return "Falcon NVMe"
-    model = storage.model.lower()
-    return "local NVMe" if any(one in model for one in NVME_MODELS) else "local storage"
+    return "local NVMe" if is_nvme(storage.model) else "local storage"
 
 
 def arrangement_of(topology: Topology | None) -> str:

@@ -132,10 +132,19 @@ PLAIN = DriveFacts(rate=5 * GB / 8, source="lower end of 5 to 128 Gb/s a disk")
 LOCAL_STORAGE = "local storage"
 
 
+# Parts of what drives of this kind are called.
+NVME_MODELS = ("nvme", "ssdpe", "p4500", "p4510", "pm17", "pm9")
+
+
+def is_nvme(model: str) -> bool:
+    """Tell whether a drive is one of NVMe, by its model's name."""
+    plain = model.casefold()
+    return any(one in plain for one in NVME_MODELS)
+
+
 def drive_facts(model: str) -> DriveFacts:
     """Return the facts of a drive by its model's name."""
-    plain = model.upper()
-    return NVME if "NVME" in plain or "SSDPED" in plain or "P4500" in plain else PLAIN
+    return NVME if is_nvme(model) else PLAIN
 
 
 @dataclass(frozen=True, kw_only=True)

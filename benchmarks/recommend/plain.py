@@ -29,6 +29,7 @@ def composition_of(pool: Pool, line: Line) -> Composition:
         local_gpus=layout.local,
         devices={**layout.attachments(pool), **({drive[0]: drive[1]} if drive is not None else {})},
         storage=drive[0] if drive is not None else None,
+        own_drive=drive is None and layout.host.own_drive,
     )
 
 

@@ -33,6 +33,7 @@ class HostPool:
     local_fabric: Literal["nvlink", "pcie"] = "nvlink"
     # Which of its own disks it reads from, nobody tells.
     storage: Storage = field(default_factory=lambda: Storage(model=LOCAL_STORAGE))
+    own_drive: bool = False  # `storage` is an NVMe drive that the host's agent tells of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from django.db.models import Q
 
 from accounts.models import User
-from benchmarks.model.shapes import Observation
+from benchmarks.model.facts import LOCAL_STORAGE
+from benchmarks.model.shapes import Observation, Storage
 from benchmarks.recommend.pool import FreeDevice, HostPool, Kind, Pool
+from benchmarks.runs.drives import drive_name, own_drive, storage_of_own
+from benchmarks.runs.holds import DRIVE
 from benchmarks.runs.models import Hold
 from benchmarks.runs.observing import observations
-from benchmarks.runs.placing import link_of, local_accelerators, model_name
+from benchmarks.runs.parts import link_of, model_name
+from benchmarks.runs.placing import local_accelerators
+from fabric.hostside import neighbours_on
 from fabric.models import Device, Drawer, Host, HostAgent, HostPort, Lease, LeaseItem, Operation
 from fabric.outlook import drawers_seen
 from fabric.permissions import drawers_changeable
@@ -62,8 +69,12 @@ def pool_for(person: User) -> Pool:
         hosts = hosts.filter(pk__in={port.host_id for port in ports})
     named = Drawer.objects.filter(pk__in=[one.id for one in drawers if one.id is not None]).select_related("chassis")
     agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=hosts)}
+    neighbours = neighbours_on(list(agents))
     return Pool(
-        hosts={host.pk: _host(host, agents.get(host.pk), held) for host in hosts.order_by("name")},
+        hosts={
+            host.pk: _host(host, agents.get(host.pk), neighbours.get(host.pk, []), held)
+            for host in hosts.order_by("name")
+        },
         drawers=drawers,
         devices={row.pk: _device(row) for row in free},
         uplinks={port.pk: link_of(port.port) for port in ports},
@@ -77,10 +88,12 @@ def runs_known(person: User) -> list[Observation]:
     return observations(person)
 
 
-def _host(host: Host, agent: HostAgent | None, held: set[str]) -> HostPool:
+def _host(host: Host, agent: HostAgent | None, neighbours: Collection[Device], held: Collection[str]) -> HostPool:
     taken = sum(key.startswith(f"host/{host.pk}/gpu/") for key in held)
     count = max(0, host.local_gpu_count - taken)
-    local = local_accelerators(host, report_of(agent) if agent is not None else None, min(count, 1))
+    report = report_of(agent) if agent is not None else None
+    local = local_accelerators(host, report, min(count, 1))
+    drive = own_drive(report, neighbours) if f"host/{host.pk}/{DRIVE}" not in held else None
     kind = Kind(model=local[0].model, memory_bytes=local[0].memory_bytes) if local else Kind(model="unknown")
     return HostPool(
         id=host.pk,
@@ -88,6 +101,8 @@ def _host(host: Host, agent: HostAgent | None, held: set[str]) -> HostPool:
         memory_bytes=(host.memory_gib or 0.0) * 2**30 or HostPool.memory_bytes,
         local_gpus=count,
         local=kind,
+        storage=storage_of_own(drive) if drive is not None else Storage(model=LOCAL_STORAGE),
+        own_drive=drive is not None,
     )
 
 
@@ -95,7 +110,7 @@ def _device(row: Device) -> FreeDevice:
     port = row.slot.port if row.slot is not None else None
     is_storage = row.kind == Device.Kind.NVME
     kind = Kind(
-        model=model_name(row.model),
+        model=drive_name(row.model) if is_storage else model_name(row.model),
         memory_bytes=0.0 if is_storage else float(row.memory_bytes or USUAL_MEMORY),
         link=link_of(port, row),
     )

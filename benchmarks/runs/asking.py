@@ -36,6 +36,7 @@ class PlaceAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     local_gpus: int = 0
     devices: tuple[DevicePlace, ...] = ()
     storage_device_id: Id | None = None
+    own_drive: bool = False
     cpu: bool = False
 
     def composition(self) -> Composition:
@@ -49,6 +50,7 @@ class PlaceAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             local_gpus=self.local_gpus,
             devices={one.device_id: one.host_port_id for one in self.devices},
             storage=self.storage_device_id,
+            own_drive=self.own_drive,
             cpu=self.cpu,
         )
 
@@ -163,6 +165,7 @@ def file_of(run: Run) -> str:
             "local_gpus": composition.local_gpus,
             "devices": [{"device_id": pk, "host_port_id": port} for pk, port in composition.devices.items()],
             "storage_device_id": composition.storage,
+            "own_drive": composition.own_drive,
             "cpu": composition.cpu,
         },
         "executor": run.executor,

@@ -8,11 +8,13 @@ from accounts.models import Tenant, User
 from benchmarks import model
 from benchmarks.model.shapes import Topology
 from benchmarks.runs.composition import Composition
+from benchmarks.runs.drives import own_drive
 from benchmarks.runs.models import Run
 from benchmarks.runs.placing import topology_of
 from benchmarks.workloads.catalogue import workload_of
 from benchmarks.workloads.shapes import Workload
 from benchmarks.workloads.specs import SpecError, spec_checked
+from fabric.hostside import neighbours_on
 from fabric.models import Device, Host, HostAgent, HostPort
 from fabric.outlook import drawers_seen
 from fabric.planning import Wanted
@@ -60,7 +62,7 @@ def place_checked(person: User, spec: Spec, composition: Composition) -> Host:
     if host is None:
         raise NotFound("There is no such host.")
     devices = _devices(person, composition, host)
-    errors = _wrong_storage(composition, devices)
+    errors = _wrong_storage(composition, devices, host)
     gpus = [one for one in devices.values() if one.kind == Device.Kind.GPU]
     others = [one for one in devices.values() if one.kind != Device.Kind.GPU and one.pk != composition.storage]
     if others:
@@ -73,7 +75,7 @@ def place_checked(person: User, spec: Spec, composition: Composition) -> Host:
     return host
 
 
-def executor_checked(person: User, host: Host, spec: Spec, executor: str) -> Trainer:
+def executor_checked(person: User, host: Host, spec: Spec, composition: Composition, executor: str) -> Trainer:
     """Return what the host can run; raises Invalid for an executor that it has not, Conflict where nobody tells."""
     if executor not in EXECUTORS:
         raise Invalid(f"'{executor[:50]}' is no executor.", errors={"executor": f"One of {', '.join(EXECUTORS)}."})
@@ -89,6 +91,9 @@ def executor_checked(person: User, host: Host, spec: Spec, executor: str) -> Tra
         sentence = f"PyTorch of {host.name} runs on {there}, not on {spec.backend}."
     if sentence:
         raise Invalid(sentence, errors={"executor": sentence})
+    if executor == "torch" and not trainer.drives and (composition.own_drive or composition.storage is not None):
+        sentence = f"PyTorch of {host.name} reads no drive that is chosen: leave it out, or have the run simulated."
+        raise Invalid(sentence, errors={"storage": sentence})
     if spec.workload == COMMAND:
         _refuse_command(person, host, executor, trainer)
     return trainer
@@ -153,13 +158,25 @@ def _devices(person: User, composition: Composition, host: Host) -> dict[int, De
     return devices
 
 
-def _wrong_storage(composition: Composition, devices: dict[int, Device]) -> dict[str, str]:
+def _wrong_storage(composition: Composition, devices: dict[int, Device], host: Host) -> dict[str, str]:
+    if composition.own_drive:
+        return _wrong_own_drive(composition, host)
     if composition.storage is None:
         return {}
     drive = devices.get(composition.storage)
     if drive is None:
         return {"storage": "The drive to read from is not among the devices."}
     return {} if drive.kind == Device.Kind.NVME else {"storage": f"{drive.name} is no NVMe drive."}
+
+
+def _wrong_own_drive(composition: Composition, host: Host) -> dict[str, str]:
+    if composition.storage is not None:
+        return {"own_drive": "Data is read from one drive: the host's own, or one of a chassis."}
+    agent = HostAgent.objects.filter(host=host).first()
+    report = report_of(agent) if agent is not None else None
+    if own_drive(report, neighbours_on([host.pk]).get(host.pk, [])) is None:
+        return {"own_drive": f"{host.name} shows no NVMe drive of its own."}
+    return {}
 
 
 def _wrong_count(spec: Spec, composition: Composition, gpus: int) -> dict[str, str]:

@@ -66,8 +66,9 @@ def person_allowed(run: Run) -> User:
     person = person_of_run(run)
     try:
         refuse_onlooker(person, "run anything")
-        host = place_checked(person, spec, Composition.from_json(run.composition))
-        executor_checked(person, host, spec, run.executor)
+        composition = Composition.from_json(run.composition)
+        host = place_checked(person, spec, composition)
+        executor_checked(person, host, spec, composition, run.executor)
     except FalconWebError as error:
         raise RunFails("refused", error.sentence) from error
     return person

@@ -18,6 +18,7 @@ from benchmarks.sweeps.models import Sweep
 from fabric.models import Device, Host
 
 LOCAL: Final = "gpu"
+DRIVE: Final = "drive"
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,14 @@ class User:
 
 
 def wanted_keys(composition: Composition) -> set[str]:
-    """Return what a run waits for, the host's own GPUs as one: 'device/12', 'host/3/gpu', 'host/3/cpu'."""
+    """Return what a run waits for: 'device/12', 'host/3/gpu' (its own, as one), 'host/3/cpu', 'host/3/drive'."""
     keys = {f"device/{pk}" for pk in composition.devices}
     if composition.local_gpus:
         keys.add(f"host/{composition.host}/{LOCAL}")
     if composition.cpu:
         keys.add(f"host/{composition.host}/cpu")
+    if composition.own_drive:
+        keys.add(f"host/{composition.host}/{DRIVE}")
     return keys
 
 
@@ -164,4 +167,5 @@ def _names(runs: Iterable[Run]) -> dict[str, str]:
     for pk, name in Host.objects.filter(pk__in={one.host for one in compositions}).values_list("pk", "name"):
         names[f"host/{pk}/{LOCAL}"] = f"the GPUs of {name}"
         names[f"host/{pk}/cpu"] = f"the CPU of {name}"
+        names[f"host/{pk}/{DRIVE}"] = f"the NVMe drive of {name}"
     return names

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from benchmarks.runs.composing import person_allowed
 from benchmarks.runs.composition import Composition
+from benchmarks.runs.drives import own_drive
 from benchmarks.runs.models import Run
 from benchmarks.runs.observing import topology_kept
 from benchmarks.runs.placing import name_of_device
@@ -26,7 +27,7 @@ from fabric.models import Device, HostAgent
 from fabric.services.agents import agent_ask, is_away, report_of
 from falconweb.errors import Unavailable
 from falconweb.threads import one_connection
-from hostwire.shapes import Answer, DeviceWanted, Request, Train, TrainForget, TrainLook, TrainStop
+from hostwire.shapes import Answer, DeviceWanted, PciDevice, Request, Train, TrainForget, TrainLook, TrainStop
 from hostwire.training import News, Spec
 
 logger = logging.getLogger(__name__)
@@ -49,12 +50,13 @@ class Seen:
     """The devices of a run as its host shows them.
 
     `devices` are the GPUs in the order of ranks, then the drive; `addresses` are by the devices' ids, `foreign` those
-    of all that a chassis has given to the host.
+    of all that a chassis has given to the host. `drive` is what data is read from, the host's own included.
     """
 
     devices: tuple[DeviceWanted, ...] = ()
     addresses: Mapping[int, str] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
+    drive: PciDevice | None = None
 
 
 def begin(turn: Turn) -> bool:
@@ -194,6 +196,9 @@ def _seen(turn: Turn) -> Seen | None:
     gpus: list[DeviceWanted] = []
     drives: list[DeviceWanted] = []
     addresses: dict[int, str] = {}
+    drive = own_drive(report, neighbours) if composition.own_drive else None
+    if composition.own_drive and drive is None:
+        raise RunFails("refused", f"{_host(run)} shows no NVMe drive of its own any more.")
     for pk, device in _in_order(composition).items():
         found = seen_by(report, device, neighbours) if report is not None else None
         if found is None or found.seen is None:
@@ -203,9 +208,11 @@ def _seen(turn: Turn) -> Seen | None:
             turn.say(f"Waits for {device.name}: {why}.")
             return None
         addresses[pk] = found.seen.address
+        drive = found.seen if pk == composition.storage else drive
         (gpus if device.kind == Device.Kind.GPU else drives).append(wanted_of(device, found.seen))
     others = [seen_by(report, one, neighbours).seen for one in neighbours] if report is not None else []
-    return Seen((*gpus, *drives), addresses, tuple(sorted({one.address for one in others if one is not None})))
+    foreign = tuple(sorted({one.address for one in others if one is not None}))
+    return Seen((*gpus, *drives), addresses, foreign, drive)
 
 
 def _in_order(composition: Composition) -> dict[int, Device]:
@@ -222,7 +229,7 @@ def _order(run: Run, seen: Seen) -> Train:
         if topology is None:
             raise RunFails("refused", "Nobody knows what it would run on.")
         named = {name_of_device(device): seen.addresses[pk] for pk, device in _in_order(composition).items()}
-        drive = seen.addresses.get(composition.storage or 0, "")
+        drive = seen.drive.address if seen.drive is not None else ""
         profile = profile_of(spec, topology, named, drive=drive, exercise=run.exercise)
     return Train(
         run=str(run.pk),
@@ -232,6 +239,7 @@ def _order(run: Run, seen: Seen) -> Train:
         devices=seen.devices,
         local=composition.local_gpus,
         foreign=seen.foreign if composition.local_gpus else (),
+        drive=DeviceWanted(address=seen.drive.address, serial=seen.drive.serial) if seen.drive is not None else None,
         profile=profile,
     )
 

@@ -8,11 +8,13 @@ from typing import Final
 
 from accounts.models import User
 from benchmarks.model.facts import LOCAL_STORAGE
-from benchmarks.model.shapes import LOCAL, Accelerator, Link, Storage, Topology
+from benchmarks.model.shapes import LOCAL, Accelerator, Storage, Topology
 from benchmarks.runs.composition import Composition
+from benchmarks.runs.drives import drive_name, own_drive, storage_of_own
 from benchmarks.runs.models import Hold, Run
-from fabric.bmc.values import LANE_GBPS
-from fabric.models import Device, Host, HostAgent, HostPort, Port
+from benchmarks.runs.parts import UNKNOWN, link_of, model_name
+from fabric.hostside import neighbours_on
+from fabric.models import Device, Host, HostAgent, HostPort
 from fabric.outlook import drawers_seen
 from fabric.planning import DrawerSeen
 from fabric.rules import why_not_attach
@@ -20,12 +22,9 @@ from fabric.services.agents import is_away, report_of
 from falconweb.errors import NotFound
 from hostwire.shapes import HostReport, Trainer
 
-NEARLY: Final = 0.75  # services tell the raw rate of a link, or what is left of it after encoding
-MAKERS: Final = ("NVIDIA ", "Tesla ", "AMD ", "Intel ")
-UNKNOWN: Final = "unknown"
 CPU: Final = "cpu"
 USUAL_MEMORY: Final = 16e9
-# Which of its own disks a host reads from, nobody tells: that it has an NVMe drive makes no run one of localNVMe.
+# Which of its own disks a host reads from unless it is told, nobody knows.
 OWN_STORAGE: Final = Storage(model=LOCAL_STORAGE)
 
 
@@ -67,11 +66,15 @@ class DeviceChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class HostChoice:
-    """A host for a run. `trainer` is what its agent can run, None where no agent tells; `why_not` says why not then."""
+    """A host for a run. `trainer` is what its agent can run, None where no agent tells; `why_not` says why not then.
+
+    `own_drive` is the model of an NVMe drive of its own that data can be read from, '' where its agent tells of none.
+    """
 
     id: int
     name: str
     local_gpus: int
+    own_drive: str
     trainer: Trainer | None
     why_not: str
     ports: tuple[PortChoice, ...]
@@ -85,15 +88,19 @@ class HostChoice:
 
 @dataclass(frozen=True)
 class _Found:
-    """What a person sees of all chassis: devices, drawers as they will be, and which keys are held by which run."""
+    """What a person sees of all chassis: devices, drawers as they will be, and which keys are held by which run.
+
+    `neighbours` are all devices at each host, whoever sees them.
+    """
 
     devices: list[Device]
     drawers: Mapping[tuple[int, int | None], DrawerSeen]
     held: Mapping[str, str]
+    neighbours: Mapping[int, list[Device]]
 
 
 def hosts_for(person: User) -> tuple[HostChoice, ...]:
-    """Return the hosts on which a person may run something, with all that may be composed there; eight queries."""
+    """Return the hosts on which a person may run something, with all that may be composed there; nine queries."""
     ports = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=None)
     by_host: dict[int, list[HostPort]] = {}
     for port in ports.select_related("chassis", "drawer").order_by("chassis__name", "number", "pk"):
@@ -106,7 +113,7 @@ def hosts_for(person: User) -> tuple[HostChoice, ...]:
     drawers = drawers_seen({device.chassis_id for device in devices})
     held = held_by(person)
     agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=hosts)}
-    found = _Found(devices, drawers, held)
+    found = _Found(devices, drawers, held, neighbours_on(list(agents)))
     return tuple(
         _host_choice(host, by_host.get(host.pk, []), agents.get(host.pk), found) for host in hosts.order_by("name")
     )
@@ -154,9 +161,7 @@ def topology_of(composition: Composition) -> Topology:
             *local_accelerators(host, report, composition.local_gpus),
             *(_accelerator(devices[pk], places[pk]) for pk in gpus),
         ),
-        storage=_storage(devices[composition.storage], places[composition.storage])
-        if composition.storage is not None and composition.storage in devices
-        else OWN_STORAGE,
+        storage=_storage(composition, devices, places, report),
         uplinks={place_of(port): link_of(port.port) for port in ports.values()},
     )
 
@@ -187,38 +192,6 @@ def local_accelerators(host: Host, report: HostReport | None, count: int) -> tup
     )
 
 
-def model_name(text: str) -> str:
-    """Return a model without its maker: 'V100-SXM2-16GB' of 'Tesla V100-SXM2-16GB'."""
-    for maker in MAKERS:
-        text = text.removeprefix(maker)
-    return text.strip() or UNKNOWN
-
-
-def link_of(port: Port | None, device: Device | None = None) -> Link:
-    """Return the link of a port as it is trained; of one that is down, what both its ends can be."""
-    if port is not None and port.active_width and port.speed_gbps:
-        return Link(lanes=port.active_width, generation=_generation(port.speed_gbps / port.active_width))
-    lanes = min(
-        (
-            known
-            for known in (port and port.width, port and port.configured_width, device and device.max_lanes)
-            if known
-        ),
-        default=Link.lanes,
-    )
-    if device is not None and device.max_pcie_type in LANE_GBPS:
-        return Link(lanes=lanes, generation=_generation(LANE_GBPS[device.max_pcie_type]))
-    if port is not None and port.max_speed_gbps and port.width:
-        return Link(lanes=lanes, generation=_generation(port.max_speed_gbps / port.width))
-    return Link(lanes=lanes)
-
-
-def _generation(gbps: float) -> int:
-    """Return the generation of a lane's rate, Gb/s."""
-    rates = [rate for rate in LANE_GBPS.values() if gbps >= NEARLY * rate]
-    return max(1, len(rates))
-
-
 def _accelerator(device: Device, place: str) -> Accelerator:
     port = device.slot.port if device.slot is not None else None
     return Accelerator(
@@ -230,9 +203,18 @@ def _accelerator(device: Device, place: str) -> Accelerator:
     )
 
 
-def _storage(device: Device, place: str) -> Storage:
-    port = device.slot.port if device.slot is not None else None
-    return Storage(model=model_name(device.model), place=place, link=link_of(port, device))
+def _storage(
+    composition: Composition, devices: Mapping[int, Device], places: Mapping[int, str], report: HostReport | None
+) -> Storage:
+    if composition.storage is not None and composition.storage in devices:
+        device = devices[composition.storage]
+        port = device.slot.port if device.slot is not None else None
+        return Storage(model=drive_name(device.model), place=places[device.pk], link=link_of(port, device))
+    if composition.own_drive:
+        drive = own_drive(report, neighbours_on([composition.host]).get(composition.host, []))
+        if drive is not None:
+            return storage_of_own(drive)
+    return OWN_STORAGE
 
 
 def _local_models(host: Host, report: HostReport | None) -> list[tuple[str, float]]:
@@ -260,10 +242,12 @@ def _host_choice(host: Host, ports: list[HostPort], agent: HostAgent | None, fou
     }
     report = report_of(agent) if agent is not None and not is_away(agent) else None
     devices = [_device_choice(device, ports, choices, found) for device in found.devices]
+    drive = own_drive(report, found.neighbours.get(host.pk, []))
     return HostChoice(
         id=host.pk,
         name=host.name,
         local_gpus=host.local_gpu_count,
+        own_drive=model_name(drive.model) if drive is not None else "",
         trainer=report.trainer if report is not None else None,
         why_not=_why_not(host, agent, report),
         ports=tuple(choices.values()),

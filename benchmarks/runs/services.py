@@ -72,7 +72,7 @@ def run_create(
         workload = workload_checked(spec)
         _limit_checked(limit_seconds)
         host = place_checked(person, spec, composition)
-        executor_checked(person, host, spec, executor)
+        executor_checked(person, host, spec, composition, executor)
         topology = memory_checked(spec, composition, workload)
         if sweep is None:
             rules_checked(person, composition)

@@ -24,8 +24,8 @@ def profile_of(
 ) -> Profile:
     """Return how a simulated run goes; `addresses` are the PCIe addresses of accelerators by their names.
 
-    `drive` is the address of the NVMe drive of a chassis that data is read from, '' for the host's own. `exercise` may
-    let it end badly: {"fails": "crash", "after": 5}.
+    `drive` is the address of the NVMe drive that data is read from, '' where nobody knows which. `exercise` may let it
+    end badly: {"fails": "crash", "after": 5}.
     """
     workload = workload_of(spec.workload)
     prediction = model.predict(spec, topology)

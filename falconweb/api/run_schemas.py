@@ -31,6 +31,7 @@ class PlaceSerializer(Body, serializers.Serializer[Any]):
     local_gpus = serializers.IntegerField(min_value=0, max_value=64, default=0)
     devices = DevicePlaceSerializer(many=True, required=False, default=list)
     storage_device_id = IdField(allow_null=True, default=None)
+    own_drive = serializers.BooleanField(default=False, help_text="Data is read from the host's own NVMe drive")
     cpu = serializers.BooleanField(default=False, help_text="Runs on the host's CPU; no devices then")
 
 
@@ -132,6 +133,7 @@ class RunDetailSerializer(RunSerializer):
             "local_gpus": place.local_gpus,
             "devices": [{"device_id": pk, "host_port_id": port} for pk, port in place.devices.items()],
             "storage_device_id": place.storage,
+            "own_drive": place.own_drive,
             "cpu": place.cpu,
         }
 

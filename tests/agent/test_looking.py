@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import processes, sysfs
+from agent import drives, processes, sysfs
 from agent.limits import Hands, NotEndedError, StepError
 from agent.machine import fits
 from agent.report import fitting
@@ -79,6 +79,28 @@ def test_what_uses_a_drive_without_a_process_is_found(tmp_path: Path) -> None:
         ("mount", "/btr fs"),
         ("mount", "/data"),
     }
+
+
+def test_data_of_a_drive_is_read_from_a_folder_of_ours_on_it_else_from_the_drive_itself(tmp_path: Path) -> None:
+    address, here = "0000:41:00.0", tmp_path / "data"
+    (here / "falconweb").mkdir(parents=True)
+    number = here.stat().st_dev
+    disk = tmp_path / f"sys/bus/pci/devices/{address}/nvme/nvme0/nvme0n1"
+    disk.mkdir(parents=True)
+    (disk / "uevent").write_text("DEVNAME=nvme0n1\n")
+    (disk / "dev").write_text(f"{os.major(number)}:{os.minor(number)}\n")
+    (tmp_path / "proc/1/fd").mkdir(parents=True)
+    mounts = tmp_path / "proc/1/mountinfo"
+    mounts.write_text(f"31 1 259:0 / {here} rw - ext4 /dev/nvme0n1 rw\n")
+    assert drives.data_place(tmp_path, address) == str(here / "falconweb")
+    (here / "falconweb").rmdir()
+    assert drives.data_place(tmp_path, address) == str(here)
+    # Another drive's file system under the name that a container gives it; and nothing is written where systems start.
+    (disk / "dev").write_text("259:9\n")
+    assert drives.data_place(tmp_path, address) == ""
+    (disk / "dev").write_text(f"{os.major(number)}:{os.minor(number)}\n")
+    mounts.write_text("31 1 259:0 / / rw - ext4 /dev/nvme0n1 rw\n")
+    assert drives.data_place(tmp_path, address) == ""
 
 
 def test_a_gpu_that_was_given_to_a_virtual_machine_is_held_by_its_group(tmp_path: Path) -> None:

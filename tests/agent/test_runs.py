@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from falconweb.testing import AgentProcess
@@ -349,3 +350,23 @@ def test_the_hosts_own_gpus_are_used_where_no_chassis_gave_them(lab: Lab) -> Non
     )
     assert {holder.what for holder in busy.holders["0000:10:00.0"]} == {"/dev/nvidia0"}
     assert lab.agent.ask(TrainStop(request.run)).outcome == "stopped"
+
+
+def test_data_comes_from_the_drive_that_was_chosen_or_the_run_is_refused(lab: Lab) -> None:
+    drives = {place.parent.name for place in (lab.hosts / "node-a/sys/bus/pci/devices").glob("*/nvme")}
+    (own,) = drives - set(lab.shown.values())
+    drive = DeviceWanted(address=own)
+    asked = train(lab, "drawer1slot1", spec=msgspec.structs.replace(SPEC, steps=400))
+    assert asked.profile is not None
+    devices = (*asked.profile.devices, DeviceProfile(address=own, from_device=BYTES))
+    profile = msgspec.structs.replace(asked.profile, devices=devices)
+    simulated = begun(lab, msgspec.structs.replace(asked, drive=drive, profile=profile))
+    # It is the run's, as every device of it.
+    other = msgspec.structs.replace(train(lab, "drawer1slot2"), drive=drive)
+    assert lab.agent.ask(other).sentence == f"Another run has {drive.address}."
+    assert lab.agent.ask(TrainStop(simulated.run)).outcome == "stopped"
+    on_cpu = Spec(workload="storage_read", backend="cpu", steps=1, options={"file_bytes": 2**20})
+    real = Train(run=f"run-{secrets.token_hex(4)}", spec=on_cpu, executor="torch", limit=60.0, drive=drive)
+    answer = lab.agent.ask(real)
+    assert answer.outcome == "refused"
+    assert answer.sentence.startswith(f"The drive {drive.address} cannot be read here: mount it")

@@ -17,7 +17,7 @@ from tests.trainer.starting import Running, Told
 from tests.waiting import wait_for
 from trainer.links import measure
 from trainer.place import join
-from trainer.storage import scratch_folder
+from trainer.storage import data_place
 from trainer.tasks import task_of
 from trainer.telling import EventFile
 from trainer.troubles import Refused
@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
         measure(alone, join(alone), EventFile(tmp_path / "events", leads=True))
     large = Spec(workload="storage_read", options={"file_bytes": 2**60})
     with pytest.raises(Refused, match="the run reads"):
-        scratch_folder(large)
+        data_place(large)
 
 
 def test_a_killed_process_ends_the_run_and_the_others(started: Started) -> None:

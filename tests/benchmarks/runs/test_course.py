@@ -8,6 +8,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 from django.utils import timezone
+from msgspec.structs import replace
 
 from accounts.audit.models import AuditEntry
 from benchmarks.runs import hosting
@@ -29,7 +30,7 @@ from fabric.services import agents
 from fabric.services.agents import report_of
 from fabric.services.operations import operation_request
 from fabric.services.plans import plan_apply, plan_create
-from falconweb.errors import Conflict, InUse
+from falconweb.errors import Conflict, InUse, Invalid
 from telemetry.events.models import Event
 from tests.benchmarks.runs.lab import Lab, attached, ended, in_state, until
 
@@ -50,7 +51,7 @@ def test_a_run_composes_runs_and_gives_its_devices_back(lab: Lab) -> None:
     assert {one.key: one.unit for one in series_of(run)}["steps/timed/seconds"] == "s"
     assert "timed" in log_tail(run).text
     assert [one["place"] for one in run.topology["accelerators"]] == ["falcon-1/drawer 1/H1"] * 2
-    # Its host has an NVMe drive of its own, and nobody tells that the data lay there.
+    # Its host has an NVMe drive of its own, and nobody said that the data lies there.
     assert run.topology["storage"]["model"] == "local storage"
     assert run.plan is not None
     assert run.plan_back is not None
@@ -230,6 +231,32 @@ def test_devices_that_could_not_be_given_back_are_offered_again(lab: Lab) -> Non
     assert attached(lab.chassis) == before
     with pytest.raises(Conflict, match="back where they were"):
         run_return(person=lab.person, run=run)
+
+
+def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_was_chosen(lab: Lab) -> None:
+    own = replace(lab.place(1), own_drive=True)
+    first = lab.ask(own, title="first", given={"steps": 5000})
+    assert first.topology["storage"] == {
+        "model": "SSDPEDKX040T7", "place": "local", "link": {"lanes": 4, "generation": 3},
+    }  # fmt: skip
+    until(first, in_state("running"))
+    second = lab.ask(replace(lab.place(2), own_drive=True), title="second")
+    until(second, lambda run: run.sentence == "Waits for the NVMe drive of node-a, which ‘first’ uses.")
+    run_cancel(person=lab.person, run=first)
+    second = ended(second)
+    assert (second.state, second.error) == ("completed", "")
+    # Nothing that PyTorch read on a simulated host came from its drives: it is not said to have.
+    drive = lab.device(5, drawer=2)
+    assert drive.host_port_id is not None
+    of_chassis = Composition(host=lab.host.pk, cpu=True, devices={drive.pk: drive.host_port_id}, storage=drive.pk)
+    for place in (Composition(host=lab.host.pk, cpu=True, own_drive=True), of_chassis):
+        with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
+            run_create(
+                person=lab.person, spec=spec_of("mnist_cnn", "tiny", {}), composition=place, executor="torch",
+                preset="tiny",
+            )  # fmt: skip
+    with pytest.raises(Invalid, match="Data is read from one drive"):
+        lab.ask(replace(of_chassis, own_drive=True), given={"backend": "cpu"})
 
 
 def test_pytorch_measures_on_the_cpu_with_two_ranks(lab: Lab) -> None:
