@@ -117,7 +117,8 @@ def test_each_script_is_bash(request_: dict[str, Any], tmp_path: Path) -> None:
         assert subprocess.run(["bash", "-n", str(path)], capture_output=True, check=False).returncode == 0
         if shutil.which("shellcheck"):
             # SC2154: variables of the queue, SC2016: a $ that stands for itself.
-            checked = subprocess.run(["shellcheck", "-e", "SC2154,SC2016", str(path)], capture_output=True, check=False)
+            judged = ["shellcheck", "--severity=warning", "--exclude=SC2154,SC2016", str(path)]
+            checked = subprocess.run(judged, capture_output=True, check=False)
             assert checked.returncode == 0, checked.stdout.decode()
         # Whatever is in a request, no line but ours begins a directive, and no section of a definition.
         directives = [line for line in files[kind].text.splitlines() if line.startswith(("#SBATCH", "#PBS"))]

@@ -1,0 +1,61 @@
+"""Scripts for Slurm, judged by Slurm: it takes their options, and runs one to its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchmarks.deploy.requests import SHORT, changed, made, text_of
+from tests.benchmarks.deploy.slurm import Slurm, why_no_slurm
+from tests.benchmarks.deploy.test_scripts import every_request
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm() or "Slurm is there.")
+# What torchrun gives each process, and what they come to together.
+PROGRAM = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {total.item():g}", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """A Slurm with two nodes."""
+    with Slurm(tmp_path_factory.mktemp("slurm")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("request_", every_request())
+def test_slurm_takes_each_option(slurm: Slurm, request_: dict[str, Any], tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(text_of(made(request_), "slurm"))
+    found = slurm.ask("sbatch", "--test-only", str(script))
+    assert found.returncode == 0, (found.stderr, script.read_text())
+    assert " to start at " in found.stderr
+    wrong = script.read_text().replace("#SBATCH --nodes=", "#SBATCH --knots=")
+    script.write_text(wrong)
+    assert "unrecognized option" in slurm.ask("sbatch", "--test-only", str(script)).stderr
+
+
+def test_a_job_runs_with_as_many_processes_as_gpus(slurm: Slurm) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: nothing can be trained")
+    (slurm.folder / "train.py").write_text(PROGRAM)
+    script = slurm.folder / "job.sh"
+    asked = changed(changed(changed(SHORT, "/command", "python train.py"), "/gpus", 2), "/data", None)
+    script.write_text(text_of(made(asked), "slurm"))
+    output = slurm.folder / "out"
+    # Without a container, with the PyTorch of these tests.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    taken = slurm.ask("sbatch", "--output", str(output), str(script), CONTAINER="", PATH=path)
+    assert taken.returncode == 0, taken.stderr
+    wait_for(lambda: not slurm.ask("squeue", "--noheader").stdout.strip(), seconds=90)
+    told = [line for line in output.read_text().splitlines() if line.startswith("rank")]
+    assert sorted(told) == ["rank 0 of 2: 1", "rank 1 of 2: 1"], output.read_text()
