@@ -16,6 +16,7 @@ from agent.post import Post
 from agent.runs.runs import Runs
 from agent.settings import Settings
 from hostwire.messages import digest, queue_name
+from hostwire.preparing import shapes_prepare
 
 TASKS = (
     "agent.report", "agent.holders", "agent.drain", "agent.rescan", "agent.restore",
@@ -58,6 +59,8 @@ def application(settings: Settings) -> Celery:
 def run(settings: Settings) -> None:
     """Work until the process is asked to end; raises JournalError where the journal cannot be kept."""
     journal = Journal(settings.state)
+    # What several threads read is looked at before them.
+    shapes_prepare()
     machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
     made = application(settings)
     post = Post(made, settings.site_queue, journal)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.signals import worker_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 
@@ -12,3 +14,11 @@ application = Celery("falconweb")
 application.set_default()
 application.config_from_object("django.conf:settings", namespace="CELERY")
 application.autodiscover_tasks()
+
+
+@worker_init.connect(weak=False)
+def _prepare(**_: Any) -> None:
+    """Look at shapes while there is one thread; the rooms' tasks, and all that they read, are imported by now."""
+    from falconweb.shapes import shapes_ready
+
+    shapes_ready()
