@@ -89,6 +89,7 @@ class Action(models.TextChoices):
     SWEEP_RESUME = "sweep.resume", "Resume a sweep"
     SWEEP_HALT = "sweep.halt", "Halt a sweep"
     SWEEP_RETRY = "sweep.retry", "Try the failed runs of a sweep again"
+    SWEEP_DELETE = "sweep.delete", "Delete a sweep of benchmarks"
     RUN_CREATE = "run.create", "Ask for a run of a benchmark"
     RUN_CANCEL = "run.cancel", "Cancel a run of a benchmark"
     RUN_RETRY = "run.retry", "Run a benchmark again"

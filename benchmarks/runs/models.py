@@ -84,7 +84,7 @@ class Run(models.Model):
     sentence = models.TextField(blank=True)  # what it waits for, or does
     phase = models.CharField(max_length=20, blank=True)
     steps_done = models.PositiveIntegerField(default=0)
-    sweep = models.ForeignKey(Sweep, null=True, on_delete=models.CASCADE, related_name="runs")
+    sweep = models.ForeignKey(Sweep, null=True, on_delete=models.SET_NULL, related_name="runs")
     position = models.PositiveIntegerField(default=0)  # within its sweep
     point = models.JSONField(default=dict)  # the values of the sweep's axes
     repeat_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="repeats")

@@ -31,6 +31,7 @@ from benchmarks.sweeps.models import Sweep
 from benchmarks.workloads.shapes import Workload
 from fabric.permissions import refuse_onlooker
 from fabric.services.asking import refuse_key, request_digest
+from fabric.services.locks import locked_rows
 from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
 from hostwire.training import Spec
 
@@ -159,6 +160,8 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
         # To people of another tenant, such as administrators, it is no part of the sweep: that shows its own runs.
         sweep = run.sweep if run.sweep is not None and run.sweep.tenant_id == person.tenant_id else None
         with act.change():
+            if sweep is not None:  # somebody may be deleting it
+                sweep = locked_rows(Sweep.objects.filter(pk=sweep.pk)).first()
             again = run_create(
                 person=person,
                 spec=msgspec.convert(run.spec, Spec),
@@ -167,7 +170,8 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
                 preset=run.preset,
                 title=run.title,
                 limit_seconds=run.limit_seconds,
-                keep_composed=run.keep_composed and sweep == run.sweep,
+                # What runs of a sweep compose the sweep gives back: outside of it, or after it, each does so itself.
+                keep_composed=run.keep_composed and (sweep is not None or (run.sweep_id is None and not run.point)),
                 sweep=sweep,
                 position=run.position,
                 point=run.point,

@@ -11,7 +11,18 @@ from django.http import QueryDict
 
 from benchmarks.sweeps.early import OBJECTIVES
 from benchmarks.sweeps.grid import AXIS_WORDS, Grid
-from benchmarks.sweeps.pool import CPU, DRAWER, HOST_STORAGE, HYBRID, NVME, OWN, SPREAD, Pool, placement_words
+from benchmarks.sweeps.pool import (
+    CPU,
+    DRAWER,
+    HOST_STORAGE,
+    HYBRID,
+    NVME,
+    OWN,
+    OWN_DRIVE,
+    SPREAD,
+    Pool,
+    placement_words,
+)
 from benchmarks.workloads.catalogue import CATALOGUE
 from falconweb.errors import Invalid
 
@@ -113,7 +124,7 @@ def axes_of(given: QueryDict, pool: Pool, errors: Mapping[str, str]) -> list[Axi
         "placement": [(one, placement_words(pool, one), "") for one in (OWN, SPREAD, HYBRID, CPU)]
         + [(f"{DRAWER}{pk}", name, "") for pk, name in sorted(pool.drawers.items(), key=lambda item: item[1])],
         "accelerator": [(one, one, "") for one in pool.models],
-        "storage": [(HOST_STORAGE, "the host’s", "")]
+        "storage": [(HOST_STORAGE, "the host’s storage", ""), *_own_drives(pool)]
         + [(f"{NVME}{one.id}", one.name, one.where) for one in pool.devices if one.is_storage],
         **{axis: [(one, one, "") for one in CHOICES[axis]] for axis in CHOSEN},
         "compile": [("no", "no", ""), ("yes", "yes", "")],
@@ -160,6 +171,12 @@ def _named(
         help=HELP.get(axis, ""),
         error=errors.get(axis, ""),
     )
+
+
+def _own_drives(pool: Pool) -> list[tuple[str, str, str]]:
+    """Return the choice of a host's own drive, with the models, where a host has one."""
+    models = sorted({one.own_drive for one in pool.hosts} - {""})
+    return [(OWN_DRIVE, "the host’s own NVMe drive", ", ".join(models))] if models else []
 
 
 def _numbers(given: QueryDict, axis: str, errors: dict[str, str]) -> list[int]:

@@ -21,6 +21,7 @@ from benchmarks.sweeps.pool import (
     HYBRID,
     NVME,
     OWN,
+    OWN_DRIVE,
     SPREAD,
     Impossible,
     Pool,
@@ -48,8 +49,9 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """What a sweep goes over. An axis without values is as the preset has it; each with several is varied.
 
     `batch` is of one device, or with `batch_of` 'all' of all devices together. `placement` is 'cpu', 'local',
-    'drawer:ID', 'spread' or 'hybrid'; `storage` 'host' or 'nvme:ID'; `host` has ids, `accelerator` models of devices.
-    `same` are further fields of a specification and options of workloads, the same for all.
+    'drawer:ID', 'spread' or 'hybrid'; `storage` is 'host', 'own' (the host's own NVMe drive) or 'nvme:ID'; `host` has
+    ids, `accelerator` models of devices. `same` are further fields of a specification and options of workloads, the
+    same for all.
     """
 
     workload: tuple[Named, ...] = ()
@@ -292,8 +294,8 @@ def _wrong_values(grid: Grid) -> dict[str, str]:
     placements = (CPU, OWN, SPREAD, HYBRID)
     if wrong := [one for one in grid.placement if one not in placements and not one.startswith(DRAWER)]:
         errors["placement"] = f"'{wrong[0][:40]}' is none of {', '.join(placements)} and {DRAWER}ID."
-    if wrong := [one for one in grid.storage if one != HOST_STORAGE and not one.startswith(NVME)]:
-        errors["storage"] = f"'{wrong[0][:40]}' is neither {HOST_STORAGE} nor {NVME}ID."
+    if wrong := [one for one in grid.storage if one not in {HOST_STORAGE, OWN_DRIVE} and not one.startswith(NVME)]:
+        errors["storage"] = f"'{wrong[0][:40]}' is none of {HOST_STORAGE}, {OWN_DRIVE} and {NVME}ID."
     if not 1 <= grid.repeats <= MOST_REPEATS:
         errors["repeats"] = f"Each point is run 1 to {MOST_REPEATS} times."
     if not 1 <= grid.at_once <= 64:

@@ -16,17 +16,22 @@ from benchmarks.runs.composition import Composition
 CPU, OWN, SPREAD, HYBRID = "cpu", "local", "spread", "hybrid"
 DRAWER = "drawer:"
 HOST_STORAGE = "host"
+OWN_DRIVE = "own"
 NVME = "nvme:"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolHost:
-    """A host: how many GPUs of its own it has, and what it can run ('torch', 'simulated')."""
+    """A host: how many GPUs of its own it has, and what it can run ('torch', 'simulated').
+
+    `own_drive` is the model of its own NVMe drive, '' where it has none.
+    """
 
     id: int
     name: str
     local_gpus: int = 0
     local_model: str = ""
+    own_drive: str = ""
     executors: tuple[str, ...] = ("simulated",)
     frameworks: tuple[str, ...] = ("pytorch",)
 
@@ -92,9 +97,10 @@ def composed(pool: Pool, wish: Wish) -> Composition:
     host = pool.host(wish.host)
     if host is None:
         raise Impossible(f"There is no host {wish.host} that you may compose with.")
-    storage, devices = _storage(pool, host, wish.storage)
+    drive, devices = _storage(pool, host, wish.storage)
+    own = wish.storage == OWN_DRIVE
     if wish.placement == CPU:
-        return Composition(host=host.id, cpu=True, devices=devices, storage=storage)
+        return Composition(host=host.id, cpu=True, devices=devices, storage=drive, own_drive=own)
     local = _local_count(wish)
     if local:
         _refuse_local(host, local, wish)
@@ -103,7 +109,8 @@ def composed(pool: Pool, wish: Wish) -> Composition:
         host=host.id,
         local_gpus=local,
         devices={**{one.id: one.ports[host.id] for one in taken}, **devices},
-        storage=storage,
+        storage=drive,
+        own_drive=own,
     )
 
 
@@ -193,7 +200,10 @@ def _free(pool: Pool, host: PoolHost, model: str, drawers: Collection[int]) -> l
 
 
 def _storage(pool: Pool, host: PoolHost, storage: str) -> tuple[int | None, dict[int, int]]:
-    if storage == HOST_STORAGE:
+    """Return the drive of a chassis that data is read from, None for the host's, and what is attached for that."""
+    if storage == OWN_DRIVE and not host.own_drive:
+        raise Impossible(f"{host.name} shows no NVMe drive of its own.")
+    if storage in {HOST_STORAGE, OWN_DRIVE}:
         return None, {}
     drive = next((one for one in pool.devices if one.is_storage and f"{NVME}{one.id}" == storage), None)
     if drive is None:

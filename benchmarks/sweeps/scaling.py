@@ -85,7 +85,7 @@ def _along(
     others = [name for name in varied if name not in {axis, "repeat", "workload"}]
     lines: dict[tuple[str, str], dict[float, list[Shown]]] = {}
     for one in runs:
-        name = ", ".join(_word(other, one.values.get(other), words) for other in others)
+        name = ", ".join(value_words(other, one.values.get(other), words) for other in others)
         line = lines.setdefault((name, one.provenance), {})
         line.setdefault(float(one.values[axis]), []).append(one)
     made = [
@@ -96,14 +96,15 @@ def _along(
         )
         for (name, provenance), marks in lines.items()
     ]
-    # Those with most marks say most of how it scales; the order of the runs is that of the grid's values.
-    made.sort(key=lambda line: -len(line.marks))
+    # Those with most marks say most of how it scales. They stay in the order of the runs: which line has how many
+    # marks changes while somebody looks, and with its place a line would change its colour.
+    fullest = sorted(made, key=lambda line: -len(line.marks))[:MOST_LINES]
     return Scaling(
         axis=axis,
         words=AXIS_WORDS[axis],
         workload=workload,
-        of=_word("workload", workload, words),
-        lines=tuple(made[:MOST_LINES]),
+        of=value_words("workload", workload, words),
+        lines=tuple(line for line in made if line in fullest),
         more=max(0, len(made) - MOST_LINES),
     )
 
@@ -118,7 +119,8 @@ def _mark(x: float, runs: Sequence[Shown]) -> Mark:
     )
 
 
-def _word(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
+def value_words(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
+    """Return a value of an axis so that it says by itself what it is: 'batch 64'; `words` has those of named ones."""
     named = words.get(axis, {}).get(value)
     if named is not None:
         return named
@@ -131,4 +133,5 @@ def _word(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
         "threads": "{} threads",
         "loader_workers": "{} loaders",
         "accumulation": "{} batches",
+        "repeat": "repeat {}",
     }.get(axis, "{}").format(value)

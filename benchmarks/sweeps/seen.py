@@ -82,7 +82,13 @@ def pool_of(person: User) -> Pool:
 
 
 def _host(host: HostChoice) -> PoolHost:
-    return PoolHost(id=host.id, name=host.name, local_gpus=host.local_gpus, executors=host.executors)
+    return PoolHost(
+        id=host.id,
+        name=host.name,
+        local_gpus=host.local_gpus,
+        own_drive=host.own_drive,
+        executors=host.executors,
+    )
 
 
 @dataclass

@@ -16,7 +16,7 @@ from benchmarks.runs.models import Run
 from benchmarks.runs.summary import Figure, Summary, summary_of
 from benchmarks.sweeps.grid import Grid, varied
 from benchmarks.sweeps.models import Point, Sweep
-from benchmarks.sweeps.pool import DRAWER
+from benchmarks.sweeps.pool import DRAWER, HOST_STORAGE, OWN_DRIVE
 from benchmarks.sweeps.scaling import Scaling, Shown, scalings
 from benchmarks.workloads.catalogue import CATALOGUE
 from fabric.models import Device, Drawer, Host
@@ -191,7 +191,8 @@ def words_of(person: User, values: Sequence[Mapping[str, Any]]) -> dict[str, dic
             **{drawers[row.pk]: f"{row.chassis.name} {row.name}" for row in placed},
         },
         "storage": {
-            "host": "the host’s storage",
+            HOST_STORAGE: "the host’s storage",
+            OWN_DRIVE: "the host’s own NVMe drive",
             **{ids[pk]: name for pk, name in seen},
         },
         "workload": {name: workload.title for name, workload in CATALOGUE.items()},

@@ -1,4 +1,4 @@
-"""Sweeps: asked for, paused, resumed, halted, tried again; what happens in between is benchmarks.sweeps.tending's."""
+"""Sweeps: asked for, paused, resumed, halted, tried again, deleted; the rest is benchmarks.sweeps.tending's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from accounts.audit.context import request_id
 from accounts.audit.services import Act, Target, attempt, audited, target_of
 from accounts.models import User
 from benchmarks.runs.models import Run
-from benchmarks.runs.services import run_cancel
+from benchmarks.runs.services import run_cancel, run_delete
 from benchmarks.sweeps.expanding import Drawn, drawn_of
 from benchmarks.sweeps.grid import AXIS_WORDS, Grid, grid_checked, varied
 from benchmarks.sweeps.models import Point, Sweep
@@ -25,7 +25,7 @@ from benchmarks.workloads.catalogue import CATALOGUE
 from fabric.permissions import refuse_onlooker
 from fabric.services.asking import refuse_key, request_digest
 from fabric.services.locks import locked_rows
-from falconweb.errors import Conflict, Invalid, KeyReused, NotFound
+from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
 
 LONGEST_TITLE: Final = 200
 LONGEST_MANIFEST: Final = 100_000
@@ -116,19 +116,56 @@ def sweep_halt(*, person: User, sweep: Sweep) -> Sweep:
 
 
 def sweep_retry(*, person: User, sweep: Sweep) -> Sweep:
-    """Run those points again that failed, were cancelled or could not begin.
+    """Let those points wait again that failed, were cancelled or could not begin, and go on with the sweep.
 
-    Raises NotFound, Forbidden, and Conflict where there is none, or where the sweep is halted or paused.
+    One that is paused stays so: they run when it is resumed. Raises NotFound, Forbidden, and Conflict where there is
+    none.
     """
     with _changing(Action.SWEEP_RETRY, person, sweep) as (act, row):
-        if row.state in {State.PAUSED, State.HALTED}:
-            raise Conflict(f"The sweep is {row.get_state_display().lower()}. Resume it, then try again.")
         points = failed_points(row)
         if not (number := points.update(state=Point.State.WAITING, sentence="", attempts=0)):
             raise Conflict("No run of it has failed.")
-        _become(row, State.RUNNING, "")
-        act.after = {"runs": number}
+        if row.state != State.PAUSED:
+            _become(row, State.RUNNING, "")
+        act.after = {"state": row.state, "runs": number}
     return row
+
+
+def sweep_delete(*, person: User, sweep: Sweep, runs: bool = False) -> None:
+    """Delete a sweep with its points; its runs stay as runs of their own, or with `runs` go with it: all, or nothing.
+
+    Raises NotFound, Forbidden (with `runs` also for those of others), and Conflict where it has not ended.
+    """
+    with _managing(Action.SWEEP_DELETE, person, sweep) as (act, row):
+        if reason := why_not_delete(row):
+            raise Conflict(reason)
+        if runs and (others := runs_of_others(person, row)):
+            raise Forbidden(
+                f"Others asked for {others} of its runs: only they, or an administrator, may delete those. "
+                "Delete the sweep without its runs."
+            )
+        of_it = list(Run.objects.filter(sweep=row))
+        if runs:
+            for run in of_it:
+                run_delete(person=person, run=run)
+        act.before = {**(act.before or {}), "runs": len(of_it), "deleted": len(of_it) if runs else 0}
+        row.delete()
+
+
+def why_not_delete(sweep: Sweep) -> str:
+    """Return why a sweep cannot be deleted, '' where it can."""
+    if sweep.state in {State.RUNNING, State.PAUSED}:
+        return "It has not ended. Halt it first."
+    if open_runs(sweep).exists():
+        return "Not all of its runs have ended. Cancel them, or wait for their end."
+    return "" if sweep.settled else "Its devices are not back yet. Wait until they are."
+
+
+def runs_of_others(person: User, sweep: Sweep) -> int:
+    """Return how many runs of a sweep are not the person's to delete."""
+    if person.is_administrator:
+        return 0
+    return Run.objects.filter(sweep=sweep).exclude(requested_by=person).count()
 
 
 def open_runs(sweep: Sweep) -> QuerySet[Run]:
@@ -169,7 +206,15 @@ def lock_sweep(sweep: Sweep) -> Sweep:
 
 @contextmanager
 def _changing(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[Act, Sweep]]:
-    """Change a locked sweep in a person's name, with its entry in the audit log."""
+    """Change a locked sweep in a person's name, as `_managing`; a worker looks at it then."""
+    with _managing(action, person, sweep) as (act, row):
+        yield act, row
+        transaction.on_commit(partial(hand_over, row), robust=True)
+
+
+@contextmanager
+def _managing(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[Act, Sweep]]:
+    """Have a sweep locked in a person's name, with an entry in the audit log. Raises NotFound, Forbidden."""
     with audited(action, actor=person, target=target_of(sweep, sweep.title)) as act:
         if not Sweep.objects.visible_to(person).filter(pk=sweep.pk).exists():
             raise NotFound("There is no such sweep.")
@@ -177,7 +222,6 @@ def _changing(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[Act,
         row = lock_sweep(sweep)
         act.before = {"state": row.state}
         yield act, row
-        transaction.on_commit(partial(hand_over, row), robust=True)
 
 
 def _become(row: Sweep, state: Sweep.State, sentence: str) -> None:

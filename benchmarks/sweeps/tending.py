@@ -54,8 +54,9 @@ def sweep_advance(pk: str, *, worker: str) -> None:
     if not free.update(worker=worker, lease_until=now + LEASE):
         return
     try:
-        sweep = Sweep.objects.select_related("requested_by", "requested_by__tenant").get(pk=pk)
-        _advance(sweep)
+        sweep = Sweep.objects.select_related("requested_by", "requested_by__tenant").filter(pk=pk).first()
+        if sweep is not None:  # nobody has deleted it meanwhile
+            _advance(sweep)
     finally:
         Sweep.objects.filter(pk=pk, worker=worker).update(worker="", lease_until=None)
 

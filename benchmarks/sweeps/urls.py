@@ -19,4 +19,5 @@ urlpatterns = [
     path("<uuid:pk>/resume/", views.resume, name="resume"),
     path("<uuid:pk>/halt/", views.halt, name="halt"),
     path("<uuid:pk>/retry/", views.retry, name="retry"),
+    path("<uuid:pk>/delete/", views.delete, name="delete"),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -18,10 +19,12 @@ from accounts.access import person_of
 from accounts.audit.exports import Download
 from accounts.models import User
 from accounts.sheets import lines
+from benchmarks.runs.models import Run
 from benchmarks.sweeps.expanding import duration_words
 from benchmarks.sweeps.grid import AXIS_WORDS, Grid, varied
 from benchmarks.sweeps.models import Sweep
 from benchmarks.sweeps.pool import key_of
+from benchmarks.sweeps.scaling import value_words
 from benchmarks.sweeps.selectors import (
     COLUMNS,
     POINT_COLUMNS,
@@ -39,11 +42,20 @@ from benchmarks.sweeps.selectors import (
     sweeps_found,
     words_of,
 )
-from benchmarks.sweeps.services import sweep_halt, sweep_pause, sweep_resume, sweep_retry
+from benchmarks.sweeps.services import (
+    runs_of_others,
+    sweep_delete,
+    sweep_halt,
+    sweep_pause,
+    sweep_resume,
+    sweep_retry,
+    why_not_delete,
+)
 from fabric.models import Plan
 from falconweb.errors import FalconWebError, Invalid
 
 ROWS_A_PAGE = 25
+COMPOSING = ("accelerator", "storage")  # axes that tell compositions apart besides host, place and number
 MOST_TOLD = 30  # of what was left out, on the page; the API has the rest
 # Never by colour alone: each state has a sign.
 SIGNS = {"waiting": "·", "open": "▶", "completed": "✓", "failed": "▲", "cancelled": "■", "skipped": "–"}
@@ -177,33 +189,66 @@ def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Try the failed runs of a sweep again."""
-    return _done(request, pk, sweep_retry, "They run again within seconds.")
+    return _done(
+        request,
+        pk,
+        sweep_retry,
+        lambda row: (
+            "They wait again. The sweep stays paused: resume it to run them."
+            if row.state == Sweep.State.PAUSED
+            else "They run again within seconds."
+        ),
+    )
 
 
-def _done(request: HttpRequest, pk: UUID, act: Callable[..., Sweep], sentence: str) -> HttpResponse:
+@require_POST
+def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Delete a sweep, with `runs` its runs, too."""
+    person = person_of(request)
+    row = sweep_of(person, pk)
+    with_runs = "runs" in request.POST
+    try:
+        sweep_delete(person=person, sweep=row, runs=with_runs)
+    except FalconWebError as error:
+        return _refused(request, pk, error)
+    messages.success(request, f"‘{row.title}’ is deleted{' with its runs' if with_runs else ''}.")
+    return redirect("sweeps:sweeps")
+
+
+def _done(
+    request: HttpRequest, pk: UUID, act: Callable[..., Sweep], sentence: str | Callable[[Sweep], str]
+) -> HttpResponse:
     person = person_of(request)
     row = sweep_of(person, pk)
     try:
-        act(person=person, sweep=row)
+        row = act(person=person, sweep=row)
     except FalconWebError as error:
-        if error.status not in {400, 409}:
-            raise
-        messages.error(request, error.sentence)
-    else:
-        messages.success(request, sentence)
+        return _refused(request, pk, error)
+    messages.success(request, sentence if isinstance(sentence, str) else sentence(row))
     return redirect("sweeps:sweep", pk=pk)
 
 
-def _may(person: User, row: Sweep, points: Sequence[PointView]) -> dict[str, bool]:
-    """Return which buttons there are."""
-    failed = any(one.state in {"failed", "cancelled"} for one in points)
+def _refused(request: HttpRequest, pk: UUID, error: FalconWebError) -> HttpResponse:
+    if error.status not in {400, 409}:
+        raise error
+    messages.error(request, error.sentence)
+    return redirect("sweeps:sweep", pk=pk)
+
+
+def _may(person: User, row: Sweep, points: Sequence[PointView]) -> dict[str, Any]:
+    """Return which buttons there are, and for the last of them how many runs there are, and of others."""
+    # Of a point whose run was deleted nothing is tried again.
+    failed = any(one.state in {"failed", "cancelled"} and one.run is not None for one in points)
     refused = any(one.state == "skipped" and one.sentence.startswith("It could not begin") for one in points)
     may = person.may_compose
     return {
         "may_pause": may and row.state == Sweep.State.RUNNING,
         "may_resume": may and row.state in {Sweep.State.PAUSED, Sweep.State.HALTED},
         "may_halt": may and row.state in {Sweep.State.RUNNING, Sweep.State.PAUSED},
-        "may_retry": may and row.state in {Sweep.State.RUNNING, Sweep.State.COMPLETED} and (failed or refused),
+        "may_retry": may and (failed or refused),
+        "may_delete": may and not why_not_delete(row),
+        "run_count": Run.objects.filter(sweep=row).count(),
+        "runs_of_others": runs_of_others(person, row),
     }
 
 
@@ -221,22 +266,22 @@ def _groups(points: Sequence[PointView], names: dict[str, dict[object, str]], ax
         groups[-1][1].append(one)
     return [
         Group(
-            words=_place(group[0], names),
-            cells=tuple(
-                Cell(view=one, sign=SIGNS[one.state], words=", ".join(f"{_word(axis, one, names)}" for axis in axes))
-                for one in group
-            ),
+            words=_place(group[0], names, axes),
+            cells=tuple(Cell(view=one, sign=SIGNS[one.state], words=_words(one, names, axes)) for one in group),
             is_now=any(one.state == "open" for one in group),
         )
         for _, group in groups
     ]
 
 
-def _place(one: PointView, names: dict[str, dict[object, str]]) -> str:
-    """Return a composition in words: 'node-a, drawer 1, 4 devices'."""
-    count = int(one.values.get("count", 1))
-    parts = [_word("host", one, names), _word("placement", one, names), f"{count} device{'' if count == 1 else 's'}"]
-    return ", ".join(part for part in parts if part)
+def _place(one: PointView, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
+    """Return a composition in words: 'node-a, drawer 1, 4 devices', and the rest of it where that varies."""
+    return _words(one, names, ["host", "placement", "count", *(axis for axis in COMPOSING if axis in axes)])
+
+
+def _words(one: PointView, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
+    """Return a point's values in a line: 'node-a, 4 devices, batch 64'."""
+    return ", ".join(value_words(axis, one.values[axis], names) for axis in axes if axis in one.values)
 
 
 def _word(axis: str, one: PointView, names: dict[str, dict[object, str]]) -> str:

@@ -21,13 +21,12 @@ from fabric.allocation.reading import LARGEST_FILE
 from fabric.allocation.report import WAYS
 from fabric.allocation.schema import SCHEMA
 from falconweb.api.bodies import refuse_parameters
-from falconweb.api.fields import IDEMPOTENCY_KEY, number
+from falconweb.api.fields import IDEMPOTENCY_KEY, flag, number
 from falconweb.api.negotiation import FORMAT
 from falconweb.api.openapi import problem
 from falconweb.errors import Invalid
 
 PARAMETERS = ("by", "chassis_id", "partial", "dry_run")
-YES, NO = ("true", "1"), ("false", "0", "")
 
 
 class _Written(BaseRenderer):
@@ -164,7 +163,7 @@ class Allocation(APIView):
         """Import a file: 201 with a draft plan and the report, and nothing is changed before the plan is applied."""
         person = person_of(request)
         refuse_parameters(request, PARAMETERS)
-        dry_run, partial = _flag(request, "dry_run"), _flag(request, "partial")
+        dry_run, partial = flag(request, "dry_run"), flag(request, "partial")
         onto = number(request, "chassis_id")
         body: Any = request.data
         kind = parse_header_parameters(request.content_type or "")[0]
@@ -196,10 +195,3 @@ class AllocationSchema(APIView):
     def get(self, request: Request) -> Response:
         """Show the JSON Schema of allocation files."""
         return Response(SCHEMA)
-
-
-def _flag(request: Request, name: str) -> bool:
-    text = request.query_params.get(name, "").lower()
-    if text not in {*YES, *NO}:
-        raise Invalid(f"'{name}' is neither true nor false.", errors={name: "true or false."})
-    return text in YES

@@ -81,6 +81,14 @@ def number(request: Request, name: str, *, was: str = "") -> int | None:
     return int(text)
 
 
+def flag(request: Request, name: str) -> bool:
+    """Return whether an address says so, False without a word; raises Invalid for anything but true and false."""
+    text = request.query_params.get(name, "").lower()
+    if text not in {"true", "1", "false", "0", ""}:
+        raise Invalid(f"'{name}' is neither true nor false.", errors={name: "true or false."})
+    return text in {"true", "1"}
+
+
 def refuse_old_names(given: Mapping[str, Any], renamed: Mapping[str, str]) -> None:
     """Raise Invalid where something has a name of before: left out unsaid, it would change what the request means."""
     errors = {old: f"'{old}' is called '{new}'." for old, new in renamed.items() if old in given}

@@ -22,8 +22,8 @@ from benchmarks.records.problems import refuse_problems
 from benchmarks.records.shapes import schema
 from benchmarks.runs.models import Run
 from falconweb.api.bodies import asked, refuse_parameters
+from falconweb.api.fields import flag
 from falconweb.api.openapi import problem
-from falconweb.errors import Invalid
 
 LONGEST_NAME = 200
 TYPES = ("application/jsonl", "application/json", "text/csv", "text/plain")
@@ -137,7 +137,7 @@ class Records(APIView):
         """Import a file of records, or the output of a tool: all of it, or nothing."""
         person = person_of(request)
         refuse_parameters(request, ("preview", "kind", "name"))
-        preview, kind = _flag(request, "preview"), request.query_params.get("kind", "")
+        preview, kind = flag(request, "preview"), request.query_params.get("kind", "")
         name = "".join(one for one in request.query_params.get("name", "") if one.isprintable())[:LONGEST_NAME]
         body: Any = request.data
         content = Content(data=body if isinstance(body, bytes) else b"", name=name)
@@ -168,13 +168,6 @@ class RecordsSchema(APIView):
     def get(self, request: Request) -> Response:
         """Show the JSON Schema of a line of a record."""
         return Response(schema())
-
-
-def _flag(request: Request, name: str) -> bool:
-    text = request.query_params.get(name, "").lower()
-    if text not in {"true", "1", "false", "0", ""}:
-        raise Invalid(f"'{name}' is neither true nor false.", errors={name: "true or false."})
-    return text in {"true", "1"}
 
 
 def _told(preview: Preview, run: Run | None, known: bool) -> dict[str, Any]:

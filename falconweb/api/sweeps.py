@@ -1,4 +1,4 @@
-"""Sweeps by the API: asked for by a grid or a manifest, looked at, paused, resumed, halted, tried again."""
+"""Sweeps by the API: asked for by a grid or a manifest, looked at, paused, resumed, halted, tried again, deleted."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from benchmarks.sweeps.selectors import SORTS, STATES, PointView, points_of, sta
 from benchmarks.sweeps.services import (
     LONGEST_TITLE,
     sweep_create,
+    sweep_delete,
     sweep_halt,
     sweep_pause,
     sweep_resume,
@@ -32,7 +33,7 @@ from benchmarks.sweeps.services import (
 )
 from fabric.permissions import refuse_onlooker
 from falconweb.api.bodies import Body, asked, refuse_body
-from falconweb.api.fields import IDEMPOTENCY_KEY, SEARCH, search_of
+from falconweb.api.fields import IDEMPOTENCY_KEY, SEARCH, flag, search_of
 from falconweb.api.openapi import problem
 from falconweb.errors import Invalid
 
@@ -63,8 +64,8 @@ class SweepRequestSerializer(Body, serializers.Serializer[Any]):
 
     Members of `grid`: the axes `workload`, `framework`, `batch`, `accumulation`, `threads`, `loader_workers`,
     `precision`, `gradient`, `strategy`, `compile`, `host` (ids), `accelerator` (models), `count`, `placement` ('cpu',
-    'local', 'drawer:ID', 'spread', 'hybrid') and `storage` ('host', 'nvme:ID'), each a list; `batch_of`, `repeats`,
-    `preset`, `same`, `command`, `executor`, `limit_seconds`, `at_once` and `early`.
+    'local', 'drawer:ID', 'spread', 'hybrid') and `storage` ('host', 'own', 'nvme:ID'), each a list; `batch_of`,
+    `repeats`, `preset`, `same`, `command`, `executor`, `limit_seconds`, `at_once` and `early`.
     """
 
     title = serializers.CharField(required=False, allow_blank=True, max_length=LONGEST_TITLE, default="")
@@ -235,6 +236,26 @@ class SweepDetail(APIView):
         """Show a sweep and how it stands."""
         return Response(SweepSerializer(sweep_of(person_of(request), pk)).data)
 
+    @asked(
+        operation_id="benchmarks_sweeps_destroy",
+        responses={
+            204: None,
+            403: problem("`runs`, and others asked for some of them; or you may only look"),
+            409: problem("It has not ended, or its devices are not back"),
+        },
+        parameters=[OpenApiParameter("runs", bool, description="Deletes its runs with all their records, too")],
+    )
+    def delete(self, request: Request, pk: UUID) -> Response:
+        """Delete a sweep that has ended.
+
+        Its runs stay as runs of their own, unless `runs` is given: then all go with it, or nothing does.
+        """
+        person = person_of(request)
+        sweep = sweep_of(person, pk)
+        refuse_body(request)
+        sweep_delete(person=person, sweep=sweep, runs=flag(request, "runs"))
+        return Response(status=204)
+
 
 class SweepPoints(APIView):
     """The points of a sweep."""
@@ -314,12 +335,13 @@ class SweepRetry(_SweepAct):
     @extend_schema(
         operation_id="benchmarks_sweeps_retry",
         request=None,
-        responses={202: SweepSerializer, 409: problem("None has failed, or the sweep is paused or halted")},
+        responses={202: SweepSerializer, 409: problem("None has failed")},
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Run points of a sweep again that did not complete.
 
-        Those that failed, were cancelled or could not begin.
+        Those that failed, were cancelled or could not begin. A halted sweep goes on with the rest, too; a paused one
+        stays so, and they run when it is resumed.
         """
         return self._done(request, pk)
 

@@ -3,7 +3,7 @@ import { follow } from "./live.js";
 
 const PAUSE = 300; // ms; changes come in bursts
 const AGAIN = 2000; // ms until the next try
-// What is marked with data-keep gets the focus back by that name.
+// What is marked with data-keep gets the focus back by that name, links by where they lead.
 const FILLED_IN = "input, select, textarea, form *:not([data-keep])";
 const shownAs = new WeakMap(); // parts to what the server sent for them
 let timer = 0;
@@ -49,6 +49,7 @@ export async function refresh() {
       shownAs.set(part, now.innerHTML);
       const node = document.activeElement?.closest?.("[data-node]")?.dataset.node;
       const keep = document.activeElement?.dataset?.keep;
+      const link = document.activeElement?.getAttribute?.("href");
       const inside = part.contains(document.activeElement);
       // What somebody has opened, or closed, stays so.
       for (const shown of now.querySelectorAll("details[id]")) {
@@ -57,6 +58,7 @@ export async function refresh() {
       }
       part.replaceChildren(...now.childNodes);
       if (inside && node) part.querySelector(`[data-node="${node}"]`)?.focus();
+      if (inside && !keep && link) (part.querySelector(`a[href="${CSS.escape(link)}"]`) ?? place(part)).focus({ preventScroll: true });
       if (inside && keep) (part.querySelector(`[data-keep="${keep}"]`) ?? part.querySelector("[data-keep]") ?? place(part)).focus();
     }
     document.dispatchEvent(new CustomEvent("falconweb:refreshed"));

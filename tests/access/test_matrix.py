@@ -53,7 +53,7 @@ from telemetry.exports.services import export_add
 from telemetry.routing import websocket_urlpatterns
 
 PEOPLE = ("administrator", "owner", "member", "stranger", "nobody")
-SWEPT = ("running", "paused")
+SWEPT = ("running", "paused", "completed")
 # What each gets from GET, in the order of PEOPLE.
 GETS: dict[str, tuple[int, int, int, int, int]] = {
     "accounts:sign_in": (302, 302, 302, 302, 200),
@@ -355,6 +355,7 @@ GETS: dict[str, tuple[int, int, int, int, int]] = {
     "sweeps:resume": (405, 405, 405, 405, 302),
     "sweeps:halt": (405, 405, 405, 405, 302),
     "sweeps:retry": (405, 405, 405, 405, 302),
+    "sweeps:delete": (405, 405, 405, 405, 302),
     "api:sweeps": (200, 200, 200, 200, 401),
     "api:sweep_preview": (405, 405, 405, 405, 401),
     "api:sweep": (200, 200, 200, 404, 401),
@@ -502,7 +503,7 @@ def benchmarked(tenant: Tenant, drafted: Plan, device: Device, host_port: HostPo
 
 
 def swept(host: Host, other: Host, *tenants: Tenant) -> dict[str, list[object]]:
-    """Let each tenant have a sweep that goes on, and the first one paused and failed; return their ids."""
+    """Let each tenant have a sweep that goes on, and the first one others in further states; return their ids."""
     found: list[Sweep] = []
     for state, place, tenant in (("running", other, tenants[1]), *((one, host, tenants[0]) for one in SWEPT)):
         sweep = Sweep.objects.create(
@@ -517,10 +518,11 @@ def swept(host: Host, other: Host, *tenants: Tenant) -> dict[str, list[object]]:
             )  # fmt: skip
         found.append(sweep)
     ids: list[list[object]] = [[one.pk] for one in found[1:]]
-    running, paused = ids
-    arguments = dict.fromkeys(("sweep", "points_csv", "sweep_points", "pause", "halt", "retry"), running)
+    running, paused, ended = ids
+    arguments = dict.fromkeys(("points_csv", "sweep_points", "pause", "halt", "retry"), running)
     arguments |= dict.fromkeys(("sweep_pause", "sweep_halt", "sweep_retry"), running)
     arguments |= dict.fromkeys(("resume", "sweep_resume"), paused)
+    arguments |= dict.fromkeys(("sweep", "delete"), ended)
     return arguments
 
 

@@ -134,7 +134,8 @@ PAGES: dict[str, str | None] = {
     "sweeps:sweep_add": "/benchmarks/sweeps/new/",
     "sweeps:manifest": "/benchmarks/sweeps/new/manifest/",
     "sweeps:sweep": None,  # has a test of its own
-    **{f"sweeps:{name}": None for name in ("sweeps_csv", "count", "points_csv", "pause", "resume", "halt", "retry")},
+    **{f"sweeps:{name}": None for name in ("sweeps_csv", "count", "points_csv")},
+    **{f"sweeps:{name}": None for name in ("pause", "resume", "halt", "retry", "delete")},
     "records:import": "/benchmarks/records/import/",
     **{f"records:{name}": None for name in ("run_jsonl", "run_csv", "runs_jsonl", "runs_csv")},
 }

@@ -65,14 +65,25 @@ def test_a_sweep_is_counted_begun_halted_and_resumed(page: Page) -> None:
     page.get_by_role("button", name="Halt all").click()
     expect(page.locator(".sweep-state.halted")).to_be_visible()
     expect(page.locator(".cell.open")).to_have_count(0, timeout=SECONDS)
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Resume", exact=True).click()
     judge(page, "a sweep that goes on")
+    # Whoever is at a point by keyboard stays there while the page comes up to date, and reads which one it is.
+    last = page.locator("a.cell", has_text="Point 2")
+    last.focus(timeout=SECONDS)
+    expect(last.locator(".hidden")).to_have_css("clip-path", "none")
     expect(page.locator(".sweep-state.completed")).to_be_visible(timeout=SECONDS)
     expect(page.locator(".cell.completed")).to_have_count(2)
+    expect(last).to_be_focused()
     expect(page.locator("[data-scaling] .scatterlayer .point")).to_have_count(2)
     judge(page, "a sweep that is done")
     page.get_by_text("As a table").click()
     expect(page.get_by_role("region", name="Devices, as a table")).to_contain_text("simulated")
+    page.locator("#sure-delete summary").click()
+    judge(page, "a sweep that is to be deleted")
+    page.get_by_label("and its ").check()
+    page.get_by_role("button", name="Delete it").click()
+    page.wait_for_url("**/benchmarks/sweeps/")
+    expect(page.get_by_text("is deleted with its runs.")).to_be_visible()
 
 
 def test_a_manifest_is_explained_without_leaving_the_page(page: Page) -> None:
@@ -105,7 +116,7 @@ def test_sixty_runs_on_two_chassis_are_halted_and_resumed(page: Page) -> None:
     expect(page.locator(".sweep-state.halted")).to_be_visible()
     expect(page.locator(".cell.open")).to_have_count(0, timeout=SECONDS)
     assert counted(page, "waiting") > 0
-    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Resume", exact=True).click()
     wait_for(lambda: counted(page, "completed") == 60, "all sixty complete", seconds=900)
     expect(page.locator(".sweep-state.completed")).to_be_visible(timeout=SECONDS)
     page.reload()

@@ -14,7 +14,14 @@ from benchmarks.runs.services import run_cancel, run_retry
 from benchmarks.sweeps import services
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.sweeps.selectors import points_of, standings_of
-from benchmarks.sweeps.services import sweep_create, sweep_halt, sweep_pause, sweep_resume, sweep_retry
+from benchmarks.sweeps.services import (
+    sweep_create,
+    sweep_delete,
+    sweep_halt,
+    sweep_pause,
+    sweep_resume,
+    sweep_retry,
+)
 from benchmarks.sweeps.tending import sweep_advance, sweeps_due
 from fabric.models import Drawer, Plan
 from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
@@ -73,7 +80,7 @@ def test_pausing_retrying_early_stops_and_two_at_once(lab: Lab) -> None:
     assert (paused.state, states(sweep).count("completed")) == ("paused", 1)
     with pytest.raises(Conflict, match="Only a running sweep"):
         sweep_pause(person=lab.person, sweep=sweep)
-    with pytest.raises(Conflict, match="Resume it"):
+    with pytest.raises(Conflict, match="No run of it has failed"):
         sweep_retry(person=lab.person, sweep=sweep)
     # Nobody would begin it, or it would be ended at once.
     with pytest.raises(Conflict, match="Its sweep is paused"):
@@ -96,6 +103,14 @@ def test_pausing_retrying_early_stops_and_two_at_once(lab: Lab) -> None:
     again = run_retry(person=lab.person, run=Run.objects.get(pk=victim.pk))
     until(sweep, lambda one: not running(one))
     assert Run.objects.get(pk=again.pk).state == "completed"
+    # Somebody deletes the sweep while another asks for a run of it once more: that gives back what it brings.
+    seen = Run.objects.select_related("sweep").get(pk=again.pk)
+    assert (seen.sweep, seen.keep_composed) == (sweep, True)
+    settled(sweep)
+    sweep_delete(person=lab.person, sweep=sweep)
+    alone = run_retry(person=lab.person, run=seen)
+    assert (alone.sweep, alone.keep_composed, alone.point) == (None, False, seen.point)
+    run_cancel(person=lab.person, run=alone)
 
     # The smaller batches are clearly slower a sample, as the first has shown.
     early = {"objectives": ["time"], "predicted": True}
@@ -104,6 +119,36 @@ def test_pausing_retrying_early_stops_and_two_at_once(lab: Lab) -> None:
     assert (skipped.state, skipping.sentence) == (Point.State.SKIPPED, "1 completed, 1 skipped.")
     assert skipped.sentence.startswith("Skipped: worse than point 1 (count 1, batch 512) in time a sample.")
     assert "simulated" in skipped.sentence
+
+
+def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with_it(lab: Lab) -> None:
+    def cancelled() -> Run:
+        """Let the next run of the sweep be cancelled before it is at it."""
+        sweep_advance(str(sweep.pk), worker="tests")
+        (run,) = running(sweep)
+        return run_cancel(person=lab.person, run=run)
+
+    sweep = ask(lab, batch=[8, 16])
+    victim = cancelled()
+    sweep_pause(person=lab.person, sweep=sweep)
+    settled(sweep)
+    (point,) = (one for one in points_of(sweep) if one.position == victim.position)
+    assert point.state == "cancelled"
+    waits = sweep_retry(person=lab.person, sweep=sweep)
+    assert (waits.state, waits.sentence) == ("paused", "ada paused it. What runs ends by itself.")
+    assert [one.state for one in points_of(sweep)].count("waiting") == 2
+    for _ in range(5):
+        tend()
+    assert not running(sweep)
+
+    sweep_resume(person=lab.person, sweep=sweep)
+    victim = cancelled()
+    sweep_halt(person=lab.person, sweep=sweep)
+    settled(sweep)
+    assert [one.state for one in points_of(sweep)].count("cancelled") == 1
+    goes_on = sweep_retry(person=lab.person, sweep=sweep)
+    assert (goes_on.state, goes_on.sentence, goes_on.finished_at) == ("running", "", None)
+    assert settled(sweep).sentence == "2 completed."
 
 
 def test_who_may_ask_and_what_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +160,7 @@ def test_who_may_ask_and_what_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPat
     with pytest.raises(KeyReused):
         sweep_create(person=lab.person, grid=grid_of(lab, batch=[4]), title="Mine", idempotency_key="k")
     for person, error in ((viewer, NotFound), (stranger, NotFound)):
-        for act in (sweep_pause, sweep_resume, sweep_halt, sweep_retry):
+        for act in (sweep_pause, sweep_resume, sweep_halt, sweep_retry, sweep_delete):
             with pytest.raises(error):
                 act(person=person, sweep=sweep)
     with pytest.raises(Forbidden):

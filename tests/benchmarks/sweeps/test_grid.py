@@ -142,6 +142,19 @@ def test_data_may_lie_on_a_drive_of_a_chassis_that_the_host_reaches() -> None:
     }  # fmt: skip
 
 
+def test_data_may_lie_on_the_hosts_own_nvme_drive_where_it_has_one() -> None:
+    found = expanded(pool(own_drive="P4500"), storage=["host", "own"], count=[1, 2])
+    assert [(one.composition.own_drive, one.composition.storage) for one in found.points] == [
+        (False, None), (False, None), (True, None), (True, None),
+    ]  # fmt: skip
+    assert not any(one.composition.devices for one in found.points)
+    (alone,) = expanded(pool(own_drive="P4500"), storage=["own"], placement=["cpu"], preset="tiny").points
+    assert alone.composition == Composition(host=NODE_A, cpu=True, own_drive=True)
+    without = expanded(storage=["host", "own"])
+    assert len(without.points) == 1
+    assert [one.why for one in without.left_out] == ["node-a shows no NVMe drive of its own."]
+
+
 def test_a_run_on_the_cpu_takes_no_device() -> None:
     (point,) = expanded(placement=["cpu"], count=[2], preset="tiny").points
     assert point.composition == Composition(host=NODE_A, cpu=True)
@@ -166,7 +179,7 @@ def test_options_apply_to_the_workloads_that_have_them() -> None:
         ({"workload": []}, "workload", "Choose at least one."),
         ({"count": [65]}, "count", "1 to 64 devices"),
         ({"placement": ["attic"]}, "placement", "'attic' is none of cpu, local, spread, hybrid and drawer:ID."),
-        ({"storage": ["tape"]}, "storage", "'tape' is neither host nor nvme:ID."),
+        ({"storage": ["tape"]}, "storage", "'tape' is none of host, own and nvme:ID."),
         ({"repeats": 0}, "repeats", "1 to 50 times"),
         ({"limit_seconds": 1e9}, "limit_seconds", "1 to 604,800 seconds"),
         ({"same": {"colour": 3}}, "same", "None of these workloads has 'colour'."),
