@@ -32,20 +32,23 @@ State = Run.State
 def owed(run: Run) -> Wanted:
     """Return where devices of a run go back to: those that are still where its plan brought them, and whose it was.
 
-    Whatever became of the others since is the work of somebody else. Nothing, where they are to stay.
+    Whatever became of the others since is the work of somebody else. Nothing, where they are to stay, or went back:
+    a later run may have them at the same place.
     """
-    plan = run.plan
+    plan, back = run.plan, run.plan_back
     if plan is None or run.keep_composed or plan.state == Plan.State.DRAFT:
         return Wanted()
+    if back is not None and back.state == Plan.State.DONE:
+        return Wanted()
     brought = Wanted.from_json(plan.wanted).attachments
-    back = way_back(plan).attachments
-    rows = Device.objects.filter(pk__in=back, missing_since=None)
+    places = way_back(plan).attachments
+    rows = Device.objects.filter(pk__in=places, missing_since=None)
     if run.tenant_id is not None:
         rows = rows.filter(tenant=run.tenant_id)
     there = dict(rows.values_list("pk", "host_port"))
     return Wanted(
         attachments={
-            pk: to for pk, to in back.items() if pk in there and there[pk] == brought.get(pk) and to != there[pk]
+            pk: to for pk, to in places.items() if pk in there and there[pk] == brought.get(pk) and to != there[pk]
         }
     )
 
@@ -107,7 +110,11 @@ def _ended(turn: Turn, why_not_back: str) -> bool:
     """End a run; `why_not_back` says what kept its devices from going back, '' where they are."""
     run = turn.run
     kept = run.keep_composed and run.plan is not None
-    sentence = "Its devices stay attached, as was asked for." if kept else ""
+    sentence = ""
+    if kept:
+        sentence = (
+            "Its devices stay with its sweep." if run.sweep_id else "Its devices stay attached, as was asked for."
+        )
     if why_not_back:
         sentence = f"Its devices were not given back: {why_not_back}"
     with together():

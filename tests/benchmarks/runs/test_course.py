@@ -69,6 +69,17 @@ def test_a_run_composes_runs_and_gives_its_devices_back(lab: Lab) -> None:
         assert len(observations(lab.person)) == learnt
 
 
+def test_devices_that_went_back_are_not_offered_again_while_a_later_run_has_them(lab: Lab) -> None:
+    first = ended(lab.ask(lab.place(5)))
+    second = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
+    assert first.plan is not None
+    assert attached(lab.chassis)[5] == "H1"
+    with pytest.raises(Conflict, match="back where they were"):
+        run_return(person=lab.person, run=first)
+    run_cancel(person=lab.person, run=second)
+    assert ended(second).state == "cancelled"
+
+
 def test_a_crash_a_cancel_and_no_way_to_attach_give_everything_back(lab: Lab) -> None:
     before = attached(lab.chassis)
     crashed = ended(lab.ask(lab.place(5), exercise={"fails": "crash", "after": 4}))
