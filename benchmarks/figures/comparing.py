@@ -13,11 +13,19 @@ from benchmarks.figures.labels import configuration_of, storage_of, work_of
 from benchmarks.figures.rows import Row
 from benchmarks.figures.use import SHOWN
 from benchmarks.model.shapes import LOCAL, Topology
+from benchmarks.runs.naming import strategy_words
 from benchmarks.runs.summary import Figure
 from hostwire.training import READINGS
 
 GIGA: Final = 1e9
 ABSENT: Final = "–"
+# How fields of a specification are told, as on all other pages.
+CALLED: Final[Mapping[str, Callable[[str], str]]] = {
+    "precision": str.upper,
+    "gradient": str.upper,
+    "strategy": strategy_words,
+}
+FABRICS: Final = {"nvlink": "NVLink", "pcie": "PCIe"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,9 @@ def _specification(row: Row) -> dict[str, str]:
     options = plain.pop("options")
     plain |= {"workload": row.workload_title, "command": " ".join(row.spec.command)}
     fields = {
-        name.replace("_", " "): _text(value) for name, value in (plain | options).items() if value not in ("", ())
+        name.replace("_", " "): CALLED[name](value) if name in CALLED else _text(value)
+        for name, value in (plain | options).items()
+        if value not in ("", ())
     }
     return fields | {"global batch": str(row.spec.global_batch)}
 
@@ -137,7 +147,9 @@ def _topology(topology: Topology | None, host: str) -> dict[str, str]:
         "links to the host": ", ".join(
             f"{place}: x{link.lanes} Gen {link.generation}" for place, link in sorted(topology.uplinks.items())
         ),
-        "between local accelerators": topology.local_fabric if any(one.place == LOCAL for one in accelerators) else "",
+        "between local accelerators": FABRICS[topology.local_fabric]
+        if any(one.place == LOCAL for one in accelerators)
+        else "",
         "storage": f"{storage_of(topology)}, {topology.storage.model}",
         "cores": str(topology.cores),
         "system memory": f"{topology.memory_bytes / 2**30:.0f} GiB",
@@ -149,7 +161,7 @@ def _several(texts: Iterable[str]) -> str:
     counts: dict[str, int] = {}
     for text in texts:
         counts[text] = counts.get(text, 0) + 1
-    return ", ".join(f"{count} x {text}" for text, count in counts.items())
+    return ", ".join(f"{count} × {text}" for text, count in counts.items())
 
 
 def _flat(plain: Mapping[str, object], before: str = "") -> Iterable[tuple[str, str]]:
@@ -163,6 +175,8 @@ def _flat(plain: Mapping[str, object], before: str = "") -> Iterable[tuple[str, 
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
     return ", ".join(str(one) for one in value) if isinstance(value, list | tuple) else str(value)
 
 

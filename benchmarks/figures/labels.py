@@ -11,6 +11,7 @@ import msgspec
 from benchmarks.figures.rows import Row
 from benchmarks.model.facts import is_nvme
 from benchmarks.model.shapes import LOCAL, Accelerator, Storage, Topology
+from benchmarks.runs.naming import strategy_words
 from fabric.bmc.values import natural
 from hostwire.training import Spec
 
@@ -85,14 +86,10 @@ def _is_even(falcon: Sequence[Accelerator]) -> bool:
 
 def software_of(spec: Spec) -> str:
     """Return the software variant of a run: 'DDP, FP16, compiled'."""
-    parts = [_strategy(spec.strategy), spec.precision.upper()]
+    parts = [strategy_words(spec.strategy), spec.precision.upper()]
     if spec.gradient not in {"fp32", spec.precision}:
         parts.append(f"{spec.gradient.upper()} gradients")
     return ", ".join([*parts, *(["compiled"] if spec.compile else [])])
-
-
-def _strategy(name: str) -> str:
-    return {"single": "one device", "sharded": "sharded"}.get(name, name.upper())
 
 
 def software_place(variant: str) -> tuple[int, int, str]:
@@ -111,7 +108,7 @@ _WORDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "accumulation": lambda value: f"{value} batches a step",
     "precision": lambda value: value.upper(),
     "gradient": lambda value: f"{value.upper()} gradients",
-    "strategy": _strategy,
+    "strategy": strategy_words,
     "compile": lambda value: "compiled" if value else "not compiled",
     "bucket_bytes": lambda value: f"buckets of {value / 2**20:g} MiB",
     "loader_workers": lambda value: f"{value} loaders",

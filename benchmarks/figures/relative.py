@@ -34,6 +34,7 @@ from benchmarks.figures.shapes import Axis, Figure, Mark
 from falconweb.errors import Invalid
 
 SOFTWARE: Final = ("precision", "gradient", "strategy", "compile", "batch")
+MOST_NAMED: Final = 8  # of what a note is about
 STORAGES: Final = ("local storage", "local NVMe", "Falcon NVMe")
 RATIO: Final = (
     "Time for the same number of samples; below 1 is faster than the baseline. The ratio is made of runs of one "
@@ -137,8 +138,13 @@ def _against(  # noqa: PLR0917 - one call, read in order
             marks.append(mark_of(cell, Estimate(1.0, None, estimate.count), runs))
         else:
             marks.append(mark_of(cell, estimate.over(against[0]), runs))
+    compared = {mark.x for mark in marks if mark.group != baseline}
+    bare = dict.fromkeys(str(mark.x) for mark in marks if mark.x not in compared)
+    marks = [mark for mark in marks if mark.x in compared]
     missing = [f"{x} ({provenance})" for x, provenance in alone]
-    note = f"Without a run of {baseline} to compare with: {'; '.join(missing[:8])}." if missing else ""
+    note = f"Without a run of {baseline} to compare with: {_some(missing)}." if missing else ""
+    if bare:
+        note = f"With nothing but {baseline}: {_some(list(bare))}. {note}".rstrip()
     if len(groups) < 2 and groups:
         note = f"All of these runs have {groups[0]}: there is nothing to compare it with."
         marks = []
@@ -151,6 +157,11 @@ def _against(  # noqa: PLR0917 - one call, read in order
         baseline=baseline,
         baselines=tuple(groups),
     ).noted(note)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{'; '.join(names[:MOST_NAMED])}{more}"
 
 
 def _widest(values: Mapping[Cell, object], groups: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ POINTS: Final = 200  # of a line over a run
 PERCENT: Final = 100.0
 GIGA: Final = 1e9
 # How a unit of a reading is shown: in what, and times how much.
-SHOWN: Final = {"share": ("%", PERCENT), "B": ("GB", 1 / GIGA), "B/s": ("GB/s", 1 / GIGA)}
+SHOWN: Final = {"share": ("%", PERCENT), "B": ("GiB", 1 / 2**30), "B/s": ("GB/s", 1 / GIGA)}
 OF_DEVICES: Final = ("utilisation", "memory_share", "memory_used", "pcie_to", "pcie_from", "power", "temperature")
 
 
@@ -129,7 +129,7 @@ def _resource(rows: Sequence[Row], name: str, title: str, caption: str, of: Call
         interval=PERCENTILES,
         counts="readings",
         marks=sorted_marks(spread_marks(found, of), ordered(labels.values())),
-    ).noted(left_out([row for row in rows if row not in having], "that do not tell it"))
+    ).noted(left_out([row for row in rows if row not in having], "without it"))
 
 
 def _reading(name: str, whole: Callable[[Row], float | None]) -> Callable[[Row], Spread | None]:

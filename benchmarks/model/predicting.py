@@ -101,7 +101,7 @@ def _terms(
         return float(values[0, 0])
 
     rate = one(found.compute) and spec.batch * spec.accumulation / one(found.compute)
-    pieces = [f"{spec.batch * spec.accumulation} samples a device at {rate:.3g} a second"]
+    pieces = [f"{spec.batch * spec.accumulation} samples a device at {_told(rate)} a second"]
     if told and abs(factor - 1) > 0.005:
         pieces.append(f"all terms {factor - 1:+.0%} by what runs of this specification showed")
     compute = Term(
@@ -120,7 +120,7 @@ def _terms(
     samples = float(row["samples"][0]) / max(one(found.input), 1e-9)
     why = (
         f"{seconds_told(waited)} waited: the input takes {seconds_told(one(found.input) * factor)} a step, "
-        f"most of it {slowest} ({samples:.3g} samples a second, {row['cores'][0]:.0f} cores)."
+        f"most of it {slowest} ({_told(samples)} samples a second, {row['cores'][0]:.0f} cores)."
     )
     source = "rate of an input-bound network, drives' data sheets"
     optimiser = one(found.optimiser) * factor
@@ -172,13 +172,18 @@ def _over_pcie(one: Accelerator, other: Accelerator, topology: Topology) -> bool
     return one.place != LOCAL or other.place != LOCAL or topology.local_fabric == "pcie"
 
 
+def _told(rate: float) -> str:
+    """Return a rate with three digits, of thousands all of them."""
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
 def seconds_told(seconds: float) -> str:
     """Return a duration with three digits."""
     if seconds < 1e-9:
         return "0 s"
     if seconds >= 1:
         return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def draws_of(belief: Belief | None = None, count: int = COUNT) -> Draws:

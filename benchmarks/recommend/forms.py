@@ -38,6 +38,13 @@ STORAGES: Final = (
     ("chassis", "a drive of a chassis"),
 )
 LONGEST: Final = 100
+# How the form calls what may be wrong, where it is told apart from its field.
+LABELS: Final = {
+    "workload": "Workload", "preset": "Preset", "objective": "For the", "samples": "Work", "precision": "Precision",
+    "strategy": "Strategy", "batch": "Batches", "global_batch": "One batch over all GPUs", "least": "At least GPUs",
+    "most": "At most GPUs", "hours": "At most hours", "kwh": "At most kWh", "watts": "At most W", "gpus": "GPUs",
+    "storage": "Data on", "host": "Only hosts", "model": "Only models",
+}  # fmt: skip
 
 
 @dataclass
@@ -115,6 +122,7 @@ class RequestForm:
         chosen = CATALOGUE.get(workload)
         return {
             "form": self,
+            "wrong": [(name, LABELS.get(name, ""), words) for name, words in self.errors.items()],
             "workloads": [(name, CATALOGUE[name].title, name == workload) for name in trainings()],
             "presets": [(one, one == self.text("preset", "paper")) for one in ("paper", "custom", "tiny")],
             "objectives": [(name, words, name == self.text("objective", "time")) for name, words in OBJECTIVES.items()],

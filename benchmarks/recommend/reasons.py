@@ -13,7 +13,7 @@ BASES: Final[dict[Basis, str]] = {"measured": "measured", "calibrated": "calibra
 ABOUT_BASES: Final[dict[Basis, str]] = {
     "measured": "A run of just this was measured; what is shown is its time, with the spread of its steps.",
     "calibrated": "Predicted by the model, fitted to runs of this workload that you see.",
-    "prior": "Predicted from published rates and data sheets alone: no run of this workload is known yet.",
+    "prior": "Predicted from published rates and data sheets alone: no real run of this workload is known yet.",
 }
 BOUND: Final = {
     "compute": "Computing is most of a step",
@@ -61,7 +61,7 @@ def _link(candidate: Candidate) -> str:
 
 def _memory(candidate: Candidate, prediction: Prediction) -> str:
     least = min((kind.memory_bytes for kind in candidate.kinds), default=0.0)
-    return f"Each GPU needs {short(prediction.memory_bytes / 1e9)} GB of {short(least / 1e9)} GB."
+    return f"Each GPU needs {short(prediction.memory_bytes / 2**30)} GiB of {short(least / 2**30)} GiB."
 
 
 def composing(pool: Pool, candidate: Candidate) -> str:

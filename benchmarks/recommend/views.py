@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
@@ -27,6 +28,7 @@ from benchmarks.recommend.pool import Pool
 from benchmarks.recommend.request import OBJECTIVES, UNITS
 from benchmarks.recommend.selectors import pool_for, runs_known
 from benchmarks.recommend.weighing import DRAWS
+from benchmarks.runs.naming import strategy_words
 from benchmarks.runs.placing import hosts_for
 from benchmarks.workloads.catalogue import CATALOGUE
 from falconweb.errors import FalconWebError, Invalid
@@ -107,7 +109,9 @@ def _refused(request: HttpRequest, error: FalconWebError) -> HttpResponse:
     if error.status != 409:
         raise error
     messages.error(request, f"{error.sentence} Nothing was changed.")
-    return redirect("recommend:recommend")
+    # What was asked is asked again: the answer is of what there is by now.
+    asked = QueryDict(request.POST.get("asked", "")[:LONGEST_BODY]).urlencode()
+    return redirect(f"{reverse('recommend:recommend')}{'?' if asked else ''}{asked}")
 
 
 def _free(pool: Pool) -> dict[str, int]:
@@ -147,15 +151,17 @@ def _row(
         "spec": line.candidate.spec,
         "software": _software(line),
         "is_composed": not wanted.attachments and not wanted.modes,
+        # A run attaches devices and gives them back; the mode of a drawer is changed by a plan alone.
+        "needs_plan": bool(wanted.modes),
         "wanted": json.dumps(wanted.as_json()),
         "spec_json": msgspec.json.encode(line.candidate.spec).decode(),
         "composition_json": json.dumps(composition_of(pool, line).as_json()),
         "executors": executors.get(layout.host.id, ()),
-        "title": f"{line.candidate.spec.workload} as recommended: {line.words}"[:200],
+        "title": f"{CATALOGUE[line.candidate.spec.workload].title} as recommended: {line.words}"[:200],
     }
 
 
 def _software(line: Line) -> str:
     spec = line.candidate.spec
-    strategy = "" if spec.devices == 1 else f", {spec.strategy.upper() if spec.strategy != 'sharded' else 'sharded'}"
+    strategy = "" if spec.devices == 1 else f", {strategy_words(spec.strategy)}"
     return f"{spec.precision.upper()}{strategy}, batch {spec.batch} a GPU"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from django.db.models import Q
 from django.utils import timezone
 
@@ -20,11 +21,16 @@ from benchmarks.records.identity import Identity, column
 from benchmarks.records.problems import Problem, TooManyError, refuse_problems
 from benchmarks.records.shapes import EndLine, LogLine, RunLine, SeriesLine
 from benchmarks.records.strict import BrokenError
-from benchmarks.records.writing import identity_of
+from benchmarks.records.writing import SUMMARISED, identity_of
 from benchmarks.runs.models import LogPart, Run
+from benchmarks.runs.naming import ADDRESSES
 from benchmarks.runs.series import series_append
+from benchmarks.runs.summary import Summary, summarise
 from fabric.permissions import refuse_onlooker
 from falconweb.errors import Invalid
+
+LOOKED_UP: Final = 5000  # records at once: databases take so many values in one query
+KEPT: Final = ("assumed", ADDRESSES)  # of the source of a record, as it was said where it comes from
 
 
 @dataclass
@@ -127,6 +133,7 @@ def records_import(*, person: User, content: Content, format: str = "", largest:
                 made.append((run, is_new))
             new = {preview.header.id: run for preview, (run, is_new) in zip(previews, made, strict=True) if is_new}
             _samples_kept(reading, new)
+            _summed_up(previews, new)
             imported = Imported(tuple(made))
             act.after = {
                 "format": reading.format, "file": name, "sha256": content.sha256, "known": len(imported.known),
@@ -159,8 +166,7 @@ def _surveyed(person: User, reading: Reading) -> list[Preview]:
     except TooManyError:
         pass
     whole = [one for one in runs if one.identity]
-    for one in whole:
-        one.known = _known(person, one)
+    _known(person, whole)
     return whole
 
 
@@ -179,18 +185,39 @@ def _identified(reading: Reading) -> Iterator[tuple[int, RunLine | SeriesLine | 
         yield number, line, told
 
 
-def _known(person: User, preview: Preview) -> Run | None:
-    """Return the run that a record is already: imported before, or the very one that it was exported from."""
+def _known(person: User, previews: Sequence[Preview]) -> None:
+    """Note with records which run they are already: imported before, or the very one that they were exported from."""
     seen = Run.objects.visible_to(person).filter(state__in=Run.FINAL)
     mine = Q(tenant=person.tenant_id) if person.tenant_id else Q(requested_by=person)
-    before: Run | None = seen.filter(mine, source__identity=preview.identity).order_by("queued_at").first()
-    if before is not None:
-        return before
+    for first in range(0, len(previews), LOOKED_UP):
+        some = previews[first : first + LOOKED_UP]
+        ids = [_uuid(one.header.id) for one in some]
+        before_or_original = (mine & Q(source__identity__in=[one.identity for one in some])) | Q(
+            pk__in=filter(None, ids)
+        )
+        rows: dict[uuid.UUID | None, Run] = {
+            run.pk: run for run in seen.filter(before_or_original).order_by("-queued_at")
+        }
+        # Of several the oldest.
+        before = {run.source.get("identity"): run for run in rows.values() if _is_of(run, person)}
+        for one, pk in zip(some, ids, strict=True):
+            original = rows.get(pk)
+            if one.identity in before:
+                one.known = before[one.identity]
+            elif original is not None and identity_of(original) == one.identity:
+                one.known = original
+
+
+def _is_of(run: Run, person: User) -> bool:
+    """Tell whether a run is one of a person's own tenant, or of theirs where they have none."""
+    return run.tenant_id == person.tenant_id if person.tenant_id else run.requested_by_id == person.pk
+
+
+def _uuid(text: str) -> uuid.UUID | None:
     try:
-        original = seen.filter(pk=uuid.UUID(preview.header.id)).first()
+        return uuid.UUID(text)
     except ValueError:
         return None
-    return original if original is not None and identity_of(original) == preview.identity else None
 
 
 def _run_made(person: User, preview: Preview, reading: Reading) -> Run:
@@ -213,7 +240,7 @@ def _run_made(person: User, preview: Preview, reading: Reading) -> Run:
             "provenance": origin_of(header), "format": reading.format, "file": content.name[:200],
             "sha256": content.sha256, "line": preview.line, "identity": preview.identity,
             "imported_at": now.isoformat(), "chain": chain,
-            **({"assumed": header.source["assumed"]} if header.source.get("assumed") else {}),
+            **{name: header.source[name] for name in KEPT if header.source.get(name)},
         },
     )  # fmt: skip
 
@@ -228,3 +255,16 @@ def _samples_kept(reading: Reading, runs: dict[str, Run]) -> None:
             )  # fmt: skip
         elif isinstance(line, LogLine) and (run := runs.get(line.run)) is not None:
             LogPart.objects.create(run=run, first=line.first, text=line.text)
+
+
+def _summed_up(previews: Sequence[Preview], runs: dict[str, Run]) -> None:
+    """Make the results of those runs whose records have samples and no results, so that lists and pages show some."""
+    for preview in previews:
+        run = runs.get(preview.header.id)
+        if run is None or preview.header.results or not preview.values:
+            continue
+        summary = summarise(run)
+        if summary != Summary():
+            run.results = msgspec.to_builtins(summary)
+            run.source[SUMMARISED] = True
+            run.save(update_fields=["results", "source"])

@@ -21,6 +21,7 @@ from benchmarks.records.shapes import (
 from benchmarks.runs.models import Chunk, LogPart, Run, Series
 
 CHUNKS_AT_ONCE: Final = 64
+SUMMARISED: Final = "summarised"  # of a run's source: its results were made here, of the samples of its record
 
 
 def record_of(run: Run) -> Iterator[Line]:
@@ -61,7 +62,8 @@ def header_of(run: Run) -> RunLine:
         spec_hash=run.spec_hash,
         topology=run.topology,
         software=run.software,
-        results=run.results,
+        # What was made here is no part of the record: it goes on as it came.
+        results={} if run.source.get(SUMMARISED) else run.results,
         point=run.point,
         started_at=run.started_at,
         ended_at=run.ended_at,

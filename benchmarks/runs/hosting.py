@@ -17,6 +17,7 @@ from benchmarks.runs.composing import person_allowed
 from benchmarks.runs.composition import Composition
 from benchmarks.runs.drives import own_drive
 from benchmarks.runs.models import Run
+from benchmarks.runs.naming import ADDRESSES
 from benchmarks.runs.observing import topology_kept
 from benchmarks.runs.placing import name_of_device
 from benchmarks.runs.recording import news_keep
@@ -74,7 +75,8 @@ def begin(turn: Turn) -> bool:
     answer = _ask(turn, _order(run, seen), wait=BEGIN_SECONDS)
     match None if answer is None else answer.outcome:
         case "started":
-            turn.turn_to(State.RUNNING, started_at=run.started_at or timezone.now())
+            source = {**run.source, ADDRESSES: _named(run, seen)}
+            turn.turn_to(State.RUNNING, started_at=run.started_at or timezone.now(), source=source)
             return True
         case None | "interrupted":
             # Its agent was started again meanwhile: asked once more, it says what became of it.
@@ -220,6 +222,12 @@ def _in_order(composition: Composition) -> dict[int, Device]:
     return {pk: rows[pk] for pk in composition.devices if pk in rows}
 
 
+def _named(run: Run, seen: Seen) -> dict[str, str]:
+    """Return how the devices of a run are called in its topology, by their addresses on the host."""
+    devices = _in_order(Composition.from_json(run.composition))
+    return {seen.addresses[pk]: name_of_device(device) for pk, device in devices.items()}
+
+
 def _order(run: Run, seen: Seen) -> Train:
     composition = Composition.from_json(run.composition)
     spec = msgspec.convert(run.spec, Spec)
@@ -228,7 +236,7 @@ def _order(run: Run, seen: Seen) -> Train:
         topology = topology_kept(run)
         if topology is None:
             raise RunFails("refused", "Nobody knows what it would run on.")
-        named = {name_of_device(device): seen.addresses[pk] for pk, device in _in_order(composition).items()}
+        named = {name: address for address, name in _named(run, seen).items()}
         drive = seen.drive.address if seen.drive is not None else ""
         profile = profile_of(spec, topology, named, drive=drive, exercise=run.exercise)
     return Train(

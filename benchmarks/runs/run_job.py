@@ -91,7 +91,7 @@ def job_of(person: User, run: Run) -> Job:
         stages=_stages(run, recorded),
         phase=PHASES.get(run.phase, run.phase) if run.state in Run.ON_HOST else "",
         progress=_progress(run, recorded),
-        seconds=((run.finished_at or timezone.now()) - run.queued_at).total_seconds(),
+        seconds=_seconds(run),
         usually=_usually(person, run),
         summary=summary,
         prediction=prediction,
@@ -101,6 +101,13 @@ def job_of(person: User, run: Run) -> Job:
         owes=0 if run.is_open else len(owed(run).attachments),
         trouble=TROUBLES.get(run.trouble, run.trouble),
     )
+
+
+def _seconds(run: Run) -> float:
+    """Return how long a run has taken since it was asked for; of one from elsewhere what it took there, if known."""
+    if run.executor:
+        return ((run.finished_at or timezone.now()) - run.queued_at).total_seconds()
+    return (_between(run.started_at, run.ended_at) or 0.0) if run.ended_at is not None else 0.0
 
 
 def prediction_of(run: Run) -> Prediction | None:

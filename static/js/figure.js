@@ -4,7 +4,16 @@ import { colours, forgetColours } from "./theme-colours.js";
 
 const CONFIG = { displayModeBar: false, responsive: true, showSendToCloud: false };
 const NARROWEST = 22; // px of a bar, before the chart becomes wider than its place
-const PNG = { format: "png", width: 1200, height: 720, scale: 2 };
+const LETTER = 6.4; // px of a letter, about
+const MOST_LINES = 4; // of a name below an axis; where one needs more, all places are numbered
+const MARGINS = 90; // px beside the places of an axis
+const GAP = 1.2; // bars' widths between two places
+const WIDEST = 120; // px of a bar
+const HOVERED = 40; // letters a line of a name that is hovered over
+const SIGN = 70; // px of a sign in the legend of a picture, with the room about it
+const ROW = 20; // px of its line
+const PNG = { format: "png", width: 1400, height: 720, scale: 2 };
+const ASLANT = 240; // px more of its height where names stand aslant
 const GREY = "rgba(128, 128, 128, .3)";
 // What tells where a figure comes from, besides the word: the filling of bars, the sign of points, the dashes of lines.
 const LOOKS = {
@@ -48,14 +57,16 @@ function decades(values) {
 }
 
 /** A long name in lines of about so many characters. */
-function wrapped(text, most) {
+function linesOf(text, most) {
   const lines = [""];
   for (const word of String(text).split(" ")) {
     if (lines.at(-1) && lines.at(-1).length + word.length >= most) lines.push("");
     lines[lines.length - 1] += (lines.at(-1) ? " " : "") + word;
   }
-  return lines.map(plain).join("<br>");
+  return lines;
 }
+
+const wrapped = (text, most) => linesOf(text, most).map(plain).join("<br>");
 
 class FigureChart {
   constructor(figure) {
@@ -71,7 +82,9 @@ class FigureChart {
     this.entries = [...keys].map(([key, { group, provenance }], nth) => ({
       key, group, provenance, colour: groups.indexOf(group), letter: letter(nth), look: LOOKS[provenance],
     }));
+    this.places = this.data.kind === "bars" ? [...new Set(this.data.marks.map(({ x }) => x))] : [];
     this.buildLegend();
+    this.buildKey();
     this.paintLegend();
     if (matchMedia("(max-width: 700px)").matches) figure.querySelector("details").open = false; // it is long there
     const png = figure.querySelector("[data-png]");
@@ -99,6 +112,49 @@ class FigureChart {
       item.append(button);
       return item;
     }));
+  }
+
+  /** What the numbers below the axis are, where its places have names too long for it. */
+  buildKey() {
+    this.key = Object.assign(document.createElement("ol"), { className: "chart-places", hidden: true });
+    this.key.setAttribute("aria-label", this.data.x.title);
+    this.key.append(...this.places.map((one) => Object.assign(document.createElement("li"), { textContent: one })));
+    this.legend.before(this.key);
+  }
+
+  /** Where bars stand, in widths of a bar: beside each other, without room for those that a place does not have. */
+  stand() {
+    this.at = new Map();
+    this.ticks = [];
+    this.end = 0;
+    for (const place of this.places) {
+      const there = this.entries.filter(({ key }) => !this.hidden.has(key) && this.marks(key).some(({ x }) => x === place));
+      if (!there.length) continue;
+      const begin = this.end ? this.end + GAP : 0;
+      there.forEach(({ key }, nth) => this.at.set(`${key}\n${place}`, begin + nth + .5));
+      this.end = begin + there.length;
+      this.ticks.push({ place, at: (begin + this.end) / 2, bars: there.length });
+    }
+  }
+
+  /** Name the places below a chart so wide (px): in lines; where a name is too long for that `otherwise`: numbers, aslant. */
+  name(width, otherwise) {
+    const bar = Math.max(1, width - MARGINS) / (this.end + GAP);
+    this.bar = Math.min(.92, WIDEST / bar);
+    const letters = ({ bars }) => Math.floor((bars + GAP) * bar / LETTER - .5);
+    const fits = (tick) => {
+      const lines = linesOf(tick.place, letters(tick));
+      return lines.length <= MOST_LINES && lines.every((one) => one.length <= letters(tick));
+    };
+    this.named = this.ticks.every(fits) ? "lines" : otherwise;
+    for (const tick of this.ticks) {
+      if (this.named === "numbers") tick.text = String(this.places.indexOf(tick.place) + 1);
+      else tick.text = this.named === "aslant" ? plain(tick.place) : wrapped(tick.place, letters(tick));
+    }
+  }
+
+  marks(key) {
+    return this.data.marks.filter(({ group, provenance }) => `${group}\n${provenance}` === key);
   }
 
   /** The samples of the legend, in the colours of the theme. */
@@ -148,20 +204,21 @@ class FigureChart {
           textfont: { color: colour, weight: 700 }, hovertemplate: `%{y:.4~g} ${plain(data.y.unit)}`,
         };
       }
-      const marks = data.marks.filter((one) => one.group === group && one.provenance === provenance);
+      const marks = this.marks(entry.key);
       const common = {
         ...base,
-        x: marks.map(({ x }) => (typeof x === "string" ? wrapped(x, this.letters) : x)),
+        x: marks.map(({ x }) => this.at.get(`${entry.key}\n${x}`) ?? x),
         y: marks.map(({ value }) => value),
         error_y: {
           type: "data", symmetric: false, visible: marks.some(({ high }) => high !== null), color: ink.text, thickness: 1.25, width: 4,
           array: marks.map(({ value, high }) => (high === null ? 0 : high - value)),
           arrayminus: marks.map(({ value, low }) => (low === null ? 0 : value - low)),
         },
-        customdata: marks.map(({ low, high, count }) => [
+        customdata: marks.map(({ x, low, high, count }) => [
           low === null ? "" : `<br>${short(low)} to ${short(high)}`, count ? `<br>${count} ${plain(data.counts)}` : "",
+          typeof x === "string" ? `${wrapped(x, HOVERED)}<br>` : "",
         ]),
-        hovertemplate: `%{y:.4~g} ${plain(data.y.unit)}%{customdata[0]}%{customdata[1]}<extra>${name}</extra>`,
+        hovertemplate: `%{customdata[2]}%{y:.4~g} ${plain(data.y.unit)}%{customdata[0]}%{customdata[1]}<extra>${name}</extra>`,
       };
       if (data.kind === "points") {
         return {
@@ -170,13 +227,13 @@ class FigureChart {
         };
       }
       return {
-        ...common, type: "bar",
+        ...common, type: "bar", width: this.bar,
         marker: {
           color: colour, line: { color: colour, width: 1 },
           pattern: { shape: look.pattern, fillmode: "replace", fgcolor: colour, bgcolor: "rgba(0,0,0,0)", size: 8, solidity: look.pattern === "." ? .25 : .35 },
         },
         text: several ? marks.map(() => entry.letter) : undefined, textposition: "inside", insidetextanchor: "start", textangle: 0,
-        insidetextfont: { color: look.pattern ? ink.text : ink.card, weight: 700 },
+        insidetextfont: { color: look.pattern ? ink.text : ink.card, weight: 700, shadow: look.pattern ? "auto" : "none" },
       };
     });
     return [...traces, ...this.ideals(shown, ink)];
@@ -198,21 +255,23 @@ class FigureChart {
     const { data } = this;
     const axis = (one) => ({
       title: { text: plain(one.unit ? `${one.title} (${one.unit})` : one.title), standoff: 12 }, automargin: true, fixedrange: true,
-      gridcolor: GREY, zerolinecolor: GREY, type: { category: "category", log: "log" }[one.kind] ?? "linear",
+      gridcolor: GREY, zerolinecolor: GREY, type: one.kind === "log" ? "log" : "linear",
     });
-    const places = [...new Set(data.marks.map(({ x }) => x))];
-    const numbers = places.filter((one) => typeof one === "number").sort((one, other) => one - other);
-    const bars = data.marks.filter(({ group, provenance }) => !this.hidden.has(`${group}\n${provenance}`)).length;
-    this.plot.style.minWidth = data.kind === "bars" && bars * NARROWEST + 80 > width ? `${bars * NARROWEST + 80}px` : "";
+    const numbers = [...new Set(data.marks.map(({ x }) => x))].sort((one, other) => one - other);
     const y = axis(data.y);
     if (y.type === "linear" && data.kind !== "lines") y.rangemode = "tozero";
     if (y.type === "log") Object.assign(y, { tickvals: decades([...data.marks, ...data.ideals].map(({ value }) => value)) });
     if (data.y.unit === "%") Object.assign(y, { range: [0, 105] });
     const x = axis(data.x);
-    if (x.type === "category") Object.assign(x, { showgrid: false, categoryorder: "array", categoryarray: places.map((one) => wrapped(one, this.letters)), tickangle: 0 });
-    else if (data.kind === "points") Object.assign(x, { tickvals: numbers, ticktext: numbers.map(short) });
+    if (data.kind === "bars") {
+      Object.assign(x, {
+        type: "linear", showgrid: false, zeroline: false, range: [-GAP / 2, this.end + GAP / 2], tickangle: this.named === "aslant" ? -45 : 0,
+        tickvals: this.ticks.map(({ at }) => at), ticktext: this.ticks.map(({ text }) => text),
+      });
+    }
+    if (data.kind === "points") Object.assign(x, { tickvals: numbers, ticktext: numbers.map(short) });
     return {
-      barmode: "group", bargap: .25, bargroupgap: .08, height: width < 500 ? 320 : 380, margin: { l: 64, r: 24, t: 12, b: 56 },
+      barmode: "overlay", height: width < 500 ? 320 : 380, margin: { l: 64, r: 24, t: 12, b: 56 },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink.text, size: 12, family: ink.family },
       hovermode: data.kind === "lines" ? "x unified" : "closest", hoverlabel: { bgcolor: ink.card, font: { color: ink.text } },
       showlegend: false, xaxis: x, yaxis: y, uniformtext: { minsize: 9, mode: "hide" },
@@ -228,10 +287,13 @@ class FigureChart {
     if (!window.Plotly) return;
     const ink = this.ink();
     const width = this.plot.parentElement.clientWidth;
-    const places = new Set(this.data.marks.map(({ x }) => x)).size || 1;
-    this.letters = Math.max(9, Math.floor(Math.max(width - 90, 240) / places / 7));
-    this.paintLegend();
+    this.stand();
+    const wanted = this.data.kind === "bars" ? Math.ceil((this.end + GAP) * NARROWEST) + MARGINS : 0;
     // The width first: the library measures its place.
+    this.plot.style.minWidth = wanted > width ? `${wanted}px` : "";
+    this.name(Math.max(width, wanted), "numbers");
+    this.key.hidden = this.named !== "numbers";
+    this.paintLegend();
     const layout = this.layout(ink, width);
     window.Plotly.react(this.plot, this.traces(ink), layout, CONFIG);
     this.drawn = true;
@@ -243,14 +305,18 @@ class FigureChart {
   async save() {
     const ink = this.ink();
     const { title, provenances } = this.data;
-    const data = this.traces(ink).map((trace) => ({ showlegend: true, ...trace }));
+    const longest = Math.max(...this.entries.map((one) => `${one.group} (${one.provenance})`.length));
+    const beside = SIGN + LETTER * Math.min(longest, HOVERED);
+    this.name(PNG.width - beside, "aslant");
+    const data = this.traces(ink).map((trace) => ({ showlegend: true, ...trace, name: linesOf(trace.name, HOVERED).join("<br>") }));
+    const height = Math.max(PNG.height + (this.named === "aslant" ? ASLANT : 0), this.entries.length * Math.ceil(longest / HOVERED) * ROW + 2 * MARGINS);
     const layout = {
-      ...this.layout(ink, PNG.width), width: PNG.width, height: PNG.height, showlegend: true, legend: { orientation: "h", y: -.2 },
+      ...this.layout(ink, PNG.width), width: PNG.width, height, showlegend: true,
       paper_bgcolor: ink.card, plot_bgcolor: ink.card, margin: { l: 80, r: 40, t: 70, b: 60 },
       // Without markup: it would come with inline styles, which the site's policy refuses.
       title: { text: `${plain(title)} (${provenances.join(", ")})`, font: { size: 18 } },
     };
-    const address = await window.Plotly.toImage({ data, layout }, PNG);
+    const address = await window.Plotly.toImage({ data, layout }, { ...PNG, height });
     const link = Object.assign(document.createElement("a"), { href: address, download: `${this.data.name}.png` });
     link.click();
     this.draw(); // the layout of the page again

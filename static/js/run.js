@@ -5,6 +5,8 @@ const EVERY = 1000; // ms
 const POINTS = 600; // of a line
 const SAY_EVERY = 5000; // ms: more would flood a screen reader
 const MOST_LINES = 16;
+const LETTER = 6.6; // px of a letter in a legend, about
+const LEGEND_SIGN = 46; // px of the line before it, and of the space after it
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const CONFIG = { displayModeBar: false, responsive: true };
 const place = document.querySelector("[data-series]");
@@ -23,11 +25,18 @@ const SCALES = { s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]], "B/s": [[1e9, "GB/s
 
 const PHASES = { warmup: "warm-up", timed: "timed steps", no_sync: "without exchange" };
 
-/** What is left of a series' name where the chart tells the rest: 'timed steps', '0000:41:00.0 from'. */
-function shortOf(key, { begins, ends }) {
-  const rest = key.slice(begins.length).replace(ends, ends.startsWith("/pcie") ? " " : "");
+/** How a line is called where the chart tells the rest: 'timed steps', 'own GPU 1', 'falcon-1 drawer 1 slot 3 · V100, from it'. */
+function nameOf(key, { begins, ends }) {
+  const [first, address, last] = key.split("/");
+  if (first === "gpu" && last) {
+    const name = JSON.parse(facts()?.dataset.gpus || "{}")[address] ?? `GPU at ${address}`;
+    return ends.startsWith("/pcie") ? `${name}, ${last.endsWith("from") ? "from it" : "to it"}` : name;
+  }
+  const rest = key.slice(begins.length).replace(ends, "");
   return PHASES[rest] ?? (rest || key);
 }
+
+const isOwn = (key, figure) => nameOf(key, figure.dataset).startsWith("own ");
 
 /** In what values of a unit are shown. */
 function scaled(unit, most) {
@@ -45,7 +54,10 @@ function chartsOf(series) {
   return [...place.querySelectorAll("[data-run-chart]")].map((figure) => {
     const { begins, ends } = figure.dataset;
     const fits = ({ key }) => key.startsWith(begins) && (key.endsWith(ends) || key.slice(0, key.lastIndexOf("_") + 1).endsWith(ends));
-    return { figure, keys: series.filter(fits).slice(0, MOST_LINES).map(({ key }) => key) };
+    const keys = series.filter(fits).map(({ key }) => key);
+    // Where not all can be drawn, what is composed comes before what is always there.
+    if (keys.length > MOST_LINES) keys.sort((key, other) => isOwn(key, figure) - isOwn(other, figure));
+    return { figure, keys: keys.slice(0, MOST_LINES), all: keys.length };
   });
 }
 
@@ -54,9 +66,11 @@ function draw(figure, series) {
   const { unit, title } = figure.dataset;
   const most = Math.max(0, ...series.flatMap(({ values }) => values.map((one) => Math.abs(one ?? 0))));
   const [size, name] = scaled(unit, most);
-  const legendRows = series.length > 1 ? Math.ceil(series.length / Math.max(1, Math.floor(figure.clientWidth / 190))) : 0;
+  const names = series.map(({ key }) => nameOf(key, figure.dataset));
+  const widest = LEGEND_SIGN + LETTER * Math.max(0, ...names.map((one) => one.length));
+  const legendRows = series.length > 1 ? Math.ceil(series.length / Math.max(1, Math.floor((figure.clientWidth - 72) / widest))) : 0;
   const traces = series.map(({ key, at, values }, nth) => ({
-    type: "scatter", mode: at.length < 3 ? "markers" : "lines", name: plain(shortOf(key, figure.dataset)),
+    type: "scatter", mode: at.length < 3 ? "markers" : "lines", name: plain(names[nth]),
     x: at.map((one) => one - first), y: values.map((one) => (one === null ? null : one / size)),
     line: { color: ink.palette[nth % ink.palette.length], width: 1.5, dash: DASHES[Math.floor(nth / ink.palette.length) % DASHES.length] },
     hovertemplate: `%{y:.4~g} ${name}`,
@@ -69,13 +83,14 @@ function draw(figure, series) {
     yaxis: { title: { text: name || title.toLowerCase() }, gridcolor: ink.grid, fixedrange: true, rangemode: "tozero" },
   };
   Plotly.react(figure.querySelector("[data-plot]"), traces, layout, CONFIG);
-  figure.querySelector("tbody").replaceChildren(...series.map(({ key, values, count }) => {
+  figure.querySelector("tbody").replaceChildren(...series.map(({ key, values, count }, nth) => {
     const row = document.createElement("tr");
     const newest = values.findLast((one) => one !== null);
-    const cells = [key, newest === undefined ? "" : `${Number((newest / size).toPrecision(4))} ${name}`, String(count)];
+    const cells = [names[nth], key, newest === undefined ? "" : `${Number((newest / size).toPrecision(4))} ${name}`, String(count)];
     row.append(...cells.map((text, column) => {
       const cell = Object.assign(document.createElement(column ? "td" : "th"), { textContent: text });
-      if (column) cell.className = "number";
+      if (column > 1) cell.className = "number";
+      else if (column) cell.className = "words";
       else cell.scope = "row";
       return cell;
     }));
@@ -99,7 +114,10 @@ async function charts() {
   const shown = chartsOf(known).filter(({ keys }) => keys.length);
   // All at once: with each that comes, the others become narrower.
   for (const { figure } of shown) figure.hidden = false;
-  for (const { figure, keys } of shown) {
+  for (const { figure, keys, all } of shown) {
+    const more = figure.querySelector("[data-not-shown]");
+    more.hidden = all <= keys.length;
+    more.textContent = `${keys.length} of ${all} series are drawn; the CSV of all series has the others.`;
     const query = keys.map((key) => `key=${encodeURIComponent(key)}`).join("&");
     figure.querySelector("[data-csv]").href = `${place.dataset.csv}?${query}`;
     const series = await read(`${place.dataset.series}?${query}&points=${POINTS}`);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,28 @@ def test_lines_are_drawn_over_the_run_and_scaling_beside_its_proportion(page: Pa
     page.goto("/benchmarks/figures/resources/")
     plot(page)
     judge(page, "several charts")
+
+
+def test_places_whose_names_are_too_long_are_numbered_and_no_two_names_overlap(page: Page, study: list[str]) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto("/benchmarks/figures/pcie/?with=predicted")
+    chart = plot(page)
+    ticks = chart.locator(".xaxislayer-above text").all_text_contents()
+    key = page.locator(".chart-places li")
+    expect(key.first).to_be_visible()
+    assert ticks == [str(number + 1) for number in range(key.count())]
+    assert "falconGPUs" in "".join(key.all_inner_texts())
+    # Where there is room they stand below the axis, and apart.
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto("/benchmarks/figures/relative-time/?workload=resnet50&workload=bert_large")
+    boxes = (
+        plot(page)
+        .locator(".xaxislayer-above text")
+        .evaluate_all("texts => texts.map(one => one.getBoundingClientRect()).map(({left, right}) => [left, right])")
+    )
+    assert len(boxes) >= 2
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(boxes))
+    expect(page.locator(".chart-places")).to_be_hidden()
 
 
 def test_runs_are_chosen_and_laid_side_by_side(page: Page, study: list[str]) -> None:

@@ -9,6 +9,8 @@ from typing import Final
 
 from django import template
 
+from benchmarks.model.shapes import Accelerator
+from benchmarks.runs import naming
 from benchmarks.runs.selectors import workload_title as title_of_workload
 from benchmarks.runs.summary import Figure
 from benchmarks.workloads.catalogue import CATALOGUE
@@ -133,3 +135,15 @@ def counted(names: Iterable[str]) -> str:
 def workload_title(name: str) -> str:
     """Return how a workload is called."""
     return title_of_workload(name)
+
+
+@register.filter
+def accelerator_words(accelerator: Accelerator) -> str:
+    """Return how an accelerator is called: 'own GPU 1', 'falcon-1 drawer 1 slot 3'."""
+    return naming.accelerator_words(accelerator)
+
+
+@register.filter
+def strategy_words(name: str) -> str:
+    """Return how devices work together: 'DDP', 'sharded', 'one device'."""
+    return naming.strategy_words(name)

@@ -12,11 +12,13 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
 from benchmarks.recommend.pool_files import PoolError, read_pool
 from benchmarks.recommend.selectors import pool_for
 from benchmarks.runs.models import Hold, Run
+from fabric.bmc.types import DrawerMode
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Plan, Port, Slot
 from tests.benchmarks.recommend.pools import drawer
 
@@ -177,11 +179,37 @@ def test_the_page_shows_the_form_then_the_ranking_and_its_csv(chassis: Chassis, 
     assert {row["provenance"] for row in rows} == {"predicted"}
 
 
+def test_what_needs_another_mode_is_a_plan_and_no_run(chassis: Chassis, boss: User) -> None:
+    """A run changes no modes: to offer it would be to offer a refusal."""
+    Drawer.objects.update(mode=DrawerMode.STANDARD_TWO_HOSTS)
+    Device.objects.update(host_port=None)
+    host = Host.objects.get(name="node-b").pk  # below its port are the slots 5 to 8, in this mode
+    given = {**QUESTION, "gpus": "chassis", "least": "4", "most": "4", "host": str(host)}
+    page = browser(boss).get(reverse("recommend:recommend"), given).content.decode()
+    assert "the mode of 1 drawer to change" in page
+    assert "It needs a drawer in another mode" in page
+    assert "Make it a plan" in page
+    assert "It cannot be run from here" not in page
+
+
+def test_who_is_refused_is_asked_the_same_again(chassis: Chassis, boss: User) -> None:
+    client = browser(boss)
+    page = client.get(reverse("recommend:recommend"), {**QUESTION, "gpus": "chassis", "most": "2"})
+    asked = page.wsgi_request.GET.urlencode()
+    assert f'name="asked" value="{asked.replace("&", "&amp;")}"' in page.content.decode()
+    gone = Device.objects.get(name="GPU 1")
+    wanted = json.dumps({"attachments": {gone.pk: HostPort.objects.get(label="H2").pk}})
+    Device.objects.filter(pk=gone.pk).update(missing_since=timezone.now())
+    answer = client.post(reverse("recommend:recommend_plan"), {"wanted": wanted, "asked": asked})
+    assert answer.status_code == 302
+    assert answer["Location"] == f"{reverse('recommend:recommend')}?{asked}"
+
+
 def test_what_is_wrong_in_the_form_is_told_where_it_is(chassis: Chassis, boss: User) -> None:
     answer = browser(boss).get(reverse("recommend:recommend"), {**QUESTION, "most": "many", "batch": "1,x"})
     assert answer.status_code == 400
     page = answer.content.decode()
-    assert "‘many’ is not a whole number." in page
+    assert "At most GPUs: ‘many’ is not a whole number." in page
     assert "‘x’ is not a whole number." in page
     assert 'value="many"' in page
     none = browser(boss).get(reverse("recommend:recommend"), {"workload": "<b>"})

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from accounts.audit.actions import Action
 from accounts.models import AuditEntry, Role, Tenant, User
@@ -10,6 +14,8 @@ from benchmarks.records.exporting import Wanted, records_download, runs_wanted
 from benchmarks.records.importing import records_check, records_import
 from benchmarks.records.staging import MOST_KEPT, staged, staged_again
 from benchmarks.runs.models import Run
+from benchmarks.runs.series import series_append
+from benchmarks.runs.summary import summary_of
 from falconweb.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
 from tests.benchmarks.records.making import content, ended_run, exported, lines_of, sampled_run, written
 
@@ -116,3 +122,40 @@ def test_a_table_of_runs_has_their_medians_and_units(member: User) -> None:
     assert (row["step_seconds"], row["step_seconds_p95"], row["global_batch"]) == ("0.25", "0.3", "8")
     assert row["host"] == "node-1"
     assert ",'@bare," in second
+
+
+def test_what_is_known_of_a_file_is_asked_once_however_many_records_it_has(member: User) -> None:
+    def checked(count: int) -> tuple[int, int]:
+        runs = [ended_run(member.tenant, title=f"{count} of {number}") for number in range(count)]
+        data = exported(member, *runs)
+        Run.objects.filter(pk__in=[run.pk for run in runs]).delete()
+        records_import(person=member, content=content(data))
+        with CaptureQueriesContext(connection) as queries:
+            found = records_check(person=member, content=content(data))
+        return len(queries), len([one for one in found.runs if one.known])
+
+    assert checked(2) == (1, 2)
+    assert checked(25) == (1, 25)
+
+
+def test_samples_without_results_are_summed_up_and_go_on_as_they_came(member: User, stranger: User) -> None:
+    run = ended_run(member.tenant, results={})
+    series_append(run, "steps/timed/seconds", at=[1.0, 2.0, 3.0], values=[0.5, 0.25, 0.75], unit="s")
+    data = exported(member, run)
+    (theirs,) = records_import(person=stranger, content=content(data)).new
+    step = summary_of(theirs).step_seconds
+    assert step is not None
+    assert (step.value, step.count) == (0.5, 3)
+    # It is the same record still, here and at the next site.
+    again = exported(stranger, theirs)
+    assert lines_of(again)[0]["results"] == {}
+    assert records_import(person=stranger, content=content(again)).known == [theirs]
+    assert records_import(person=member, content=content(again)).new
+
+
+def test_the_names_of_gpus_come_along(member: User, stranger: User) -> None:
+    names: dict[str, Any] = {"addresses": {"0000:41:00.0": "GPU 1"}}
+    (theirs,) = records_import(
+        person=stranger, content=content(exported(member, sampled_run(member.tenant, source=names)))
+    ).new
+    assert theirs.source["addresses"] == names["addresses"]
