@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from django.http import QueryDict
 
 from benchmarks.runs.asking import CUSTOM, Asked, spec_checked_for
 from benchmarks.runs.checks import EXECUTORS
+from benchmarks.runs.choosing import MOST_DIGITS, OWN, HostPart, host_part
 from benchmarks.runs.composition import Composition
 from benchmarks.runs.models import EXERCISE, Run
-from benchmarks.runs.placing import DeviceChoice, HostChoice
+from benchmarks.runs.offered import Offered
+from benchmarks.runs.placing import HostChoice
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from benchmarks.workloads.parameters import COMMON
 from benchmarks.workloads.shapes import Parameter, Workload
 from benchmarks.workloads.specs import SpecError
 from fabric.numbers import whole_number
-from falconweb.errors import FalconWebError, Invalid
+from falconweb.errors import FalconWebError, Invalid, RuleViolation
 
 # What follows from where it runs is not asked twice.
 FROM_PLACE: Final = ("devices", "backend")
 USUAL: Final = ("batch", "steps", "warmup", "precision", "strategy")
-USED: Final = ("gpu", "nvme")  # other devices neither compute nor hold data
 MINUTES: Final = 60.0
-# Fields of the page that are no parameter of a workload: how they are called, and their ids.
-PLACES: Final = {
-    "limit_seconds": ("Time limit", "limit"),
-    "command": ("Command", "command"),
-    "storage": ("Storage", ""),
-    "host": ("Host", ""),
-}
+# What is said of the choice of devices, and of that of a drive, under whatever name it was refused.
+DEVICES: Final = ("devices", "cpu")
+DRIVES: Final = ("storage", "own_drive")
 LONGEST: Final = 2000
 
 
@@ -58,31 +57,18 @@ class Field:
         ]  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceLine:
-    """A device in the form, with the host port that is chosen for it (0: it is not used)."""
-
-    device: DeviceChoice
-    chosen: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostPart:
-    """What the form shows of a host."""
-
-    host: HostChoice
-    devices: tuple[DeviceLine, ...]
-    chosen: bool
-    local: str
-
-
 @dataclass(kw_only=True)
 class RunForm:
     """What somebody typed, or what the form begins with."""
 
-    hosts: tuple[HostChoice, ...]
+    offered: Offered
     given: Mapping[str, str]
     errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[HostChoice, ...]:
+        """The hosts to choose among."""
+        return self.offered.hosts
 
     @property
     def workload(self) -> Workload:
@@ -104,6 +90,11 @@ class RunForm:
         return found or next((one for one in self.hosts if not one.why_not), None) or next(iter(self.hosts), None)
 
     @property
+    def is_host_gone(self) -> bool:
+        """Whether a host was chosen that there is not: another one is shown then."""
+        return self.host is not None and self.given.get("host", str(self.host.id)) != str(self.host.id)
+
+    @property
     def on_cpu(self) -> bool:
         """Whether it runs on the host's CPU."""
         if (where := self.given.get("where", "")) in {"cpu", "gpu"}:
@@ -116,24 +107,20 @@ class RunForm:
         if (asked := self.given.get("executor", "")) in EXECUTORS:
             return asked
         offered = self.host.executors if self.host is not None else ()
+        if self.workload.family == "command":
+            return "torch"  # nobody knows what a command would do
         return "torch" if self.on_cpu and "torch" in offered else next(iter(offered[::-1]), "simulated")
 
-    @property
+    @cached_property
     def parts(self) -> tuple[HostPart, ...]:
         """The hosts with their devices."""
-        return tuple(
-            HostPart(
-                host=host,
-                devices=tuple(
-                    DeviceLine(device=one, chosen=whole_number(self.given.get(f"device-{host.id}-{one.id}", "")))
-                    for one in host.devices
-                    if one.kind in USED
-                ),
-                chosen=self.host is not None and host.id == self.host.id,
-                local=self.given.get(f"local-{host.id}", "") or "0",
-            )
-            for host in self.hosts
-        )
+        chosen = self.host
+        return tuple(host_part(one, self.offered, self.given, chosen=one is chosen) for one in self.hosts)
+
+    @property
+    def part(self) -> HostPart | None:
+        """The host that is chosen, with its devices."""
+        return next((one for one in self.parts if one.chosen), None)
 
     @property
     def usual(self) -> tuple[Field, ...]:
@@ -154,14 +141,25 @@ class RunForm:
     @property
     def told(self) -> list[tuple[str, str]]:
         """What is wrong, with the field's name: its id in the page ('' where it has none), and the sentence."""
-        of_page = {**PLACES, "local_gpus": ("GPUs of its own", f"local-{self.host.id}" if self.host else "")}
-        shown = (*self.usual, *self.more, *([self.processes] if self.on_cpu else []))
-        of_page |= {one.parameter.name: (one.parameter.label, one.id) for one in shown}
+        of_page = self._places() | {
+            one.parameter.name: (one.parameter.label, one.id)
+            for one in (*self.usual, *self.more, *([self.processes] if self.on_cpu else []))
+        }
         found = []
         for name, sentence in self.errors.items():
             label, place = of_page.get(name.removeprefix("options."), ("", ""))
             found.append((place, sentence if sentence.startswith(label) else f"{label}: {sentence}"))
         return found
+
+    @property
+    def devices_error(self) -> str:
+        """What is wrong with the GPUs that are chosen."""
+        return "" if self.on_cpu else self._first_error(DEVICES)
+
+    @property
+    def drive_error(self) -> str:
+        """What is wrong with the drive that is chosen."""
+        return self._first_error(DRIVES)
 
     def text(self, name: str, usual: str = "") -> str:
         """Return what is typed in a field of its own."""
@@ -169,15 +167,19 @@ class RunForm:
 
     def asked(self) -> Asked:
         """Return what is asked for; raises Invalid, and keeps what is wrong with each field."""
-        composition = self._composition()
+        host = self.part
+        if host is None:
+            raise Invalid("There is no host.", errors={"host": "There is no host that you may run anything on."})
+        # All that is wrong with what was typed is told at once.
+        composition, wrong = self._composition(host)
+        if self.is_host_gone:
+            wrong["host"] = "The host that was chosen is not yours to run anything on, or is gone. Choose another one."
         names = {one.name for one in (*COMMON, *self.workload.parameters)} - set(FROM_PLACE)
         given: dict[str, Any] = {name: self.given[name] for name in names if self.given.get(name, "") != ""}
         if composition.cpu and self.given.get("devices"):
             given["devices"] = self.given["devices"]
         if self.workload.family == "command":
             given = {"command": self.given.get("command", "")}
-        # All that is wrong with what was typed is told at once.
-        wrong: dict[str, str] = {}
         minutes, spec = 0.0, None
         try:
             minutes = self._minutes()
@@ -203,23 +205,56 @@ class RunForm:
     def refused(self, error: FalconWebError) -> None:
         """Keep what is wrong."""
         found = error.details.get("errors", {}) if isinstance(error, Invalid) else {}
+        if isinstance(error, RuleViolation):
+            found = {DEVICES[0]: error.sentence}
         self.errors = {**found} or {"": error.sentence}
 
-    def _composition(self) -> Composition:
-        host = self.host
-        if host is None:
-            raise Invalid("There is no host.", errors={"host": "There is no host that you may run anything on."})
-        if self.on_cpu:
-            return Composition(host=host.id, cpu=True)
-        part = next(one for one in self.parts if one.host.id == host.id)
-        text = part.local
-        if not (text.isascii() and text.isdecimal() and len(text) < 3):
-            raise Invalid("That is no number of GPUs.", errors={"local_gpus": "Give a whole number of GPUs."})
-        chosen = {line.device.id: line.chosen for line in part.devices if line.chosen}
-        drives = [line.device.id for line in part.devices if line.chosen and line.device.kind == "nvme"]
-        if len(drives) > 1:
-            raise Invalid("Data is read from one drive.", errors={"storage": "Choose one NVMe drive, or none."})
-        return Composition(host=host.id, local_gpus=int(text), devices=chosen, storage=drives[0] if drives else None)
+    def _composition(self, part: HostPart) -> tuple[Composition, dict[str, str]]:
+        """Return where it shall run, and what is wrong with that by field."""
+        drive = next((line for line in part.drives if line.chosen), None)
+        devices = {line.device.id: line.chosen for line in ([] if self.on_cpu else part.gpus) if line.chosen}
+        if drive is not None:
+            devices[drive.device.id] = drive.chosen
+        wrong = {DRIVES[0]: part.lost_drive} if part.lost_drive else {}
+        local = 0
+        if not self.on_cpu:
+            wrong |= part.wrong
+            if part.lost:
+                wrong[DEVICES[0]] = " ".join(part.lost)
+            if part.local.isascii() and part.local.isdecimal() and len(part.local) <= MOST_DIGITS:
+                local = int(part.local)
+            else:
+                wrong["local_gpus"] = "Give a whole number of GPUs."
+        place = Composition(
+            host=part.host.id,
+            local_gpus=local,
+            devices=devices,
+            storage=drive.device.id if drive is not None else None,
+            own_drive=part.storage == OWN,
+            cpu=self.on_cpu,
+        )
+        return place, wrong
+
+    def _places(self) -> dict[str, tuple[str, str]]:
+        """Return of fields that are no parameter of a workload how they are called, and where they are in the page."""
+        part = self.part
+        host = part.host.id if part is not None else 0
+        first = next((line.name for line in part.gpus if not line.standing.why_not), "") if part is not None else ""
+        where = "cpu" if self.on_cpu else "gpu"
+        return {
+            "limit_seconds": ("Time limit", "limit"),
+            "command": ("Command", "command"),
+            "host": ("Host", f"host-{host}"),
+            "executor": ("Executor", f"executor-{self.executor}"),
+            "backend": ("", f"where-{where}"),
+            "local_gpus": ("GPUs of its own", f"local-{host}"),
+            **dict.fromkeys(DEVICES, ("", first or f"where-{where}")),
+            **dict.fromkeys(DRIVES, ("", f"storage-{host}")),
+            **{name: ("", name) for name in (part.wrong if part is not None else {})},
+        }
+
+    def _first_error(self, names: tuple[str, ...]) -> str:
+        return next((self.errors[name] for name in names if name in self.errors), "")
 
     def _minutes(self) -> float:
         text = self.text("limit", "60").strip().replace(",", ".")
@@ -243,12 +278,12 @@ class RunForm:
         return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def form_of(hosts: tuple[HostChoice, ...], query: QueryDict | Mapping[str, str]) -> RunForm:
+def form_of(offered: Offered, query: QueryDict | Mapping[str, str]) -> RunForm:
     """Return a form with what an address or a request gives."""
-    return RunForm(hosts=hosts, given={name: str(value)[:LONGEST] for name, value in dict(query.items()).items()})
+    return RunForm(offered=offered, given={name: str(value)[:LONGEST] for name, value in dict(query.items()).items()})
 
 
-def form_again(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
+def form_again(offered: Offered, run: Run) -> RunForm:
     """Return a form that begins with what a run had."""
     composition = Composition.from_json(run.composition)
     given = {
@@ -256,14 +291,25 @@ def form_again(hosts: tuple[HostChoice, ...], run: Run) -> RunForm:
         "title": run.title.removesuffix(EXERCISE), "executor": run.executor,
         "host": str(composition.host), "where": "cpu" if composition.cpu else "gpu",
         f"local-{composition.host}": str(composition.local_gpus), "limit": f"{run.limit_seconds / MINUTES:g}",
-        **{f"device-{composition.host}-{pk}": str(port) for pk, port in composition.devices.items()},
+        **_devices_again(composition),
         **{name: _text(value) for name, value in run.spec.items() if name not in {"options", "command", "workload"}},
         **{name: _text(value) for name, value in run.spec.get("options", {}).items()},
-        "command": " ".join(run.spec.get("command", [])),
+        "command": shlex.join(run.spec.get("command", [])),
     }  # fmt: skip
     if run.keep_composed:
         given["keep_composed"] = "on"
-    return RunForm(hosts=hosts, given=given)
+    return RunForm(offered=offered, given=given)
+
+
+def _devices_again(composition: Composition) -> dict[str, str]:
+    """Return the fields of the GPUs that a composition has, and of the drive that data is read from."""
+    host, storage = composition.host, composition.storage
+    fields = {f"device-{host}-{pk}": str(port) for pk, port in composition.devices.items() if pk != storage}
+    if storage is not None:
+        fields |= {f"storage-{host}": str(storage), f"port-{host}-{storage}": str(composition.devices[storage])}
+    elif composition.own_drive:
+        fields[f"storage-{host}"] = OWN
+    return fields
 
 
 def _text(value: object) -> str:

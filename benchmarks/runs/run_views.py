@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from uuid import UUID
 
 from django.contrib import messages
@@ -20,10 +21,12 @@ from benchmarks.runs.asking import LARGEST_FILE, Asked, asked_of_text, file_of
 from benchmarks.runs.forms import RunForm, form_again, form_of
 from benchmarks.runs.log import log_read, log_size, log_tail
 from benchmarks.runs.models import Run
+from benchmarks.runs.naming import gpu_names
 from benchmarks.runs.observing import topology_kept
-from benchmarks.runs.placing import hosts_for
+from benchmarks.runs.offered import offered_to
 from benchmarks.runs.result_tables import singles_of, tables_of
 from benchmarks.runs.run_job import job_of
+from benchmarks.runs.sample import sample_of
 from benchmarks.runs.selectors import run_of
 from benchmarks.runs.series import series_of, values_of
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
@@ -47,13 +50,13 @@ def run_new(request: HttpRequest) -> HttpResponse:
     """Ask for a run; the form begins with what the URL gives: `workload`, `preset`, `host`, or a run (`again`)."""
     person = person_of(request)
     refuse_onlooker(person, "run anything")
-    hosts = hosts_for(person)
+    offered = offered_to(person)
     if request.method != "POST":
         again = request.GET.get("again", "")
         if again:
-            return _form(request, form_again(hosts, _had_before(person, again)))
-        return _form(request, form_of(hosts, request.GET))
-    form = form_of(hosts, request.POST)
+            return _form(request, form_again(offered, _had_before(person, again)))
+        return _form(request, form_of(offered, request.GET))
+    form = form_of(offered, request.POST)
     try:
         run = _created(person, form.asked())
     except FalconWebError as error:
@@ -64,21 +67,23 @@ def run_new(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def run_from_file(request: HttpRequest) -> HttpResponse:
-    """Ask for a run by a file: pasted, or uploaded. `again` in the URL begins with that of a run."""
+    """Ask for a run by a file: pasted, or uploaded. It begins with `again`, a run, or with `sample`."""
     person = person_of(request)
     refuse_onlooker(person, "run anything")
     if request.method != "POST":
         again = request.GET.get("again", "")
         text = file_of(_had_before(person, again)) if again else ""
-        return render(request, "benchmarks/runs/run_file.html", {"text": text})
+        sample = sample_of(offered_to(person))
+        return _file(request, sample if request.GET.get("sample") else text, sample)
     text = request.POST.get("text", "")
     try:
         text = _uploaded(request) or text
+        if not text.strip():
+            raise Invalid("Nothing was given.", errors={"": "Paste JSON, or choose a file."})
         run = _created(person, asked_of_text(text))
     except FalconWebError as error:
         errors = error.details.get("errors", {}) or {"": error.sentence}
-        context = {"text": text, "errors": errors}
-        return render(request, "benchmarks/runs/run_file.html", context, status=error.status)
+        return _file(request, text, sample_of(offered_to(person)), errors=errors, status=error.status)
     return redirect("runs:run", pk=run.pk)
 
 
@@ -88,12 +93,14 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
     person = person_of(request)
     row = run_of(person, pk)
     tail = log_tail(row)
+    series = series_of(row)
     context = {
         "run": row,
         "job": job_of(person, row),
         "workload": CATALOGUE.get(row.workload),
         "topology": topology_kept(row),
-        "series": series_of(row),
+        "series": series,
+        "gpus": json.dumps(gpu_names(row, [one.key for one in series]), ensure_ascii=False),
         "tables": tables_of(summary_of(row)),
         "single": singles_of(summary_of(row)),
         "charts": CHARTS,
@@ -216,6 +223,13 @@ def _created(person: User, asked: Asked) -> Run:
 def _form(request: HttpRequest, form: RunForm, *, status: int = 200) -> HttpResponse:
     context = {"form": form, "catalogue": CATALOGUE.values(), "workload": form.workload}
     return render(request, "benchmarks/runs/run_new.html", context, status=status)
+
+
+def _file(
+    request: HttpRequest, text: str, sample: str, *, errors: Mapping[str, str] | None = None, status: int = 200
+) -> HttpResponse:
+    context = {"text": text, "sample": sample, "errors": errors}
+    return render(request, "benchmarks/runs/run_file.html", context, status=status)
 
 
 def _uploaded(request: HttpRequest) -> str:

@@ -140,7 +140,7 @@ def test_the_form_and_a_file_ask_for_the_same_run(lab: Lab) -> None:
         assert answer.status_code == 400
         assert field in answer.content.decode()
     again = client.get(f"/benchmarks/runs/new/?again={by_form.pk}").content.decode()
-    assert f'<option value="{port}" selected>' in again
+    assert f'name="device-{lab.host.pk}-{device}" value="{port}" checked' in again
     several = client.post("/benchmarks/runs/cancel/", {"run": [by_form.pk, by_file.pk], "next": "//elsewhere.example"})
     assert several["Location"] == "/benchmarks/runs/"
     assert set(Run.objects.values_list("state", flat=True)) == {"cancelled"}

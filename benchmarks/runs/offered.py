@@ -1,0 +1,104 @@
+"""What the form of a run offers a person: hosts, where their devices stand now, and why some cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from accounts.models import User
+from benchmarks.runs.placing import HostChoice, held_by, hosts_for
+from fabric.hostside import neighbours_on, own_of
+from fabric.models import Chassis, Device, HostAgent, HostPort
+from fabric.permissions import why_returning
+from fabric.services.agents import is_away, report_of
+from fabric.services.wording import monitored_only, place_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a device is, in words: `at` is the host and host port that have it, 'node-b (H2)', or '' where it is free.
+
+    `drawer` tells drawers apart: ids of chassis and drawer, 0 for what is in none. `why_not` says why the person cannot
+    have the device now, '' where they can.
+    """
+
+    drawer: tuple[int, int]
+    drawer_name: str
+    slot: str
+    at: str
+    why_not: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offered:
+    """Hosts, standings by the devices' ids, memory (bytes) of each GPU of a host's own, and what runs hold.
+
+    `held` has the keys of benchmarks.runs.models.Hold, each with the title of the run as the person sees it.
+    """
+
+    hosts: tuple[HostChoice, ...] = ()
+    standings: Mapping[int, Standing] = field(default_factory=dict)
+    own_memory: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict)
+
+
+def offered_to(person: User) -> Offered:
+    """Return what a person may choose among; seven queries besides those of `hosts_for`, more while leases end."""
+    hosts = hosts_for(person)
+    ids = {device.id for host in hosts for device in host.devices}
+    rows = Device.objects.filter(pk__in=ids).select_related("chassis", "slot__drawer", "host_port__host")
+    devices = list(rows)
+    seen = set(HostPort.objects.visible_to(person).values_list("pk", flat=True))
+    returning = _returning(person, hosts)
+    return Offered(
+        hosts=hosts,
+        standings={row.pk: _standing(row, seen, returning) for row in devices},
+        own_memory=_own_memory([host.id for host in hosts if host.local_gpus]),
+        held=held_by(person),
+    )
+
+
+def _standing(device: Device, seen: Collection[int], returning: Mapping[int, str]) -> Standing:
+    slot, port = device.slot, device.host_port
+    drawer = slot.drawer if slot is not None else None
+    may_be_taken = port is None or port.pk in seen
+    return Standing(
+        drawer=(device.chassis_id, drawer.pk if drawer is not None else 0),
+        drawer_name=f"{device.chassis.name} · {drawer.name}" if drawer is not None else device.chassis.name,
+        slot=f"slot {slot.number}" if slot is not None and slot.number else slot.name if slot is not None else "",
+        at="" if port is None else place_of(port) if may_be_taken else "another host",
+        why_not=_why_not(device.chassis)
+        or ("" if may_be_taken else "it is at a host port that is not granted to your tenant")
+        or returning.get(device.pk, ""),
+    )
+
+
+def _why_not(chassis: Chassis) -> str:
+    """Return why nothing of a chassis can be attached now."""
+    if not chassis.is_composable:
+        return monitored_only(chassis)
+    if not chassis.enabled:
+        return f"{chassis.name} is not polled: an administrator has it left out."
+    return f"{chassis.name} does not answer now." if chassis.last_error else ""
+
+
+def _returning(person: User, hosts: Collection[HostChoice]) -> dict[int, str]:
+    """Return which devices are on their way back to the pool, with the sentence; one query while none is."""
+    targets = {device.id: {port.id for port in device.targets} for host in hosts for device in host.devices}
+    if not why_returning(person, list(targets), list({port for ports in targets.values() for port in ports})):
+        return {}
+    return {pk: why_returning(person, [pk], list(ports)) for pk, ports in targets.items()}
+
+
+def _own_memory(hosts: Collection[int]) -> dict[int, tuple[int, ...]]:
+    """Return how much memory each GPU has that is a host's own, by the hosts' ids; hosts that tell nothing lack."""
+    agents = [one for one in HostAgent.objects.filter(host__in=hosts) if not is_away(one)]
+    neighbours = neighbours_on([one.host_id for one in agents])
+    found = {}
+    for agent in agents:
+        if (report := report_of(agent)) is None:
+            continue
+        own = {one.address for one in own_of(report, neighbours.get(agent.host_id, []))}
+        gpus = sorted((gpu for gpu in report.gpus if gpu.address in own), key=lambda one: one.address)
+        found[agent.host_id] = tuple(round((gpu.memory_total or 0.0) * 2**20) for gpu in gpus)
+    return found
