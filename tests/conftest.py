@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from django.conf import settings
 from django.core.cache import cache
+from django.test.client import ClientHandler
 
 from accounts.audit import floods
 from accounts.hashers import BoundedArgon2PasswordHasher
@@ -64,6 +67,31 @@ def running_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSi
 def tenant(transactional_db: None) -> Tenant:
     """A tenant without grants."""
     return Tenant.objects.create(name="Vision group")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_chain_of_middleware() -> Iterator[None]:
+    """Let all clients of the tests share one chain of middleware, as all requests of a site do.
+
+    Each would make its own, and look at all static files for it: more than half of what a request takes. A test that
+    changes settings has a chain of its own, made with them.
+    """
+    load, usual = ClientHandler.load_middleware, vars(settings)["_wrapped"]
+    parts: dict[str, Any] = {}
+
+    def load_once(self: ClientHandler, is_async: bool = False) -> None:
+        if is_async or vars(settings)["_wrapped"] is not usual:
+            load(self, is_async)
+        elif parts:
+            vars(self).update(parts)
+        else:
+            before = set(vars(self))
+            load(self)
+            parts.update({name: part for name, part in vars(self).items() if name not in before})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClientHandler, "load_middleware", load_once)
+        yield
 
 
 @pytest.fixture

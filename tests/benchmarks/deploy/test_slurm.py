@@ -56,6 +56,11 @@ def test_a_job_runs_with_as_many_processes_as_gpus(slurm: Slurm) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     taken = slurm.ask("sbatch", "--output", str(output), str(script), CONTAINER="", PATH=path)
     assert taken.returncode == 0, taken.stderr
-    wait_for(lambda: not slurm.ask("squeue", "--noheader").stdout.strip(), seconds=90)
+
+    def is_over() -> bool:
+        jobs = slurm.ask("squeue", "--noheader")
+        return jobs.returncode == 0 and not jobs.stdout.strip()
+
+    wait_for(is_over, seconds=100)
     told = [line for line in output.read_text().splitlines() if line.startswith("rank")]
     assert sorted(told) == ["rank 0 of 2: 1", "rank 1 of 2: 1"], output.read_text()
