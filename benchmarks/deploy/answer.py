@@ -19,7 +19,7 @@ from benchmarks.deploy.short import read_short
 from benchmarks.deploy.wanted import SCHEDULERS, Place, Scheduler, Wanted
 from benchmarks.model import Belief
 from benchmarks.model.shapes import Prediction, Topology
-from benchmarks.records.strict import BrokenError, loads
+from benchmarks.strict import BrokenError, loads
 
 LARGEST: Final = 256 * 2**10  # bytes of a request
 Form = Literal["modak", "short"]

@@ -42,9 +42,9 @@ class Accelerator:
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Where the data lies."""
+    """Where the data lies; a disk of which nobody says what it is."""
 
-    model: str = "SSDPEDKX040T7"
+    model: str = "local storage"
     place: str = LOCAL
     link: Link = Link(lanes=4, generation=3)
 

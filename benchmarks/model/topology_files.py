@@ -55,9 +55,9 @@ class AcceleratorPart(_Strict, frozen=True):
 
 
 class StoragePart(_Strict, frozen=True):
-    """Where the data lies."""
+    """Where the data lies; a disk of which nobody says what it is."""
 
-    model: Name = "SSDPEDKX040T7"
+    model: Name = Storage.model
     place: Name = LOCAL
     link: LinkPart = LinkPart(lanes=4)
 

@@ -14,6 +14,7 @@ from benchmarks.runs.drives import drive_name, own_drive, storage_of_own
 from benchmarks.runs.holds import DRIVE
 from benchmarks.runs.models import Hold
 from benchmarks.runs.observing import observations
+from benchmarks.runs.offered import why_out_of_reach
 from benchmarks.runs.parts import link_of, model_name
 from benchmarks.runs.placing import local_accelerators
 from fabric.hostside import neighbours_on
@@ -57,7 +58,7 @@ def pool_for(person: User) -> Pool:
     free = [
         row
         for row in rows
-        if row.chassis.is_composable
+        if not why_out_of_reach(row.chassis)
         and row.pk not in busy
         and f"device/{row.pk}" not in held
         # What is attached to somebody else's host port is theirs to let go.

@@ -7,8 +7,8 @@ from typing import Any, Final, get_args
 
 from benchmarks.model.shapes import Topology
 from benchmarks.records.shapes import RunLine
-from benchmarks.records.strict import BrokenError, shaped
 from benchmarks.runs.summary import Summary
+from benchmarks.strict import BrokenError, shaped
 from hostwire.training import Provenance, Software, Spec
 
 # How often it went from site to site: more is no chain of anything.

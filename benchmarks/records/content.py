@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from benchmarks.records.strict import BrokenError
+from benchmarks.strict import BrokenError
 from falconweb.errors import Invalid, TooLarge
 
 LARGEST: Final = 32 * 2**20  # of a file by the pages and the API

@@ -14,8 +14,8 @@ from benchmarks.records.found import Output
 from benchmarks.records.problems import Problems
 from benchmarks.records.reading import record_lines
 from benchmarks.records.shapes import FORMAT, Line
-from benchmarks.records.strict import BrokenError
 from benchmarks.records.tables import NEEDED, csv_lines
+from benchmarks.strict import BrokenError
 from falconweb.errors import Invalid
 
 FORMATS: Final = {

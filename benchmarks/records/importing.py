@@ -20,12 +20,12 @@ from benchmarks.records.formats import FORMATS, Reading, reading_of
 from benchmarks.records.identity import Identity, column
 from benchmarks.records.problems import Problem, TooManyError, refuse_problems
 from benchmarks.records.shapes import EndLine, LogLine, RunLine, SeriesLine
-from benchmarks.records.strict import BrokenError
 from benchmarks.records.writing import SUMMARISED, identity_of
 from benchmarks.runs.models import LogPart, Run
 from benchmarks.runs.naming import ADDRESSES
 from benchmarks.runs.series import series_append
 from benchmarks.runs.summary import Summary, summarise
+from benchmarks.strict import BrokenError
 from fabric.permissions import refuse_onlooker
 from falconweb.errors import Invalid
 

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.records.found import Found, Output, results_of
 from benchmarks.records.problems import Problems
 from benchmarks.records.shapes import MOST_VALUES, RunLine, SeriesLine
-from benchmarks.records.strict import BrokenError, loads
 from benchmarks.runs.summary import Figure
+from benchmarks.strict import BrokenError, loads
 from hostwire.training import Spec
 
 MARK: Final = ":::MLLOG"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from benchmarks.records.found import Found, Output, results_of, software_of
 from benchmarks.records.problems import Problems
 from benchmarks.records.shapes import RunLine
-from benchmarks.records.strict import BrokenError, loads
+from benchmarks.strict import BrokenError, loads
 
 DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+) device\s+\d+ \[([^\]]*)\] (.+?)\s*$")
 PROGRAM = re.compile(r"^# Collective test (?:starting|concluded): (?:\S*/)?(\w+)_perf")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from benchmarks.records.found import Found, Output, results_of, software_of
 from benchmarks.records.problems import Problems
 from benchmarks.records.shapes import RunLine
-from benchmarks.records.strict import BrokenError, loads
+from benchmarks.strict import BrokenError, loads
 
 UNIT = re.compile(r"\(([^()\s]+)\)\s*$")
 DEVICE = re.compile(r"^(?:Device\s+)?\d+:\s*(.+?)(?:\s*\(([0-9a-fA-F:.]+)\))?(?::.*)?$")

@@ -10,7 +10,7 @@ from benchmarks.records.checking import header_problems
 from benchmarks.records.content import Content
 from benchmarks.records.problems import Problems
 from benchmarks.records.shapes import FORMAT, EndLine, Line, LogLine, RunLine, SeriesLine
-from benchmarks.records.strict import BrokenError, loads, shaped
+from benchmarks.strict import BrokenError, loads, shaped
 
 MOST_SERIES: Final = 5000  # of a run
 MOST_RUNS: Final = 500  # of a file

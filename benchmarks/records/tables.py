@@ -19,10 +19,10 @@ from benchmarks.records.content import LONGEST_LINE, Content
 from benchmarks.records.problems import Problems
 from benchmarks.records.reading import Reader
 from benchmarks.records.shapes import VALUES_A_LINE, EndLine, Line, RunLine, SeriesLine
-from benchmarks.records.strict import BrokenError, loads, shaped
 from benchmarks.records.writing import header_of, samples_of
 from benchmarks.runs.models import Run
 from benchmarks.runs.summary import Figure, Summary
+from benchmarks.strict import BrokenError, loads, shaped
 
 COLUMNS: Final = ("run", "workload", "provenance", "series", "unit", "source", "interval", "at", "value", "record")
 NEEDED: Final = ("run", "series", "value")

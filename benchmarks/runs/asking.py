@@ -11,6 +11,7 @@ import msgspec
 
 from benchmarks.runs.composition import Composition
 from benchmarks.runs.models import Run
+from benchmarks.strict import BrokenError, loads
 from benchmarks.workloads.catalogue import spec_of
 from benchmarks.workloads.specs import SpecError
 from fabric.models import Device
@@ -91,24 +92,13 @@ class Asked:
 
 
 def asked_of_text(text: str) -> Asked:
-    """Read a file; raises Invalid, which names the field, or the line and column where it is no JSON."""
+    """Read a file; raises Invalid, which names the field, or the line and character where it is no JSON."""
     if len(text) > LARGEST_FILE:
         raise Invalid("The file is too long.", errors={"file": f"At most {LARGEST_FILE // 1024} KiB."})
     try:
-        plain = json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise Invalid(f"This is no JSON: {where}.", errors={"file": f"No JSON: {error.msg}, {where}."}) from error
-    except RecursionError as error:
-        raise Invalid("This is nested too deeply.", errors={"file": "It is nested too deeply."}) from error
-    except ValueError as error:
-        raise Invalid("A number has too many digits.", errors={"file": "A number has too many digits."}) from error
-    try:
-        json.dumps(plain, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        # It can be neither stored nor said in an answer.
-        sentence = "A text has half a surrogate pair."
-        raise Invalid(sentence, errors={"file": sentence}) from error
+        plain = loads(text)
+    except BrokenError as error:
+        raise Invalid(error.sentence, errors={error.where or "file": error.sentence}) from error
     return asked_of(plain)
 
 

@@ -67,14 +67,14 @@ def _standing(device: Device, seen: Collection[int], returning: Mapping[int, str
         drawer_name=f"{device.chassis.name} · {drawer.name}" if drawer is not None else device.chassis.name,
         slot=f"slot {slot.number}" if slot is not None and slot.number else slot.name if slot is not None else "",
         at="" if port is None else place_of(port) if may_be_taken else "another host",
-        why_not=_why_not(device.chassis)
+        why_not=why_out_of_reach(device.chassis)
         or ("" if may_be_taken else "it is at a host port that is not granted to your tenant")
         or returning.get(device.pk, ""),
     )
 
 
-def _why_not(chassis: Chassis) -> str:
-    """Return why nothing of a chassis can be attached now."""
+def why_out_of_reach(chassis: Chassis) -> str:
+    """Return why nothing of a chassis can be attached now, '' where it can."""
     if not chassis.is_composable:
         return monitored_only(chassis)
     if not chassis.enabled:

@@ -80,9 +80,14 @@ def test_the_test_client_raises_what_a_view_raised(lab: Lab, broken: None) -> No
 
 
 def test_a_bug_outside_of_views_is_a_problem_too(
-    lab: Lab, signals: list[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    lab: Lab,
+    signals: list[Any],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
 ) -> None:
     monkeypatch.setattr("falconweb.middleware.SignInRequiredMiddleware.process_view", no_user)
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE]  # a chain with it
     client = lab.clients["owner"]
     client.raise_request_exception = False
     found = checked(client.get(reverse("api:me")), 500)

@@ -33,7 +33,7 @@ def chassis() -> Chassis:
         Host.objects.create(name="node-a", identity="a", local_gpu_count=2),
         Host.objects.create(name="node-b", identity="b"),
     ]
-    made = Chassis.objects.create(name="falcon", url="https://127.0.0.1:1", dialect="zone_patch", enabled=False)
+    made = Chassis.objects.create(name="falcon", url="https://127.0.0.1:1", dialect="zone_patch")
     row = Drawer.objects.create(chassis=made, uri="/d1", name="Drawer 1", number=1, mode="Advanced")
     ports = [
         HostPort.objects.create(

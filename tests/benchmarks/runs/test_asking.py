@@ -132,9 +132,10 @@ def test_the_form_and_a_file_ask_for_the_same_run(lab: Lab) -> None:
     by_file = Run.objects.exclude(pk=by_form.pk).get()
     assert (by_file.spec_hash, by_file.composition) == (by_form.spec_hash, by_form.composition)
     for wrong_text, field in (
-        ('{"workload":', "line 1, column 13"),
+        ('{"workload":', "character 13"),
         (json.dumps({**json.loads(text), "extra": 1}), "extra"),
         (text.replace('"local_gpus": 1', '"local_gpus": "x"'), "composition.local_gpus"),
+        (text.replace('"local_gpus": 1', '"local_gpus": 1, "local_gpus": 1'), "local_gpus"),
     ):
         answer = client.post("/benchmarks/runs/new/file/", {"text": wrong_text})
         assert answer.status_code == 400
