@@ -19,7 +19,6 @@ from fabric.plans import plan_lines
 from fabric.services.jobs import plan_cancel
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Conflict, FalconWebError, InUse, RuleViolation
-from hostwire.training import Spec
 
 ORIGIN: Final = "run"
 # What stands in the way for a moment, such as an operation on a device, is waited for so long.
@@ -62,7 +61,7 @@ def person_of_run(run: Run) -> User:
 
 def person_allowed(run: Run) -> User:
     """Return who asked for a run, after one more look whether all may be had; raises RunFails where it may not."""
-    spec = msgspec.convert(run.spec, Spec)
+    spec = run.specification()
     person = person_of_run(run)
     try:
         refuse_onlooker(person, "run anything")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
 from django.db import transaction
 from django.utils import timezone
 
@@ -29,7 +28,7 @@ from fabric.services.agents import agent_ask, is_away, report_of
 from falconweb.errors import Unavailable
 from falconweb.threads import one_connection
 from hostwire.shapes import Answer, DeviceWanted, PciDevice, Request, Train, TrainForget, TrainLook, TrainStop
-from hostwire.training import News, Spec
+from hostwire.training import News
 
 logger = logging.getLogger(__name__)
 
@@ -230,7 +229,7 @@ def _named(run: Run, seen: Seen) -> dict[str, str]:
 
 def _order(run: Run, seen: Seen) -> Train:
     composition = Composition.from_json(run.composition)
-    spec = msgspec.convert(run.spec, Spec)
+    spec = run.specification()
     profile = None
     if run.executor == "simulated":
         topology = topology_kept(run)

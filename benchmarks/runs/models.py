@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final, Self
 
+import msgspec
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -14,6 +15,7 @@ from accounts.models import Tenant
 from benchmarks.sweeps.models import Sweep
 from fabric.models import Device, Host, Plan
 from fabric.models.sight import Restricted
+from hostwire.training import Spec
 
 EXERCISE: Final = " (exercise)"  # ends the title of a run that is to end badly
 
@@ -135,6 +137,10 @@ class Run(models.Model):
     def is_open(self) -> bool:
         """Whether it has not ended."""
         return self.state not in self.FINAL
+
+    def specification(self) -> Spec:
+        """Return what it does; raises msgspec.ValidationError for what was imported and is another program's."""
+        return msgspec.convert(self.spec, Spec)
 
     @property
     def exercise(self) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from benchmarks import model
 from benchmarks.model.shapes import Observation, Topology
 from benchmarks.runs.models import Run
 from benchmarks.runs.summary import Figure, Summary, summary_of
-from hostwire.training import Spec
 
 # What happened. Simulated runs go as the model says: to learn from them would be to learn from oneself; so it would be
 # from an imported record of one.
@@ -73,7 +72,7 @@ def observation_of(run: Run) -> Observation | None:
     if topology is None or summary.step_seconds is None or not topology.accelerators:
         return None
     try:
-        spec = msgspec.convert(run.spec, Spec)
+        spec = run.specification()
     except msgspec.ValidationError:
         return None
     return Observation(

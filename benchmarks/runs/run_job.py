@@ -22,7 +22,6 @@ from benchmarks.runs.returning import owed
 from benchmarks.runs.series import values_of
 from benchmarks.runs.summary import PHASE, TIMED, Summary, summary_of
 from benchmarks.workloads.catalogue import CATALOGUE
-from hostwire.training import Spec
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +116,7 @@ def prediction_of(run: Run) -> Prediction | None:
     if topology is None or workload is None or not workload.is_training or not topology.accelerators:
         return None
     try:
-        return model.predict(msgspec.convert(run.spec, Spec), topology)
+        return model.predict(run.specification(), topology)
     except (msgspec.ValidationError, model.ModelError) as error:
         logger.info("run %s is not predicted: %s", run.pk, error)
         return None

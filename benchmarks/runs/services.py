@@ -164,7 +164,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
                 sweep = locked_rows(Sweep.objects.filter(pk=sweep.pk)).first()
             again = run_create(
                 person=person,
-                spec=msgspec.convert(run.spec, Spec),
+                spec=run.specification(),
                 composition=Composition.from_json(run.composition),
                 executor=run.executor,
                 preset=run.preset,

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.runs.models import Run
 from benchmarks.runs.series import Floats, values_of
 from benchmarks.workloads.catalogue import CATALOGUE
-from hostwire.training import READINGS, Spec
+from hostwire.training import READINGS
 
 TIMED: Final = "steps/timed/seconds"
 NO_SYNC: Final = "steps/no_sync/seconds"
@@ -112,7 +112,7 @@ def _rate(steps: Floats, run: Run) -> Figure | None:
     workload = CATALOGUE.get(run.workload)
     if len(there) == 0 or not run.spec or (workload is not None and not workload.is_training):
         return None
-    return figure_of(msgspec.convert(run.spec, Spec).global_batch / there, "1/s")
+    return figure_of(run.specification().global_batch / there, "1/s")
 
 
 def _exposed(steps: Floats, without: Floats) -> Figure | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+import msgspec
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from accounts.models import Tenant
 from fabric.models.sight import Restricted
+from hostwire.training import Spec
 
 
 class Sweep(models.Model):
@@ -112,3 +114,7 @@ class Point(models.Model):
 
     def __str__(self) -> str:
         return f"{self.sweep_id} {self.position}"
+
+    def specification(self) -> Spec:
+        """Return what its runs do."""
+        return msgspec.convert(self.spec, Spec)

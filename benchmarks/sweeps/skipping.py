@@ -10,7 +10,6 @@ from benchmarks.runs.models import Run
 from benchmarks.runs.summary import summary_of
 from benchmarks.sweeps.early import Early, Known, Standing, beaten_by, why_skipped
 from benchmarks.sweeps.models import Point, Sweep
-from hostwire.training import Spec
 
 
 def skip_beaten(sweep: Sweep, early: Early) -> int:
@@ -61,7 +60,7 @@ def _predicted(point: Point) -> Standing | None:
 
 
 def _standing(point: Point, low: float, high: float, known: Known) -> Standing:
-    spec = msgspec.convert(point.spec, Spec)
+    spec = point.specification()
     # At another size it is another task: nobody gives up the larger one because the smaller is quicker.
     family = f"{spec.workload} {msgspec.json.encode(spec.options, order='sorted').decode()}"
     return Standing(

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-import msgspec
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
@@ -28,7 +27,6 @@ from benchmarks.sweeps.seen import objection_to
 from benchmarks.sweeps.services import lock_sweep, open_runs, with_newest_run
 from benchmarks.sweeps.skipping import skip_beaten
 from falconweb.errors import Conflict, FalconWebError
-from hostwire.training import Spec
 
 logger = logging.getLogger(__name__)
 LEASE: Final = timedelta(seconds=60)
@@ -145,7 +143,7 @@ def _begin(sweep: Sweep, person: User, grid: Grid, point: Point, composition: Co
                 return False
             run_create(
                 person=person,
-                spec=msgspec.convert(point.spec, Spec),
+                spec=point.specification(),
                 composition=composition,
                 executor=grid.executor,
                 preset=grid.preset,

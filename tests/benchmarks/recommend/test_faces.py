@@ -110,6 +110,11 @@ def test_what_a_run_is_at_is_not_free(chassis: Chassis, boss: User) -> None:
     assert after.gpus == before.gpus - 2
     Device.objects.filter(name="GPU 4").update(health="Critical")
     assert len(pool_for(boss).devices) == len(after.devices) - 1
+    # A BMC that does not answer attaches nothing, and takes nothing away; what its host has of its own is there.
+    for state in ({"last_error": "It does not answer."}, {"last_error": "", "enabled": False}):
+        Chassis.objects.update(**state)
+        assert not pool_for(boss).devices
+        assert pool_for(boss).gpus == sum(host.local_gpus for host in after.hosts.values())
 
 
 def test_the_pool_takes_as_many_queries_however_much_there_is(
