@@ -22,6 +22,7 @@ from fabric.models import Device, Drawer, Host, HostAgent, HostPort, Lease, Leas
 from fabric.outlook import drawers_seen
 from fabric.permissions import drawers_changeable
 from fabric.services.agents import report_of
+from hostwire.shapes import HostReport
 
 USUAL_MEMORY = 16e9
 BROKEN = "Critical"
@@ -94,7 +95,8 @@ def _host(host: Host, agent: HostAgent | None, neighbours: Collection[Device], h
     count = max(0, host.local_gpu_count - taken)
     report = report_of(agent) if agent is not None else None
     local = local_accelerators(host, report, min(count, 1))
-    drive = own_drive(report, neighbours) if f"host/{host.pk}/{DRIVE}" not in held else None
+    is_free = f"host/{host.pk}/{DRIVE}" not in held
+    drive = own_drive(report, neighbours) if is_free and _reads_drives(report) else None
     kind = Kind(model=local[0].model, memory_bytes=local[0].memory_bytes) if local else Kind(model="unknown")
     return HostPool(
         id=host.pk,
@@ -105,6 +107,11 @@ def _host(host: Host, agent: HostAgent | None, neighbours: Collection[Device], h
         storage=storage_of_own(drive) if drive is not None else Storage(model=LOCAL_STORAGE),
         own_drive=drive is not None,
     )
+
+
+def _reads_drives(report: HostReport | None) -> bool:
+    """Tell whether what runs on a host can be told which drive to read; agents of before could not."""
+    return report is not None and (report.trainer.drives or "simulated" in report.trainer.executors)
 
 
 def _device(row: Device) -> FreeDevice:
