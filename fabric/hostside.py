@@ -134,14 +134,25 @@ def seen_by(report: HostReport, device: Device, neighbours: Collection[Device]) 
     return Sighting(possible=unread, unsure=UNREAD if unread else "")
 
 
-def own_of(report: HostReport, neighbours: Collection[Device]) -> list[PciDevice]:
-    """Return the devices of a host that no chassis has given it, as far as that is certain, by their addresses."""
+def own_of(report: HostReport, neighbours: Collection[Device], of_chassis: Collection[str]) -> list[PciDevice]:
+    """Return the devices of a host that no chassis has given it, as far as that is certain, by their addresses.
+
+    `of_chassis` are `serials_of_chassis`: what was taken away just now, or is missing, may still be shown. A card that
+    tells no serial number may be anybody's.
+    """
     given: set[str] = set()
     for device in neighbours:
         found = seen_by(report, device, neighbours)
         given |= {_card(one) for one in ([found.seen] if found.seen is not None else found.possible)}
-    own = [one for one in report.devices if one.answers and _card(one) not in given]
+    given |= {_card(one) for one in report.devices if _plain(one.serial) in of_chassis}
+    own = [one for one in report.devices if one.answers and one.serial and _card(one) not in given]
     return sorted(own, key=lambda one: one.address)
+
+
+def serials_of_chassis() -> frozenset[str]:
+    """Return the serial numbers of all devices that chassis have or had, as `own_of` compares them; one query."""
+    told = Device.objects.exclude(serial_number="").values_list("serial_number", flat=True)
+    return frozenset(_plain(serial) for serial in told)
 
 
 def _one_of(cards: list[PciDevice], rivals: list[Device]) -> Sighting:

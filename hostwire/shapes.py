@@ -84,7 +84,7 @@ class Restore(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     wait: Wait = 60.0
 
 
-class Train(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train"):
+class Train(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="task", tag="train"):
     """Asks to start a run, once (`run` names it): with these devices of the host, for `limit` seconds at most.
 
     `local` is how many of the host's own GPUs it takes besides: none at the addresses `foreign`, where a chassis has

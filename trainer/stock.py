@@ -6,6 +6,7 @@ drive's own device file, of which each process reads a part of its own. Nothing 
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from pathlib import Path
@@ -14,12 +15,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainer.storage import DATA, fill, free_bytes
+from trainer.storage import DATA, ROOM, fill, free_bytes
 from trainer.telling import log
 from trainer.troubles import Refused, size
 
 IN_MEMORY = 64  # samples
-# Of a process, on a drive: no page of it stays in the host's cache, so that it need not be larger than memory.
+# Of a process, on a drive: what was read leaves the host's cache at once, so that it need not be larger than memory.
 ON_DRIVE = 256 * 2**20
 # One sample after the other lies elsewhere, as with shuffled files: a prime, so that all of them are met.
 STRIDE = 7919
@@ -56,6 +57,7 @@ class DriveStock:
         self.words = words
         self._file, self._shape, self._first, self._samples = file, shape, first, samples
         self._bytes = _product(shape)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
 
     def read(self, index: int) -> Tensor:
         """Return the bytes of a sample. Raises OSError where the drive does not give them."""
@@ -67,7 +69,9 @@ class DriveStock:
             if not count:
                 raise OSError("The data ended before its end.")
             read += count
-        os.posix_fadvise(self._file, place, self._bytes, os.POSIX_FADV_DONTNEED)
+        # Whole pages: of one that is dropped in part the cache keeps all.
+        begin = place // mmap.PAGESIZE * mmap.PAGESIZE
+        os.posix_fadvise(self._file, begin, place + self._bytes - begin + mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
         return torch.frombuffer(content, dtype=torch.uint8).view(self._shape)
 
 
@@ -86,12 +90,15 @@ def _stock(shape: tuple[int, ...], length: int, rank: int, generator: torch.Gene
     samples = max(1, min(length, ON_DRIVE // _product(shape)))
     wanted = samples * _product(shape)
     if place.is_dir():
-        processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        if (free := free_bytes(place)) < wanted * processes:
-            raise Refused(f"{place} has {size(free)} free; samples take {size(wanted * processes)}.")
-        file, name = tempfile.mkstemp(dir=place, prefix="falcon-samples-")
-        Path(name).unlink()
-        fill(file, wanted)
+        # Each process for itself: the others may have theirs already.
+        if (free := free_bytes(place)) < wanted * ROOM:
+            raise Refused(f"{place} has {size(free)} free; the samples of a process take {size(wanted)}.")
+        try:
+            file, name = tempfile.mkstemp(dir=place, prefix="falcon-samples-")
+            Path(name).unlink()
+            fill(file, wanted)
+        except OSError as error:
+            raise Refused(f"Samples cannot be written to {place}: {error.strerror or error}.") from error
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         return DriveStock(file, shape, first=0, samples=samples, words=f"Samples are read from a file in {place}.")
     file = os.open(place, os.O_RDONLY)

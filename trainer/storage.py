@@ -17,6 +17,7 @@ SCRATCH = "FALCONWEB_SCRATCH"
 # A folder on the drive that was chosen, or its device file: the agent says so.
 DATA = "FALCONWEB_DATA"
 _WRITE = 2**22
+ROOM = 1.05  # of what is written: file systems keep some for themselves
 # Files there are memory: reading them says nothing about storage.
 _IN_MEMORY = ("tmpfs", "ramfs")
 
@@ -71,7 +72,7 @@ def data_place(spec: Spec) -> Path:
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     asked = f"{size(file_bytes)} for each of {processes} processes" if processes > 1 else size(file_bytes)
     if place.is_dir():
-        if (free := free_bytes(place)) < file_bytes * processes * 1.05:
+        if (free := free_bytes(place)) < file_bytes * processes * ROOM:
             raise Refused(f"The scratch folder has {size(free)} free; the run reads {asked}. Use a smaller file.")
     elif not os.environ.get(DATA, ""):
         raise Refused(f"The scratch folder {place} is not there.")

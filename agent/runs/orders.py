@@ -97,7 +97,7 @@ def prepare(
         command, environment = spec.command, _command_environment(folder, settings, given.gpus)
     elif request.executor == "torch":
         command, environment = _torch(request, folder, settings, given, torch)
-        environment |= _data(machine, given.drive)
+        environment |= _data(machine, settings, given.drive)
     else:
         command, environment = _simulated(request, folder, settings, given)
     played = request.executor == "simulated"
@@ -141,15 +141,17 @@ def _given(request: Train, machine: Machine, used: Collection[str]) -> Given:
     return Given(named, own, tuple(gpus[address] for address in named + own if address in gpus), drive)
 
 
-def _data(machine: Machine, drive: str) -> dict[str, str]:
+def _data(machine: Machine, settings: Settings, drive: str) -> dict[str, str]:
     """Return what tells the trainer where the drive is that was chosen."""
     if not drive:
         return {}
+    if settings.simulated:
+        raise RefusedError("A simulated host has no drive that PyTorch could read: this machine's are not its own.")
     place = machine.data_place(drive)
     if not place:
         raise RefusedError(
-            f"The drive {drive} cannot be read here: mount it, with a folder ‘falconweb’ that the agent may write, or "
-            "let the agent read its device file."
+            f"The drive {drive} cannot be read here: mount it, with a folder ‘falconweb’ of the agent's own at its "
+            "top, or let the agent read its device file."
         )
     return {DATA: place}
 

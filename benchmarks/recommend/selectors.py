@@ -17,7 +17,7 @@ from benchmarks.runs.observing import observations
 from benchmarks.runs.offered import why_out_of_reach
 from benchmarks.runs.parts import link_of, model_name
 from benchmarks.runs.placing import local_accelerators
-from fabric.hostside import neighbours_on
+from fabric.hostside import neighbours_on, serials_of_chassis
 from fabric.models import Device, Drawer, Host, HostAgent, HostPort, Lease, LeaseItem, Operation
 from fabric.outlook import drawers_seen
 from fabric.permissions import drawers_changeable
@@ -71,10 +71,10 @@ def pool_for(person: User) -> Pool:
         hosts = hosts.filter(pk__in={port.host_id for port in ports})
     named = Drawer.objects.filter(pk__in=[one.id for one in drawers if one.id is not None]).select_related("chassis")
     agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=hosts)}
-    neighbours = neighbours_on(list(agents))
+    neighbours, of_chassis = neighbours_on(list(agents)), serials_of_chassis()
     return Pool(
         hosts={
-            host.pk: _host(host, agents.get(host.pk), neighbours.get(host.pk, []), held)
+            host.pk: _host(host, agents.get(host.pk), neighbours.get(host.pk, []), held, of_chassis)
             for host in hosts.order_by("name")
         },
         drawers=drawers,
@@ -90,13 +90,19 @@ def runs_known(person: User) -> list[Observation]:
     return observations(person)
 
 
-def _host(host: Host, agent: HostAgent | None, neighbours: Collection[Device], held: Collection[str]) -> HostPool:
+def _host(
+    host: Host,
+    agent: HostAgent | None,
+    neighbours: Collection[Device],
+    held: Collection[str],
+    of_chassis: Collection[str],
+) -> HostPool:
     taken = sum(key.startswith(f"host/{host.pk}/gpu/") for key in held)
     count = max(0, host.local_gpu_count - taken)
     report = report_of(agent) if agent is not None else None
     local = local_accelerators(host, report, min(count, 1))
     is_free = f"host/{host.pk}/{DRIVE}" not in held
-    drive = own_drive(report, neighbours) if is_free and _reads_drives(report) else None
+    drive = own_drive(report, neighbours, of_chassis) if is_free and _reads_drives(report) else None
     kind = Kind(model=local[0].model, memory_bytes=local[0].memory_bytes) if local else Kind(model="unknown")
     return HostPool(
         id=host.pk,

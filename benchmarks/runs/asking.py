@@ -161,7 +161,7 @@ def file_of(run: Run) -> str:
         "executor": run.executor,
         "title": run.title,
         "limit_seconds": run.limit_seconds,
-        "keep_composed": run.keep_composed,
+        "keep_composed": run.keeps_devices,
         **({"exercise": run.exercise} if run.exercise else {}),
     }
     return json.dumps(plain, indent=2)

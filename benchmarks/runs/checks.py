@@ -91,7 +91,11 @@ def executor_checked(person: User, host: Host, spec: Spec, composition: Composit
         sentence = f"PyTorch of {host.name} runs on {there}, not on {spec.backend}."
     if sentence:
         raise Invalid(sentence, errors={"executor": sentence})
-    if executor == "torch" and not trainer.drives and (composition.own_drive or composition.storage is not None):
+    has_drive = composition.own_drive or composition.storage is not None
+    if has_drive and spec.workload == COMMAND:
+        sentence = "A command of your own reads what it names: no drive can be chosen for it."
+        raise Invalid(sentence, errors={"storage": sentence})
+    if has_drive and executor == "torch" and not trainer.drives:
         sentence = f"PyTorch of {host.name} reads no drive that is chosen: leave it out, or have the run simulated."
         raise Invalid(sentence, errors={"storage": sentence})
     if spec.workload == COMMAND:

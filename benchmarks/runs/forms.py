@@ -296,7 +296,7 @@ def form_again(offered: Offered, run: Run) -> RunForm:
         **{name: _text(value) for name, value in run.spec.get("options", {}).items()},
         "command": shlex.join(run.spec.get("command", [])),
     }  # fmt: skip
-    if run.keep_composed:
+    if run.keeps_devices:
         given["keep_composed"] = "on"
     return RunForm(offered=offered, given=given)
 

@@ -199,7 +199,10 @@ def _seen(turn: Turn) -> Seen | None:
     addresses: dict[int, str] = {}
     drive = own_drive(report, neighbours) if composition.own_drive else None
     if composition.own_drive and drive is None:
-        raise RunFails("refused", f"{_host(run)} shows no NVMe drive of its own any more.")
+        if turn.waits > SEEN_SECONDS:
+            raise RunFails("refused", f"{_host(run)} shows no NVMe drive of its own any more.")
+        turn.say(f"Waits for the NVMe drive of {_host(run)}, which it does not show now.")
+        return None
     for pk, device in _in_order(composition).items():
         found = seen_by(report, device, neighbours) if report is not None else None
         if found is None or found.seen is None:

@@ -138,6 +138,11 @@ class Run(models.Model):
         """Whether it has not ended."""
         return self.state not in self.FINAL
 
+    @property
+    def keeps_devices(self) -> bool:
+        """Whether somebody asked that its devices stay; what runs of a sweep bring, the sweep gives back."""
+        return self.keep_composed and self.sweep_id is None and not self.point
+
     def specification(self) -> Spec:
         """Return what it does; raises msgspec.ValidationError for what was imported and is another program's."""
         return msgspec.convert(self.spec, Spec)

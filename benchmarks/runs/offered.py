@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from accounts.models import User
 from benchmarks.runs.placing import HostChoice, held_by, hosts_for
-from fabric.hostside import neighbours_on, own_of
+from fabric.hostside import neighbours_on, own_of, serials_of_chassis
 from fabric.models import Chassis, Device, HostAgent, HostPort
 from fabric.permissions import why_returning
 from fabric.services.agents import is_away, report_of
@@ -43,7 +43,7 @@ class Offered:
 
 
 def offered_to(person: User) -> Offered:
-    """Return what a person may choose among; seven queries besides those of `hosts_for`, more while leases end."""
+    """Return what a person may choose among; eight queries besides those of `hosts_for`, more while leases end."""
     hosts = hosts_for(person)
     ids = {device.id for host in hosts for device in host.devices}
     rows = Device.objects.filter(pk__in=ids).select_related("chassis", "slot__drawer", "host_port__host")
@@ -84,21 +84,21 @@ def why_out_of_reach(chassis: Chassis) -> str:
 
 def _returning(person: User, hosts: Collection[HostChoice]) -> dict[int, str]:
     """Return which devices are on their way back to the pool, with the sentence; one query while none is."""
-    targets = {device.id: {port.id for port in device.targets} for host in hosts for device in host.devices}
-    if not why_returning(person, list(targets), list({port for ports in targets.values() for port in ports})):
+    devices = {device.id for host in hosts for device in host.devices}
+    if not why_returning(person, devices):
         return {}
-    return {pk: why_returning(person, [pk], list(ports)) for pk, ports in targets.items()}
+    return {pk: why_returning(person, [pk]) for pk in devices}
 
 
 def _own_memory(hosts: Collection[int]) -> dict[int, tuple[int, ...]]:
     """Return how much memory each GPU has that is a host's own, by the hosts' ids; hosts that tell nothing lack."""
     agents = [one for one in HostAgent.objects.filter(host__in=hosts) if not is_away(one)]
-    neighbours = neighbours_on([one.host_id for one in agents])
+    neighbours, of_chassis = neighbours_on([one.host_id for one in agents]), serials_of_chassis()
     found = {}
     for agent in agents:
         if (report := report_of(agent)) is None:
             continue
-        own = {one.address for one in own_of(report, neighbours.get(agent.host_id, []))}
+        own = {one.address for one in own_of(report, neighbours.get(agent.host_id, []), of_chassis)}
         gpus = sorted((gpu for gpu in report.gpus if gpu.address in own), key=lambda one: one.address)
         found[agent.host_id] = tuple(round((gpu.memory_total or 0.0) * 2**20) for gpu in gpus)
     return found

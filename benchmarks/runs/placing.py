@@ -13,7 +13,7 @@ from benchmarks.runs.composition import Composition
 from benchmarks.runs.drives import drive_name, own_drive, storage_of_own
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.parts import UNKNOWN, link_of, model_name
-from fabric.hostside import neighbours_on
+from fabric.hostside import neighbours_on, serials_of_chassis
 from fabric.models import Device, Host, HostAgent, HostPort
 from fabric.outlook import drawers_seen
 from fabric.planning import DrawerSeen
@@ -90,17 +90,18 @@ class HostChoice:
 class _Found:
     """What a person sees of all chassis: devices, drawers as they will be, and which keys are held by which run.
 
-    `neighbours` are all devices at each host, whoever sees them.
+    `neighbours` are all devices at each host, whoever sees them, `of_chassis` the serial numbers of all there are.
     """
 
     devices: list[Device]
     drawers: Mapping[tuple[int, int | None], DrawerSeen]
     held: Mapping[str, str]
     neighbours: Mapping[int, list[Device]]
+    of_chassis: Collection[str]
 
 
 def hosts_for(person: User) -> tuple[HostChoice, ...]:
-    """Return the hosts on which a person may run something, with all that may be composed there; nine queries."""
+    """Return the hosts on which a person may run something, with all that may be composed there; ten queries."""
     ports = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=None)
     by_host: dict[int, list[HostPort]] = {}
     for port in ports.select_related("chassis", "drawer").order_by("chassis__name", "number", "pk"):
@@ -113,7 +114,7 @@ def hosts_for(person: User) -> tuple[HostChoice, ...]:
     drawers = drawers_seen({device.chassis_id for device in devices})
     held = held_by(person)
     agents = {agent.host_id: agent for agent in HostAgent.objects.filter(host__in=hosts)}
-    found = _Found(devices, drawers, held, neighbours_on(list(agents)))
+    found = _Found(devices, drawers, held, neighbours_on(list(agents)), serials_of_chassis())
     return tuple(
         _host_choice(host, by_host.get(host.pk, []), agents.get(host.pk), found) for host in hosts.order_by("name")
     )
@@ -242,7 +243,7 @@ def _host_choice(host: Host, ports: list[HostPort], agent: HostAgent | None, fou
     }
     report = report_of(agent) if agent is not None and not is_away(agent) else None
     devices = [_device_choice(device, ports, choices, found) for device in found.devices]
-    drive = own_drive(report, found.neighbours.get(host.pk, []))
+    drive = own_drive(report, found.neighbours.get(host.pk, []), found.of_chassis)
     return HostChoice(
         id=host.pk,
         name=host.name,

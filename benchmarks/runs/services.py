@@ -171,7 +171,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
                 title=run.title,
                 limit_seconds=run.limit_seconds,
                 # What runs of a sweep compose the sweep gives back: outside of it, or after it, each does so itself.
-                keep_composed=run.keep_composed and (sweep is not None or (run.sweep_id is None and not run.point)),
+                keep_composed=run.keeps_devices or (sweep is not None and run.keep_composed),
                 sweep=sweep,
                 position=run.position,
                 point=run.point,

@@ -93,13 +93,21 @@ def test_data_of_a_drive_is_read_from_a_folder_of_ours_on_it_else_from_the_drive
     mounts = tmp_path / "proc/1/mountinfo"
     mounts.write_text(f"31 1 259:0 / {here} rw - ext4 /dev/nvme0n1 rw\n")
     assert drives.data_place(tmp_path, address) == str(here / "falconweb")
-    (here / "falconweb").rmdir()
-    assert drives.data_place(tmp_path, address) == str(here)
-    # Another drive's file system under the name that a container gives it; and nothing is written where systems start.
+    # Another drive's file system under the name that a container gives it.
     (disk / "dev").write_text("259:9\n")
     assert drives.data_place(tmp_path, address) == ""
     (disk / "dev").write_text(f"{os.major(number)}:{os.minor(number)}\n")
-    mounts.write_text("31 1 259:0 / / rw - ext4 /dev/nvme0n1 rw\n")
+    # What a service has mounted from the same drive for itself is a folder of the system here: nothing is written.
+    service = tmp_path / "proc/700"
+    (service / "fd").mkdir(parents=True)
+    (service / "ns").mkdir()
+    (service / "ns/mnt").symlink_to("mnt:[7]")
+    (service / "mountinfo").write_text(f"32 31 259:0 / {tmp_path}/usr ro - ext4 /dev/nvme0n1 rw\n")
+    (tmp_path / "usr").mkdir()
+    (here / "falconweb").rmdir()
+    assert drives.data_place(tmp_path, address) == ""
+    # Nor behind a link.
+    (here / "falconweb").symlink_to(tmp_path / "usr")
     assert drives.data_place(tmp_path, address) == ""
 
 

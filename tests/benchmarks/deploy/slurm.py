@@ -43,7 +43,7 @@ class Slurm:
         (self.folder / "slurm.conf").write_text(
             "ClusterName=test\nSlurmctldHost=localhost(127.0.0.1)\nAuthType=auth/none\nCredType=cred/none\n"
             "SlurmUser=root\nSlurmdUser=root\nProctrackType=proctrack/pgid\nTaskPlugin=task/none\n"
-            "SelectType=select/cons_tres\nGresTypes=gpu\nSlurmdParameters=config_overrides\nReturnToService=2\n"
+            "SelectType=select/cons_tres\nGresTypes=gpu\nCommunicationParameters=NoInAddrAny,NoCtldInAddrAny\nSlurmdParameters=config_overrides\nReturnToService=2\n"
             "JobAcctGatherType=jobacct_gather/none\nMailProg=/bin/true\nMpiDefault=none\n"
             f"SlurmctldPort={ports[0]}\nStateSaveLocation={state}\nSlurmctldPidFile={self.folder}/controller.pid\n"
             f"SlurmdSpoolDir={self.folder}/spool.%n\nSlurmdPidFile={self.folder}/%n.pid\n"

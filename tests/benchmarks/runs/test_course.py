@@ -14,6 +14,7 @@ from accounts.audit.models import AuditEntry
 from benchmarks.runs import hosting
 from benchmarks.runs.asking import file_of
 from benchmarks.runs.composition import Composition
+from benchmarks.runs.drives import own_drive
 from benchmarks.runs.holds import User
 from benchmarks.runs.log import log_tail
 from benchmarks.runs.models import Hold, Run
@@ -24,7 +25,7 @@ from benchmarks.runs.strays import strays_end
 from benchmarks.runs.summary import summary_of
 from benchmarks.runs.tending import run_go_on
 from benchmarks.workloads.catalogue import spec_of
-from fabric.models import HostAgent, Plan
+from fabric.models import Device, HostAgent, Plan
 from fabric.planning import Wanted
 from fabric.services import agents
 from fabric.services.agents import report_of
@@ -266,6 +267,17 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
                 person=lab.person, spec=spec_of("mnist_cnn", "tiny", {}), composition=place, executor="torch",
                 preset="tiny",
             )  # fmt: skip
+    # What a chassis had is not the host's own, though the host shows it, and the site does not say that it is there.
+    report = report_of(HostAgent.objects.get(host=lab.host))
+    assert report is not None
+    Device.objects.filter(pk=drive.pk).update(host_port=None, missing_since=timezone.now())
+    found = own_drive(report, [])
+    assert found is not None
+    assert found.serial != drive.serial_number
+    Device.objects.filter(pk=lab.device(2).pk).update(serial_number=found.serial)
+    assert own_drive(report, []) is None
+    Device.objects.filter(pk=lab.device(2).pk).update(serial_number="")
+    Device.objects.filter(pk=drive.pk).update(host_port=drive.host_port, missing_since=None)
     with pytest.raises(Invalid, match="Data is read from one drive"):
         lab.ask(replace(of_chassis, own_drive=True), given={"backend": "cpu"})
 
