@@ -1,6 +1,6 @@
 """Where the bytes of samples are: in memory, or on a drive that is read anew for each sample.
 
-`FALCONWEB_DATA` names a folder on the drive that was chosen, where each process writes a file of random bytes, or the
+`FALCONWEB_DRIVE` names a folder on the drive that was chosen, where each process writes a file of random bytes, or the
 drive's own device file, of which each process reads a part of its own. Nothing is ever written to a device file.
 """
 

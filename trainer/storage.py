@@ -15,7 +15,7 @@ from trainer.troubles import Refused, size
 # The folder of the scratch file where no drive was chosen: whoever runs the host says what it measures.
 SCRATCH = "FALCONWEB_SCRATCH"
 # A folder on the drive that was chosen, or its device file: the agent says so.
-DATA = "FALCONWEB_DATA"
+DATA = "FALCONWEB_DRIVE"
 _WRITE = 2**22
 ROOM = 1.05  # of what is written: file systems keep some for themselves
 # Files there are memory: reading them says nothing about storage.

@@ -22,7 +22,7 @@ from hostwire.shapes import DeviceWanted, GpuReading, Train
 from hostwire.training import DeviceProfile
 
 COMMAND = "command"
-DATA = "FALCONWEB_DATA"  # see trainer.stock
+DATA = "FALCONWEB_DRIVE"  # see trainer.stock
 # What programs need to know of their surroundings. Nothing else of the agent's environment reaches them: it has a key.
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
 # What whoever runs the host tells the trainer: where the storage is that is read, and what the record says.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -17,6 +19,8 @@ from falconweb.config import kept_secret
 from falconweb.launch.processes import Child
 
 START_SECONDS = 10.0
+OURS = range(20_000, 32_768)  # Linux gives those from 32768 on to whoever asks for any
+TRIES = 50
 
 
 class BrokerError(Exception):
@@ -32,7 +36,15 @@ class Broker:
 
 
 def free_port() -> int:
-    """Return a TCP port that is free on 127.0.0.1 right now."""
+    """Return a TCP port that is free on 127.0.0.1 right now.
+
+    It is none of those that the system gives to whoever asks for any: by the time that a server takes it, somebody's
+    connection might have it.
+    """
+    for _ in range(TRIES):
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", random.choice(OURS)))  # noqa: S311 - no secret
+            return int(listener.getsockname()[1])
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

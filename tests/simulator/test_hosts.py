@@ -87,7 +87,8 @@ def test_a_device_that_is_detached_without_removal_stays_as_an_entry_of_ones(
     compose(falcon, *SLOTS[1:])
     place = root / "node-a/sys/bus/pci/devices" / address
     eventually(lambda: (place / "config").read_bytes()[:4], lambda head: head == b"\xff\xff\xff\xff")
-    assert (place / "current_link_speed").read_text() == "Unknown\n"
+    # One file after the other.
+    eventually((place / "current_link_speed").read_text, lambda speed: speed == "Unknown\n")
     write(root, f"devices/{address}/remove")
     eventually(lambda: devices(root), lambda there: address not in there)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,23 @@ def test_exposed_communication_is_what_steps_take_longer_for_it(run: Run) -> Non
     assert exposed is not None
     assert exposed.low < 0.05 < exposed.high
     assert exposed.high - exposed.low < 0.02
+
+
+def test_very_many_steps_are_summed_up_in_little_memory(run: Run) -> None:
+    draws = np.random.default_rng(3)
+    count = 300_000
+    series_append(run, "steps/timed/seconds", at=np.arange(count), values=draws.normal(0.30, 0.01, count))
+    series_append(run, "steps/no_sync/seconds", at=np.arange(count), values=draws.normal(0.25, 0.01, count))
+    tracemalloc.start()
+    try:
+        exposed = summarise(run).exposed_seconds
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 200 * 2**20
+    assert exposed is not None
+    assert exposed.count == count
+    assert exposed.low < 0.05 < exposed.high
 
 
 def test_the_order_of_ranks_is_kept_whatever_the_database_does_with_objects(run: Run) -> None:
