@@ -8,9 +8,6 @@ ROOMS := falconweb accounts fabric telemetry benchmarks simulator agent trainer 
 # A build of PyTorch for GPUs and what it brings, gigabytes; apart from the rest, for where there is a build for CPUs alone.
 CUDA := ^(torch=|nvidia-|cuda-|triton)
 
-# Most tests wait for processes of theirs: three at once are no more than two cores take.
-AT_ONCE := $(shell cores=$$(nproc 2>/dev/null || echo 3); echo $$((cores > 4 ? 4 : cores < 3 ? 3 : cores)))
-
 .DEFAULT_GOAL := help
 .PHONY: help up test test-postgres check nightly perf torch locks clean
 
@@ -22,7 +19,7 @@ up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site 
 
 test: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ARGS=... for pytest)
 	@$(PYTHON) -m tests.chromium
-	@$(PYTHON) -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What asks the database in its own words, or leans on its locks; the rooms of the store test both databases anyway.
 ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabric/test_$(name).py) \

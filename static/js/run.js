@@ -68,7 +68,9 @@ function draw(figure, series) {
   const [size, name] = scaled(unit, most);
   const names = series.map(({ key }) => nameOf(key, figure.dataset));
   const widest = LEGEND_SIGN + LETTER * Math.max(0, ...names.map((one) => one.length));
-  const legendRows = series.length > 1 ? Math.ceil(series.length / Math.max(1, Math.floor((figure.clientWidth - 72) / widest))) : 0;
+  // A device is named even where it is the only one.
+  const isNamed = series.length > 1 || Boolean(series[0]?.key.startsWith("gpu/"));
+  const legendRows = isNamed ? Math.ceil(series.length / Math.max(1, Math.floor((figure.clientWidth - 72) / widest))) : 0;
   const traces = series.map(({ key, at, values }, nth) => ({
     type: "scatter", mode: at.length < 3 ? "markers" : "lines", name: plain(names[nth]),
     x: at.map((one) => one - first), y: values.map((one) => (one === null ? null : one / size)),
@@ -77,7 +79,7 @@ function draw(figure, series) {
   }));
   const layout = {
     height: 260 + 19 * legendRows, margin: { l: 60, r: 12, t: 8, b: 44 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: ink.text, size: 12, family: ink.family }, showlegend: series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
+    font: { color: ink.text, size: 12, family: ink.family }, showlegend: isNamed, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
     hovermode: "x unified", hoverlabel: { bgcolor: ink.ground, font: { color: ink.text } },
     xaxis: { title: { text: "seconds since the first value" }, gridcolor: ink.grid, fixedrange: true, rangemode: "tozero" },
     yaxis: { title: { text: name || title.toLowerCase() }, gridcolor: ink.grid, fixedrange: true, rangemode: "tozero" },

@@ -133,9 +133,11 @@ def trouble_of(events: list[Event]) -> list[tuple[str, str]]:
 
 
 def test_a_simulated_run_tells_its_steps_its_loss_its_readings_and_its_result(lab: Lab) -> None:
+    spec = msgspec.structs.replace(SPEC, steps=160)  # some seconds, for meters that look once a second
     request = train(
-        lab, "drawer1slot1", first_loss=7.0, last_loss=2.0, host_cpu_share=0.4, result={"bandwidth": [1.0, 2.0]}
-    )
+        lab, "drawer1slot1", spec=spec, first_loss=7.0, last_loss=2.0, host_cpu_share=0.4,
+        result={"bandwidth": [1.0, 2.0]},
+    )  # fmt: skip
     assert lab.agent.ask(request).outcome == "started"
     news, events, log = followed(lab, request.run)
     assert (news.exit_code, news.cancelled, trouble_of(events)) == (0, False, [])
@@ -144,13 +146,13 @@ def test_a_simulated_run_tells_its_steps_its_loss_its_readings_and_its_result(la
     assert phases == ["build", "warmup", "timed", "finish"]
     steps = [event for event in events if isinstance(event, Steps) and event.phase == "timed"]
     seconds = [one for event in steps for one in event.seconds]
-    assert len(seconds) == SPEC.steps
+    assert len(seconds) == spec.steps
     assert [event.first for event in steps] == [
         sum(len(before.seconds) for before in steps[:number]) for number in range(len(steps))
     ]
     assert 0.9 < sorted(seconds)[20] < 1.1
     losses = [one for event in steps for one in event.loss if one is not None]
-    assert len(losses) == SPEC.steps
+    assert len(losses) == spec.steps
     assert losses[-1] < losses[0] < 7.5
     assert [event.values for event in events if isinstance(event, Result)] == [{"bandwidth": [1.0, 2.0]}]
     readings = [event for event in events if isinstance(event, Reading)]
