@@ -57,6 +57,7 @@ function show(panel, found) {
   const same = panel.chart && panel.series && series.map(keyOf).join() === panel.series.map(keyOf).join();
   panel.series = series;
   if (!same) make(panel, series, found);
+  panel.section.removeAttribute("aria-busy");
   const { chart } = panel;
   chart.options.seconds = view.seconds;
   chart.options.span = view.live ? `of the last ${stepWords(view.seconds)}` : `from ${iso(found.since)} to ${iso(found.until)} UTC`;
@@ -245,6 +246,7 @@ if (place) {
     // It has no lines yet: those on screen are asked for first.
     make(panel, [], { left_out: [] });
     panel.chart.say("Loading");
+    panel.section.setAttribute("aria-busy", "true");
   }
   document.addEventListener("click", clicked);
   addEventListener("popstate", arrive);

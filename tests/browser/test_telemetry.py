@@ -43,6 +43,8 @@ def open_charts(page: Page, query: str) -> Locator:
     """Open the page and wait until its first chart is drawn; returns the charts."""
     page.goto(f"/telemetry/?{query}")
     charts = page.locator(".history figure.chart")
+    # Before the server has answered, there is a chart without lines in its place.
+    expect(page.locator(".history [data-panel]").first).not_to_have_attribute("aria-busy", "true", timeout=20_000)
     expect(charts.first.locator("canvas[data-points]")).to_be_attached(timeout=20_000)
     return charts
 
