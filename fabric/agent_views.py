@@ -40,7 +40,7 @@ def agent_context(person: User, host: Host, devices: list[Device]) -> dict[str, 
     Its readings of GPUs are counted without those of others, but for administrators, who see them all.
     """
     agent = HostAgent.objects.filter(host=host).first()
-    report = report_of(agent) if agent is not None else None
+    report = report_of(agent)
     seen: list[dict[str, Any]] = []
     neighbours = neighbours_on([host.pk])[host.pk] if report is not None else []
     for device in devices if report is not None else []:

@@ -7,7 +7,7 @@ line of JSON; the site reads it from a number on, so that nothing is lost or tol
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -18,6 +18,8 @@ Executor = Literal["torch", "simulated"]
 # Where a figure comes from. Never two of them in one mark of a chart without saying so.
 Provenance = Literal["measured", "simulated", "predicted", "imported"]
 Option = int | float | str | bool
+# The environment variable by which an agent tells the trainer which drive was chosen: a folder there, or its device.
+DRIVE_VARIABLE: Final = "FALCONWEB_DRIVE"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]

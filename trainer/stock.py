@@ -6,6 +6,7 @@ drive's own device file, of which each process reads a part of its own. Nothing 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
@@ -15,7 +16,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainer.storage import DATA, ROOM, fill, free_bytes
+from hostwire.training import DRIVE_VARIABLE
+from trainer.storage import ROOM, fill, free_bytes
 from trainer.telling import log
 from trainer.troubles import Refused, size
 
@@ -56,7 +58,7 @@ class DriveStock:
     def __init__(self, file: int, shape: tuple[int, ...], *, first: int, samples: int, words: str) -> None:
         self.words = words
         self._file, self._shape, self._first, self._samples = file, shape, first, samples
-        self._bytes = _product(shape)
+        self._bytes = math.prod(shape)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
 
     def read(self, index: int) -> Tensor:
@@ -83,12 +85,12 @@ def stock_of(shape: tuple[int, ...], *, length: int, rank: int, generator: torch
 
 
 def _stock(shape: tuple[int, ...], length: int, rank: int, generator: torch.Generator) -> Stock:
-    chosen = os.environ.get(DATA, "")
+    chosen = os.environ.get(DRIVE_VARIABLE, "")
     if not chosen:
         return MemoryStock(shape, length, generator)
     place = Path(chosen)
-    samples = max(1, min(length, ON_DRIVE // _product(shape)))
-    wanted = samples * _product(shape)
+    samples = max(1, min(length, ON_DRIVE // math.prod(shape)))
+    wanted = samples * math.prod(shape)
     if place.is_dir():
         # Each process for itself: the others may have theirs already.
         if (free := free_bytes(place)) < wanted * ROOM:
@@ -107,10 +109,3 @@ def _stock(shape: tuple[int, ...], length: int, rank: int, generator: torch.Gene
         raise Refused(f"{place} has {size(there)}; samples take {size(wanted)}.")
     first = wanted * rank % max(1, there - wanted)
     return DriveStock(file, shape, first=first, samples=samples, words=f"Samples are read from {place}, as it is.")
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    product = 1
-    for side in shape:
-        product *= side
-    return product

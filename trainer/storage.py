@@ -9,13 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from hostwire.training import Spec
+from hostwire.training import DRIVE_VARIABLE, Spec
 from trainer.troubles import Refused, size
 
 # The folder of the scratch file where no drive was chosen: whoever runs the host says what it measures.
 SCRATCH = "FALCONWEB_SCRATCH"
-# A folder on the drive that was chosen, or its device file: the agent says so.
-DATA = "FALCONWEB_DRIVE"
 _WRITE = 2**22
 ROOM = 1.05  # of what is written: file systems keep some for themselves
 # Files there are memory: reading them says nothing about storage.
@@ -67,14 +65,14 @@ def data_place(spec: Spec) -> Path:
 
     Raises Refused where there is too little room.
     """
-    place = Path(os.environ.get(DATA, "") or os.environ.get(SCRATCH, "") or tempfile.gettempdir())
+    place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH, "") or tempfile.gettempdir())
     file_bytes = _file_bytes(spec)
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     asked = f"{size(file_bytes)} for each of {processes} processes" if processes > 1 else size(file_bytes)
     if place.is_dir():
         if (free := free_bytes(place)) < file_bytes * processes * ROOM:
             raise Refused(f"The scratch folder has {size(free)} free; the run reads {asked}. Use a smaller file.")
-    elif not os.environ.get(DATA, ""):
+    elif not os.environ.get(DRIVE_VARIABLE, ""):
         raise Refused(f"The scratch folder {place} is not there.")
     elif (there := _device_bytes(place)) < file_bytes * processes:
         raise Refused(f"The drive {place} has {size(there)}; the run reads {asked}. Use a smaller file.")

@@ -19,10 +19,9 @@ from agent.runs.framework import Framework
 from agent.runs.simulated import Play
 from agent.settings import Settings
 from hostwire.shapes import DeviceWanted, GpuReading, Train
-from hostwire.training import DeviceProfile
+from hostwire.training import DRIVE_VARIABLE, DeviceProfile
 
 COMMAND = "command"
-DATA = "FALCONWEB_DRIVE"  # see trainer.stock
 # What programs need to know of their surroundings. Nothing else of the agent's environment reaches them: it has a key.
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
 # What whoever runs the host tells the trainer: where the storage is that is read, and what the record says.
@@ -153,7 +152,7 @@ def _data(machine: Machine, settings: Settings, drive: str) -> dict[str, str]:
             f"The drive {drive} cannot be read here: mount it, with a folder ‘falconweb’ of the agent's own at its "
             "top, or let the agent read its device file."
         )
-    return {DATA: place}
+    return {DRIVE_VARIABLE: place}
 
 
 def _found(machine: Machine, wanted: DeviceWanted) -> str:

@@ -99,7 +99,7 @@ def _host(
 ) -> HostPool:
     taken = sum(key.startswith(f"host/{host.pk}/gpu/") for key in held)
     count = max(0, host.local_gpu_count - taken)
-    report = report_of(agent) if agent is not None else None
+    report = report_of(agent)
     local = local_accelerators(host, report, min(count, 1))
     is_free = f"host/{host.pk}/{DRIVE}" not in held
     drive = own_drive(report, neighbours, of_chassis) if is_free and _reads_drives(report) else None

@@ -8,13 +8,12 @@ from accounts.models import Tenant, User
 from benchmarks import model
 from benchmarks.model.shapes import Topology
 from benchmarks.runs.composition import Composition
-from benchmarks.runs.drives import own_drive
+from benchmarks.runs.drives import own_drive_now
 from benchmarks.runs.models import Run
 from benchmarks.runs.placing import topology_of
 from benchmarks.workloads.catalogue import workload_of
 from benchmarks.workloads.shapes import Workload
 from benchmarks.workloads.specs import SpecError, spec_checked
-from fabric.hostside import neighbours_on
 from fabric.models import Device, Host, HostAgent, HostPort
 from fabric.outlook import drawers_seen
 from fabric.planning import Wanted
@@ -176,9 +175,7 @@ def _wrong_storage(composition: Composition, devices: dict[int, Device], host: H
 def _wrong_own_drive(composition: Composition, host: Host) -> dict[str, str]:
     if composition.storage is not None:
         return {"own_drive": "Data is read from one drive: the host's own, or one of a chassis."}
-    agent = HostAgent.objects.filter(host=host).first()
-    report = report_of(agent) if agent is not None else None
-    if own_drive(report, neighbours_on([host.pk]).get(host.pk, [])) is None:
+    if own_drive_now(host.pk, report_of(HostAgent.objects.filter(host=host).first())) is None:
         return {"own_drive": f"{host.name} shows no NVMe drive of its own."}
     return {}
 

@@ -159,16 +159,16 @@ def host_part(host: HostChoice, offered: Offered, given: Mapping[str, str], *, c
     for line in gpus:
         by_drawer.setdefault(line.standing.drawer, []).append(line)
     storage, port, lost_drive = _storage(host, drives, given)
-    own_runs = [title for key, title in offered.held.items() if key.startswith(f"host/{host.id}/gpu")]
+    own_runs = [title for key, title in host.held.items() if key.startswith(f"host/{host.id}/gpu")]
     return HostPart(
         host=host,
         chosen=chosen,
         local=given.get(f"local-{host.id}", "") or "0",
-        own_memory=" ".join(str(one) for one in offered.own_memory.get(host.id, ())),
+        own_memory=" ".join(str(one) for one in host.own_memory),
         own_taken=len(own_runs),
         own_runs=tuple(own_runs),
-        cpu_used=offered.held.get(f"host/{host.id}/cpu", ""),
-        drive_used=offered.held.get(f"host/{host.id}/drive", ""),
+        cpu_used=host.held.get(f"host/{host.id}/cpu", ""),
+        drive_used=host.held.get(f"host/{host.id}/drive", ""),
         drawers=tuple(_drawer(host, drawer, found, ticked, given) for drawer, found in by_drawer.items()),
         drives=tuple(_with(line, port if str(line.device.id) == storage else 0) for line in drives),
         storage=storage,

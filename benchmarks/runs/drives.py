@@ -8,7 +8,7 @@ from typing import Final
 from benchmarks.model.facts import is_nvme
 from benchmarks.model.shapes import LOCAL, Link, Storage
 from benchmarks.runs.parts import generation_of, model_name
-from fabric.hostside import own_of, serials_of_chassis
+from fabric.hostside import neighbours_on, own_of, serials_of_chassis
 from fabric.models import Device
 from hostwire.shapes import HostReport, PciDevice
 
@@ -29,6 +29,11 @@ def own_drive(
     own = own_of(report, neighbours, serials_of_chassis() if of_chassis is None else of_chassis)
     drives = [one for one in own if one.class_code.startswith(NVME_CLASS)]
     return min(drives, key=lambda one: _has_system(report, one), default=None)
+
+
+def own_drive_now(host: int, report: HostReport | None) -> PciDevice | None:
+    """Return `own_drive` of one host, by its id; two queries."""
+    return own_drive(report, neighbours_on([host]).get(host, []))
 
 
 def _has_system(report: HostReport, drive: PciDevice) -> bool:

@@ -192,7 +192,7 @@ def _seen(turn: Turn) -> Seen | None:
     run = turn.run
     composition = Composition.from_json(run.composition)
     agent = HostAgent.objects.filter(host=run.host).first()
-    report = report_of(agent) if agent is not None else None
+    report = report_of(agent)
     neighbours = neighbours_on([run.host_id or 0]).get(run.host_id or 0, [])
     gpus: list[DeviceWanted] = []
     drives: list[DeviceWanted] = []

@@ -6,11 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from accounts.models import User
-from benchmarks.runs.placing import HostChoice, held_by, hosts_for
-from fabric.hostside import neighbours_on, own_of, serials_of_chassis
-from fabric.models import Chassis, Device, HostAgent, HostPort
+from benchmarks.runs.placing import HostChoice, hosts_for
+from fabric.models import Chassis, Device, HostPort
 from fabric.permissions import why_returning
-from fabric.services.agents import is_away, report_of
 from fabric.services.wording import monitored_only, place_of
 
 
@@ -31,19 +29,14 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Offered:
-    """Hosts, standings by the devices' ids, memory (bytes) of each GPU of a host's own, and what runs hold.
-
-    `held` has the keys of benchmarks.runs.models.Hold, each with the title of the run as the person sees it.
-    """
+    """Hosts, and standings by the devices' ids."""
 
     hosts: tuple[HostChoice, ...] = ()
     standings: Mapping[int, Standing] = field(default_factory=dict)
-    own_memory: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    held: Mapping[str, str] = field(default_factory=dict)
 
 
 def offered_to(person: User) -> Offered:
-    """Return what a person may choose among; eight queries besides those of `hosts_for`, more while leases end."""
+    """Return what a person may choose among; three queries besides those of `hosts_for`, more while leases end."""
     hosts = hosts_for(person)
     ids = {device.id for host in hosts for device in host.devices}
     rows = Device.objects.filter(pk__in=ids).select_related("chassis", "slot__drawer", "host_port__host")
@@ -53,8 +46,6 @@ def offered_to(person: User) -> Offered:
     return Offered(
         hosts=hosts,
         standings={row.pk: _standing(row, seen, returning) for row in devices},
-        own_memory=_own_memory([host.id for host in hosts if host.local_gpus]),
-        held=held_by(person),
     )
 
 
@@ -88,17 +79,3 @@ def _returning(person: User, hosts: Collection[HostChoice]) -> dict[int, str]:
     if not why_returning(person, devices):
         return {}
     return {pk: why_returning(person, [pk]) for pk in devices}
-
-
-def _own_memory(hosts: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Return how much memory each GPU has that is a host's own, by the hosts' ids; hosts that tell nothing lack."""
-    agents = [one for one in HostAgent.objects.filter(host__in=hosts) if not is_away(one)]
-    neighbours, of_chassis = neighbours_on([one.host_id for one in agents]), serials_of_chassis()
-    found = {}
-    for agent in agents:
-        if (report := report_of(agent)) is None:
-            continue
-        own = {one.address for one in own_of(report, neighbours.get(agent.host_id, []), of_chassis)}
-        gpus = sorted((gpu for gpu in report.gpus if gpu.address in own), key=lambda one: one.address)
-        found[agent.host_id] = tuple(round((gpu.memory_total or 0.0) * 2**20) for gpu in gpus)
-    return found

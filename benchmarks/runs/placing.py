@@ -10,10 +10,10 @@ from accounts.models import User
 from benchmarks.model.facts import LOCAL_STORAGE
 from benchmarks.model.shapes import LOCAL, Accelerator, Storage, Topology
 from benchmarks.runs.composition import Composition
-from benchmarks.runs.drives import drive_name, own_drive, storage_of_own
+from benchmarks.runs.drives import drive_name, own_drive, own_drive_now, storage_of_own
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.parts import UNKNOWN, link_of, model_name
-from fabric.hostside import neighbours_on, serials_of_chassis
+from fabric.hostside import neighbours_on, own_of, serials_of_chassis
 from fabric.models import Device, Host, HostAgent, HostPort
 from fabric.outlook import drawers_seen
 from fabric.planning import DrawerSeen
@@ -68,7 +68,9 @@ class DeviceChoice:
 class HostChoice:
     """A host for a run. `trainer` is what its agent can run, None where no agent tells; `why_not` says why not then.
 
-    `own_drive` is the model of an NVMe drive of its own that data can be read from, '' where its agent tells of none.
+    `own_memory` are the bytes of each GPU of its own, `own_drive` is the model of an NVMe drive of its own that data
+    can be read from, '' where its agent tells of none. `held` has its keys of benchmarks.runs.models.Hold, each with
+    the title of the run that holds it, as the person sees it.
     """
 
     id: int
@@ -79,6 +81,8 @@ class HostChoice:
     why_not: str
     ports: tuple[PortChoice, ...]
     devices: tuple[DeviceChoice, ...]
+    own_memory: tuple[int, ...]
+    held: Mapping[str, str]
 
     @property
     def executors(self) -> tuple[str, ...]:
@@ -149,7 +153,7 @@ def topology_of(composition: Composition) -> Topology:
         if pk not in devices or port not in ports:
             raise NotFound(f"There is no device {pk}." if pk not in devices else f"There is no host port {port}.")
     agent = HostAgent.objects.filter(host=host).first()
-    report = report_of(agent) if agent is not None else None
+    report = report_of(agent)
     gpus = [pk for pk in composition.devices if devices[pk].kind == Device.Kind.GPU]
     places = {pk: place_of(ports[port]) for pk, port in composition.devices.items()}
     return Topology(
@@ -212,7 +216,7 @@ def _storage(
         port = device.slot.port if device.slot is not None else None
         return Storage(model=drive_name(device.model), place=places[device.pk], link=link_of(port, device))
     if composition.own_drive:
-        drive = own_drive(report, neighbours_on([composition.host]).get(composition.host, []))
+        drive = own_drive_now(composition.host, report)
         if drive is not None:
             return storage_of_own(drive)
     return OWN_STORAGE
@@ -243,7 +247,8 @@ def _host_choice(host: Host, ports: list[HostPort], agent: HostAgent | None, fou
     }
     report = report_of(agent) if agent is not None and not is_away(agent) else None
     devices = [_device_choice(device, ports, choices, found) for device in found.devices]
-    drive = own_drive(report, found.neighbours.get(host.pk, []), found.of_chassis)
+    neighbours = found.neighbours.get(host.pk, [])
+    drive = own_drive(report, neighbours, found.of_chassis)
     return HostChoice(
         id=host.pk,
         name=host.name,
@@ -253,7 +258,20 @@ def _host_choice(host: Host, ports: list[HostPort], agent: HostAgent | None, fou
         why_not=_why_not(host, agent, report),
         ports=tuple(choices.values()),
         devices=tuple(one for one in devices if one.targets),
+        own_memory=_own_memory(report, neighbours, found.of_chassis) if host.local_gpu_count else (),
+        held={key: title for key, title in found.held.items() if key.startswith(f"host/{host.pk}/")},
     )
+
+
+def _own_memory(
+    report: HostReport | None, neighbours: Collection[Device], of_chassis: Collection[str]
+) -> tuple[int, ...]:
+    """Return how much memory each GPU of a host's own has, bytes, by their addresses; nothing where none tells."""
+    if report is None:
+        return ()
+    own = {one.address for one in own_of(report, neighbours, of_chassis)}
+    gpus = sorted((gpu for gpu in report.gpus if gpu.address in own), key=lambda one: one.address)
+    return tuple(round((gpu.memory_total or 0.0) * 2**20) for gpu in gpus)
 
 
 def _why_not(host: Host, agent: HostAgent | None, report: HostReport | None) -> str:

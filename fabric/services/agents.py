@@ -139,9 +139,9 @@ def is_away(agent: HostAgent) -> bool:
     return agent.reported_at is None or agent.reported_at < timezone.now() - timedelta(seconds=AWAY_SECONDS)
 
 
-def report_of(agent: HostAgent) -> HostReport | None:
-    """Return the newest report of an agent, None before the first."""
-    if not agent.report:
+def report_of(agent: HostAgent | None) -> HostReport | None:
+    """Return the newest report of an agent, None before the first, and where there is no agent."""
+    if agent is None or not agent.report:
         return None
     try:
         return msgspec.convert(agent.report, HostReport)

@@ -17,7 +17,7 @@ from fabric.services.turn import OperationFailedError, Turn
 from fabric.services.wording import names_host
 from falconweb.errors import Unavailable
 from falconweb.threads import in_thread
-from hostwire.shapes import Answer, Drain, HostReport, PciDevice, Rescan, Restore
+from hostwire.shapes import Answer, Drain, PciDevice, Rescan, Restore
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ async def addresses_known(device: Device, port: HostPort | None, *, is_there: bo
     if port is None:
         return None
     agent, _ = await in_thread(_agent_now, port)
-    report: HostReport | None = None if agent is None else report_of(agent)
+    report = report_of(agent)
     if agent is None or report is None:
         return None
     own = (await in_thread(_sighting, agent, device)).seen if is_there else None

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from benchmarks.workloads.catalogue import spec_of
+from hostwire.training import DRIVE_VARIABLE
 from tests.trainer.starting import Told
 from trainer.stock import MemoryStock, stock_of
-from trainer.storage import DATA
 from trainer.troubles import Refused
 
 Ran = Callable[..., Told]
@@ -21,7 +21,7 @@ SIZE = 3 * 5 * 7
 
 
 def stocked(place: Path, monkeypatch: pytest.MonkeyPatch, *, length: int = 50, rank: int = 0) -> list[bytes]:
-    monkeypatch.setenv(DATA, str(place))
+    monkeypatch.setenv(DRIVE_VARIABLE, str(place))
     stock = stock_of(SHAPE, length=length, rank=rank, generator=torch.Generator())
     assert str(place) in stock.words
     return [bytes(stock.read(index).flatten().tolist()) for index in range(length)]
@@ -48,7 +48,7 @@ def test_each_sample_of_a_device_file_is_a_part_of_it_and_all_of_them_are_met(
 def test_samples_in_a_folder_leave_no_file_behind_and_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(stocked(tmp_path, monkeypatch))) == 50
     assert not list(tmp_path.iterdir())
-    monkeypatch.delenv(DATA)
+    monkeypatch.delenv(DRIVE_VARIABLE)
     stock = stock_of(SHAPE, length=50, rank=0, generator=torch.Generator())
     assert isinstance(stock, MemoryStock)
     assert "no storage" in stock.words
@@ -59,10 +59,10 @@ def test_training_and_reads_of_storage_take_what_was_chosen(ran: Ran, tmp_path: 
     drive.write_bytes(os.urandom(2**22))
     drive.chmod(0o400)
     given = {"file_bytes": 2**20, "block_bytes": 2**16, "steps": 3, "devices": 2}
-    told = ran(spec_of("storage_read", "tiny", given), **{DATA: str(drive)})
+    told = ran(spec_of("storage_read", "tiny", given), **{DRIVE_VARIABLE: str(drive)})
     assert told.code == 0, told.log
     assert str(drive) in told.result.values["note"]
     assert told.result.values["bandwidth"] > 0
-    told = ran(spec_of("resnet50", "tiny", {"steps": 2}), **{DATA: str(drive)})
+    told = ran(spec_of("resnet50", "tiny", {"steps": 2}), **{DRIVE_VARIABLE: str(drive)})
     assert told.code == 0, told.log
     assert f"Samples are read from {drive}" in told.log
