@@ -105,3 +105,11 @@ def test_migrations_that_have_not_run_are_waited_for(worker: Publisher) -> None:
     MigrationRecorder(connections["default"]).record_applied(app, name)
     assert ready()[0] == 200
     assert health._migrated == {"default", settings.READINGS_DATABASE}
+
+
+def test_what_has_no_table_beside_the_readings_is_not_migrated_there(db: None) -> None:
+    if settings.READINGS_DATABASE == "default":
+        pytest.skip("readings are in the site's own database")
+    applied = MigrationRecorder(connections[settings.READINGS_DATABASE]).applied_migrations()
+    assert {room for room, _ in applied} == {"store"}
+    assert "accounts_user" not in connections[settings.READINGS_DATABASE].introspection.table_names()

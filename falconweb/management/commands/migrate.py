@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandParser
 from django.core.management.commands import migrate
-from django.db import router
+from django.db import DEFAULT_DB_ALIAS, router
+from django.utils.module_loading import module_has_submodule
 
 
 class Command(migrate.Command):
@@ -19,10 +21,24 @@ class Command(migrate.Command):
         parser.set_defaults(database=None)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Run, once for each database."""
+        """Run, once for each database, of those besides the first only the rooms that have tables there.
+
+        The others would change nothing, but each step of theirs is thought through: half the time of a first start.
+        """
         databases = [options["database"]] if options["database"] else list(settings.DATABASES)
         if (room := options["app_label"]) and len(databases) > 1:
             databases = [database for database in databases if router.allow_migrate(database, room)]
         for database in databases:
-            super().execute(*args, **{**options, "database": database})
+            if room or database == DEFAULT_DB_ALIAS:
+                super().execute(*args, **{**options, "database": database})
+                continue
+            for one in _rooms_in(database):
+                # Rooms without migrations have no tables there.
+                super().execute(*args, **{**options, "database": database, "app_label": one, "run_syncdb": False})
         return None
+
+
+def _rooms_in(database: str) -> list[str]:
+    """Return the labels of the rooms that have tables in a database."""
+    labels = {config.label for config in apps.get_app_configs() if module_has_submodule(config.module, "migrations")}
+    return sorted(label for label in labels if router.allow_migrate(database, label))
