@@ -27,7 +27,8 @@ from falconweb.testing.hosts import AgentProcess
 from hostwire import messages
 from hostwire.messages import new_key, queue_name, said_name, seal_answer, seal_report
 from hostwire.shapes import Answer, GpuReading, Holder, HostReport, PciDevice
-from tests.access.test_matrix import GETS, Lab, address, lab
+from tests.access.lab import Lab, address, lab
+from tests.access.test_matrix import GETS
 
 __all__ = ["lab"]
 JSON = "application/json"

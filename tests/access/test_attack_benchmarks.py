@@ -31,7 +31,7 @@ from fabric.services.grants import device_grant, host_port_grant
 from falconweb.errors import FalconWebError
 from hostwire.shapes import HostReport, Trainer
 from hostwire.training import News, Reading, Result, Spec, Steps
-from tests.access.test_matrix import Lab, lab
+from tests.access.lab import Lab, lab
 from tests.benchmarks.records.making import SPEC, TOPOLOGY, exported, lines_of, sampled_run, written
 
 __all__ = ["lab"]

@@ -13,7 +13,8 @@ from django.urls import reverse
 from accounts.models import Role, Token, User
 from fabric.models import Device, HostPort, Operation
 from falconweb.asgi import application
-from tests.access.test_matrix import GETS, Lab, address, lab
+from tests.access.lab import Lab, address, lab
+from tests.access.test_matrix import GETS
 
 __all__ = ["lab"]
 pytestmark = pytest.mark.django_db

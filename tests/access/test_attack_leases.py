@@ -17,12 +17,14 @@ from fabric.planning import Wanted
 from fabric.services import jobs, lease_ends, leases
 from fabric.services.jobs import plan_cancel, plan_resume
 from fabric.services.lease_clock import leases_tend
+from tests.access.lab import Lab, address, made_lab
+from tests.access.lab import shared_lab as lab
 from tests.access.test_attack_plans import NONSENSE, OTHERS, agent_says, move_to, other, person, quiet, stopped, unread
 from tests.access.test_attack_tenants import HOSTILE
-from tests.access.test_matrix import GETS, Lab, address, lab
+from tests.access.test_matrix import GETS
 from tests.access.test_matrix_writes import ROUTES
 
-__all__ = ["lab", "unread"]
+__all__ = ["lab", "made_lab", "unread"]
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
 

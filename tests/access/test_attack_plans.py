@@ -26,8 +26,8 @@ from fabric.services.grants import device_grant, host_port_grant
 from fabric.services.locks import lock_chassis
 from fabric.services.plans import plan_apply, plan_change, plan_create, plan_discard
 from falconweb.errors import Conflict, FalconWebError
+from tests.access.lab import Lab, address, lab
 from tests.access.test_attack_tenants import HOSTILE
-from tests.access.test_matrix import Lab, address, lab
 from tests.access.test_matrix_writes import ROUTES
 
 __all__ = ["lab"]

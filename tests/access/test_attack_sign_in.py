@@ -14,9 +14,11 @@ from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
 from accounts.sessions import SessionStore
-from tests.access.test_matrix import GETS, Lab, address, lab
+from tests.access.lab import Lab, address, made_lab
+from tests.access.lab import shared_lab as lab
+from tests.access.test_matrix import GETS
 
-__all__ = ["lab"]
+__all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
 PASSWORD = "a-long-password-1"
 SIGN_IN = "/sign-in/"

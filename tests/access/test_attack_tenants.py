@@ -19,7 +19,8 @@ from fabric import sheets
 from fabric.models import Chassis, Device, Host, HostPort, Operation, Slot
 from fabric.services.grants import device_grant
 from falconweb.testing import carry_out, device_in, host_port_of
-from tests.access.test_matrix import GETS, Lab, address, lab
+from tests.access.lab import Lab, address, lab
+from tests.access.test_matrix import GETS
 from tests.api.test_api import bearer
 
 __all__ = ["lab"]

@@ -8,9 +8,11 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.access.test_matrix import GETS, Lab, address, lab
+from tests.access.lab import Lab, address, made_lab
+from tests.access.lab import shared_lab as lab
+from tests.access.test_matrix import GETS
 
-__all__ = ["lab"]
+__all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
 HERE = "http://testserver"
 

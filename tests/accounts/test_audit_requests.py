@@ -20,7 +20,7 @@ from accounts.services import token_create
 from fabric.models import Device
 from falconweb.asgi import application
 from falconweb.audit import HEADER, ROUTES, action_of
-from tests.access.test_matrix import Lab, lab
+from tests.access.lab import Lab, lab
 from tests.access.test_matrix_writes import ROUTES as UNSAFE
 from tests.access.test_matrix_writes import bodies, play
 

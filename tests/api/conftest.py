@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.access.test_matrix import lab
+from tests.access.lab import made_lab
+from tests.access.lab import shared_lab as lab
 
-__all__ = ["lab"]
+__all__ = ["lab", "made_lab"]

@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from accounts.models import Role, Tenant, User
 from fabric.models import Device
-from tests.access.test_matrix import Lab
+from tests.access.lab import Lab
 from tests.api.test_api import administrator, call, owner, problem
 
 __all__ = ["administrator", "owner"]

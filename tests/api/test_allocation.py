@@ -15,8 +15,9 @@ from accounts.models import AuditEntry, Tenant, User
 from fabric.allocation.reading import LARGEST_FILE
 from fabric.models import Plan
 from falconweb.asgi import application
-from tests.access.test_matrix import Lab
+from tests.access.lab import Lab, lab
 
+__all__ = ["lab"]
 pytestmark = pytest.mark.django_db
 JSON, YAML = "application/json", "application/yaml"
 

@@ -16,7 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 from accounts.models import Tenant, Token, User
 from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation
 from falconweb.api.urls import urlpatterns
-from tests.access.test_matrix import Lab, address, part
+from tests.access.lab import Lab, address, part
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"

@@ -13,7 +13,7 @@ from accounts.models import User
 from fabric.models import Operation, Plan, Quota
 from fabric.planning import Setting, Wanted
 from telemetry.history.models import Dashboard
-from tests.access.test_matrix import Lab
+from tests.access.lab import Lab
 from tests.access.test_matrix_writes import FILE, ROUTES
 
 pytestmark = pytest.mark.django_db

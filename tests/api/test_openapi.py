@@ -9,20 +9,22 @@ import jsonschema
 import pytest
 from django.conf import settings
 from django.urls import reverse
+from pytest_django import DjangoDbBlocker
 
 from accounts.models import Token, User
 from fabric.services.asking import STEPS
 from falconweb.api.openapi import LONGEST_SUMMARY, METHODS
-from tests.access.test_matrix import Lab, address
+from tests.access.lab import Lab, address
 from tests.api.test_api import READING, ROUTES, call
 
 JSON = "application/vnd.oai.openapi+json"
 
 
-@pytest.fixture
-def document(lab: Lab) -> Any:
+@pytest.fixture(scope="module")
+def document(made_lab: Lab, django_db_blocker: DjangoDbBlocker) -> Any:
     """The OpenAPI document."""
-    return lab.clients["member"].get(reverse("api:schema"), headers={"Accept": JSON}).json()
+    with django_db_blocker.unblock():
+        return made_lab.clients["member"].get(reverse("api:schema"), headers={"Accept": JSON}).json()
 
 
 def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

@@ -19,9 +19,10 @@ from rest_framework.throttling import BaseThrottle
 from falconweb.api import me
 from falconweb.api.openapi import PROBLEM
 from falconweb.asgi import application
-from tests.access.test_matrix import Lab
+from tests.access.lab import Lab, lab
 from tests.api.test_api import JSON, call, problem
 
+__all__ = ["lab"]
 SECRET = "a secret of the inside"
 
 
