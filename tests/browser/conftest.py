@@ -84,17 +84,24 @@ def administrator(browser: Browser, running_site: RunningSite) -> Iterator[Brows
 
 
 @contextmanager
-def topology_without_errors(context: BrowserContext) -> Iterator[Page]:
-    """Open the topology in a page of its own; nothing may be written to the console as an error."""
+def without_errors(context: BrowserContext) -> Iterator[Page]:
+    """Open a page of its own, that shows nothing yet; nothing may be written to the console as an error."""
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(f"{page.url}: {error} {error.stack}"))
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    page.goto("/fabric/")
     yield page
     page.close()
     assert wrong == []
+
+
+@contextmanager
+def topology_without_errors(context: BrowserContext) -> Iterator[Page]:
+    """Open the topology in a page of its own; nothing may be written to the console as an error."""
+    with without_errors(context) as page:
+        page.goto("/fabric/")
+        yield page
 
 
 @pytest.fixture
