@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,7 @@ class Preview:
     usually: str
     differences: tuple[str, ...]
     chassis: tuple[int, ...]
+    away: tuple[str, ...]  # chassis that do not answer now
     in_use: tuple[InUse, ...]
 
     @property
@@ -128,8 +129,14 @@ def preview_of_plan(person: User, plan: Plan) -> Preview:
         usually=total_words(longest_path([_placed(step) for step in steps], usual)),
         differences=tuple(differences_now(person, plan)),
         chassis=tuple(sorted(chassis)),
+        away=_away({step["chassis"] for step in steps}),
         in_use=in_use_of(person, plan),
     )
+
+
+def _away(chassis: Collection[int]) -> tuple[str, ...]:
+    rows = Chassis.objects.filter(pk__in=chassis).exclude(last_error="").order_by("name")
+    return tuple(rows.values_list("name", flat=True))
 
 
 def in_use_of(person: User, plan: Plan) -> tuple[InUse, ...]:

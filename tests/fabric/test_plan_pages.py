@@ -67,6 +67,18 @@ def test_a_preview_says_what_has_changed_since_and_is_planned_anew(chassis: Chas
     assert "Running" in words(post(administrator, "plan_apply", plan.pk))
 
 
+def test_a_preview_says_which_chassis_do_not_answer(chassis: Chassis, administrator: User) -> None:
+    wanted = Wanted(attachments={device_in(1, 1).pk: port("H2").pk})
+    plan = plan_create(person=administrator, wanted=wanted, title="One move", origin="api")
+    assert "not answer now" not in page_of(administrator, plan)
+    Chassis.objects.update(last_error="It refused the connection.")
+    text = page_of(administrator, plan)
+    assert "falcon-1 does not answer now. What stands here of it may be old." in text
+    assert "refused the connection" not in text
+    Chassis.objects.update(last_error="")
+    assert "not answer now" not in page_of(administrator, plan)
+
+
 def test_a_preview_says_what_a_drawer_is_busy_with(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
