@@ -107,6 +107,7 @@ def test_a_rule_is_tried_while_it_is_typed_and_the_form_shows_what_counts(desk: 
     desk.get_by_role("button", name="Save").click()
     expect(desk.get_by_role("alert")).to_contain_text("'Not frozen' is saved")
     desk.get_by_role("link", name="Not frozen").click()
+    desk.wait_for_url(re.compile(r"/alerts/rules/\d+/$"))
     judge(desk, "of one rule")
     desk.get_by_role("button", name="Delete this rule").click()
     expect(desk.get_by_role("alert")).to_contain_text("'Not frozen' is deleted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -23,7 +24,7 @@ def define(page: Page, name: str) -> None:
     expect(page.get_by_role("radio", name="JSON Lines")).to_be_checked()
     page.get_by_role("button", name="Add it").focus()
     page.keyboard.press("Enter")
-    page.wait_for_url("**/exports/*/")
+    page.wait_for_url(re.compile(r"/exports/\d+/$"))
 
 
 def test_an_export_is_defined_by_keyboard_run_and_downloaded(page: Page, tmp_path: Path) -> None:

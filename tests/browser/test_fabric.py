@@ -122,7 +122,7 @@ def test_a_search_keeps_what_fits_and_is_in_the_address(page: Page) -> None:
     page.keyboard.type("ConnectX")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=ConnectX**")
-    assert page.locator("[data-device]").count() == 2
+    expect(page.locator("[data-device]")).to_have_count(2)
 
 
 def test_a_question_mark_shows_the_keys(page: Page) -> None:

@@ -135,7 +135,7 @@ def test_on_paper_all_charts_are_drawn_and_in_light_colours(page: Page, study: l
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     count = page.locator("[data-figure]").count()
     assert count >= 4
-    assert page.locator("[data-plot][data-drawn]").count() == count
+    expect(page.locator("[data-plot][data-drawn]")).to_have_count(count)
     ink = "plot => plot.layout.font.color"
     on_paper = page.locator("[data-plot]").first.evaluate(ink)
     page.evaluate("dispatchEvent(new Event('afterprint'))")

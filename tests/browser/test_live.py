@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 from tests.browser.conftest import painted, sign_in
 from tests.browser.test_fabric import slot
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from tests.waiting import wait_for
 
 
 def test_readings_arrive_and_links_are_coloured_by_load(page: Page) -> None:
@@ -30,11 +31,10 @@ def test_a_device_page_shows_charts_that_move_on(page: Page) -> None:
     canvas = traffic.locator("canvas[data-points]")
     expect(canvas).to_be_attached(timeout=15_000)
     before = canvas.get_attribute("data-newest")
-    page.wait_for_timeout(2500)
-    assert canvas.get_attribute("data-newest") != before
+    wait_for(lambda: canvas.get_attribute("data-newest") != before, "the chart does not go on")
     # What was before the page was opened is there too: the server keeps ten minutes.
-    assert int(canvas.get_attribute("data-points") or 0) > 3
-    assert painted(page, traffic) > 100
+    wait_for(lambda: int(canvas.get_attribute("data-points") or 0) > 3, "the chart has nothing from before")
+    wait_for(lambda: painted(page, traffic) > 100, "its lines are not drawn")
     traffic.locator("summary").click()
     expect(traffic.locator("tbody tr").nth(3)).to_be_visible()
     traffic.locator("[data-pause]").click()
@@ -82,7 +82,7 @@ def test_a_chassis_that_stops_sending_turns_stale_alone_and_comes_back(page: Pag
     expect(ill).to_have_class(re.compile("stale"), timeout=20_000)
     expect(ill.locator("[data-last-seen]").last).to_contain_text("Last seen")
     expect(well).not_to_have_class(re.compile("stale"))
-    assert page.title().startswith("▲")
+    expect(page).to_have_title(re.compile("^▲"))
     # What is old is not composed with, and the dialog says why.
     page.locator(slot(page, "falcon-2", 1, 1)).focus()
     page.keyboard.press("Space")

@@ -165,11 +165,11 @@ def judge(page: Page, where: str = "", *, without: str = "") -> None:
     """Let axe judge what is shown, in both themes, `without` one of its rules; see that nothing exceeds the window."""
     if not AXE.exists():
         pytest.skip("axe-core is not installed: make test installs it")
-    page.evaluate(AXE.read_text())
     themes: tuple[tuple[Literal["dark", "light"], object], ...] = (("dark", ALL_RULES), ("light", COLOUR_RULES))
     for scheme, rules in themes:
         page.emulate_media(color_scheme=scheme)
         page.wait_for_timeout(300)
+        page.evaluate(AXE.read_text())
         found = page.evaluate(RUN_AXE, rules)
         violations = [one for one in found if not without or not one.startswith(without)]
         assert violations == [], f"{where} ({scheme})"

@@ -40,6 +40,7 @@ def nothing_left(page: Page) -> Iterator[None]:
         page.goto(address)
         page.locator("#sure-delete summary").click()
         page.get_by_role("button", name="Delete it").click()
+        page.wait_for_url("**/benchmarks/runs/")
 
 
 def bases(page: Page) -> set[str]:

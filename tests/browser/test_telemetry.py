@@ -74,9 +74,8 @@ def test_the_page_shows_what_is_there_and_goes_on_live(page: Page) -> None:
     expect(traffic.locator(".chart-legend li")).to_have_count(4)
     expect(traffic.locator(".made")).to_contain_text("device-side ports")
     before = newest(traffic)
-    page.wait_for_timeout(4000)
-    assert newest(traffic) > before
-    assert painted(page, traffic) > 20
+    wait_for(lambda: newest(traffic) > before, "the chart does not go on")
+    wait_for(lambda: painted(page, traffic) > 20, "its lines are not drawn")
     expect(traffic.locator("output").first).to_contain_text("GB/s")
     page.locator("#pause-all").click()
     held = newest(traffic)
