@@ -45,8 +45,8 @@ LOOK_SECONDS = 5.0
 MOST_GROWTH = 25.0
 MOST_HANDLES = 4  # of files and sockets: a request may be under way
 # Connections to a database are made as they are needed at once and kept, up to so many, each with its log: where the
-# machine is busy, more work meets late. A socket that each visitor leaves behind is more than that in half a minute.
-MOST_FILES = MOST_HANDLES + 2 * MOST_SPARES
+# machine is busy, more work meets late.
+MOST_DATABASE_FILES = MOST_HANDLES + 2 * MOST_SPARES
 # Python's pool makes its threads as they are needed, up to so many; what grows without end has more in no time.
 MOST_THREADS = MOST_HANDLES + min(32, (os.cpu_count() or 1) + 4)
 FAULTS: tuple[dict[str, Any], ...] = (
@@ -61,10 +61,11 @@ pytestmark = pytest.mark.timeout(SECONDS + 240)
 
 @dataclass
 class Taken:
-    """What one process took at each look: resident memory (MiB), open files and sockets, threads."""
+    """What one process took at each look: resident memory (MiB), files and sockets, files of databases, threads."""
 
     memory: list[float] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
+    database_files: list[int] = field(default_factory=list)
     threads: list[int] = field(default_factory=list)
 
     def look(self, pid: int) -> None:
@@ -72,15 +73,19 @@ class Taken:
         folder = Path(f"/proc/{pid}")
         pages = int((folder / "statm").read_text().split()[1])
         self.memory.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
-        self.files.append(len(list((folder / "fd").iterdir())))
+        of_databases = [".sqlite3" in os.path.realpath(one) for one in (folder / "fd").iterdir()]
+        self.files.append(of_databases.count(False))
+        self.database_files.append(of_databases.count(True))
         self.threads.append(len(list((folder / "task").iterdir())))
 
-    def growth(self) -> tuple[float, float, float]:
+    def growth(self) -> tuple[float, float, float, float]:
         """Return how much more the last third has than the first, in the middle of each."""
         third = max(1, len(self.memory) // 3)
-        kinds: tuple[list[Any], ...] = (self.memory, self.files, self.threads)
-        memory, files, threads = (statistics.median(kind[-third:]) - statistics.median(kind[:third]) for kind in kinds)
-        return memory, files, threads
+        kinds: tuple[list[Any], ...] = (self.memory, self.files, self.database_files, self.threads)
+        memory, files, database_files, threads = (
+            statistics.median(kind[-third:]) - statistics.median(kind[:third]) for kind in kinds
+        )
+        return memory, files, database_files, threads
 
 
 class Listener:
@@ -208,7 +213,8 @@ def test_a_site_at_work_takes_no_more_as_time_goes_by_and_no_reader_misses_a_fra
         assert reader.twice() == []
         assert told - {number for number, _ in reader.came} == set()
     for name, one in taken.items():
-        memory, files, threads = one.growth()
+        memory, files, database_files, threads = one.growth()
         assert memory < MOST_GROWTH, (name, one.memory)
-        assert files <= MOST_FILES, (name, one.files, one.threads)
+        assert files <= MOST_HANDLES, (name, one.files)
+        assert database_files <= MOST_DATABASE_FILES, (name, one.database_files)
         assert threads <= MOST_THREADS, (name, one.threads)
