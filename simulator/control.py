@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from simulator.clock import Clock
 from simulator.eventcontrol import EventControl
 from simulator.faults import Fault, FaultError, FaultRequest
 from simulator.hostcontrol import HostControl
 from simulator.service import Falcon
+from simulator.simulation import Simulation
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -24,13 +24,17 @@ class CableRequest(msgspec.Struct, forbid_unknown_fields=True):
     host: str | None
 
 
+class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Options as on the command line; without them those of before."""
+
+    arguments: list[str] | None = None
+
+
 class Control:
     """The handlers of the control address; `?chassis=NAME` chooses one of several chassis."""
 
-    def __init__(self, chassis: Sequence[Falcon], clock: Clock) -> None:
-        self._chassis = {falcon.name: falcon for falcon in chassis}
-        self._first = chassis[0]
-        self._clock = clock
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
 
     def application(self) -> web.Application:
         """Return the web application."""
@@ -45,16 +49,19 @@ class Control:
         HostControl(self._of).add_to(application)
         application.router.add_get("/time", self.time)
         application.router.add_post("/time", self.set_time)
+        application.router.add_post("/reset", self.reset)
         return application
 
     def _of(self, request: web.Request) -> Falcon:
         name = request.match_info.get("chassis") or request.query.get("chassis")
+        known = {falcon.name: falcon for falcon in self._simulation.chassis}
+        if not known:
+            raise web.HTTPNotFound(text="nothing is played: the last reset failed")
         if name is None:
-            return self._first
-        falcon = self._chassis.get(name)
-        if falcon is None:
-            raise web.HTTPNotFound(text=f"there is no chassis {name!r}; there are {', '.join(self._chassis)}")
-        return falcon
+            return self._simulation.chassis[0]
+        if name not in known:
+            raise web.HTTPNotFound(text=f"there is no chassis {name!r}; there are {', '.join(known)}")
+        return known[name]
 
     async def state(self, request: web.Request) -> web.Response:
         """Answer the truth about a chassis."""
@@ -109,7 +116,8 @@ class Control:
 
     async def time(self, _request: web.Request) -> web.Response:
         """Answer the simulated time."""
-        return _json({"speed": self._clock.speed, "seconds": self._clock.now(), "now": self._clock.timestamp()})
+        clock = self._simulation.clock
+        return _json({"speed": clock.speed, "seconds": clock.now(), "now": clock.timestamp()})
 
     async def set_time(self, request: web.Request) -> web.Response:
         """Change the speed of time, or set the clock."""
@@ -117,16 +125,29 @@ class Control:
         if not body or not set(body) <= {"speed", "shift"}:
             raise ValueError('the body must be {"speed": simulated seconds in a second} or {"shift": seconds}')
         if "speed" in body:
-            self._clock.set_speed(body["speed"])
-        self._clock.shift(body.get("shift", 0.0))
+            self._simulation.clock.set_speed(body["speed"])
+        self._simulation.clock.shift(body.get("shift", 0.0))
         return await self.time(request)
+
+    async def reset(self, request: web.Request) -> web.Response:
+        """Begin anew, and answer where the chassis are now."""
+        wanted = msgspec.json.decode(await request.read() or b"{}", type=ResetRequest)
+        await self._simulation.reset(wanted.arguments)
+        certificate = self._simulation.certificate
+        return _json(
+            {
+                "addresses": self._simulation.addresses,
+                "fingerprint": certificate.fingerprint,
+                "certificate": str(certificate.certificate.resolve()),
+            }
+        )
 
 
 @web.middleware
 async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except (FaultError, ValueError, msgspec.MsgspecError) as error:
+    except (FaultError, ValueError, OSError, msgspec.MsgspecError) as error:
         return _json({"error": str(error)}, status=400)
 
 

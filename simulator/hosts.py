@@ -93,6 +93,13 @@ class Hosts:
             self._measured = now
             self._measure()
 
+    def end(self) -> None:
+        """Leave the hosts' own devices to whoever else plays them."""
+        for site in self._sites.values():
+            if site.lock is not None:
+                site.lock.close()
+                site.lock = None
+
     # What tests do.
 
     def start_process(self, host: str, request: ProcessRequest) -> Process:

@@ -117,6 +117,12 @@ class Falcon:
         self.tasks.kill_all()
         self.boots += 1
 
+    def end(self) -> None:
+        """Stop all that goes on by itself, and leave the hosts' folder to others."""
+        self.reboot()
+        if self.hosts is not None:
+            self.hosts.end()
+
     def rebooted(self) -> None:
         """Say that the BMC is up again."""
         self.booted = self.clock.timestamp()

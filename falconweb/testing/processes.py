@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import queue
@@ -18,15 +20,22 @@ from falconweb.testing.ending import OwnProcess
 from falconweb.testing.people import PASSWORD
 
 START_SECONDS = 30.0
+# A proxy of the environment has no business with a process on this machine.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# Simulators that were given back, with their control addresses.
+_idle: list[tuple[subprocess.Popen[str], str]] = []
 
 
 class SimulatorProcess(OwnProcess):
-    """A simulated chassis in a process of its own, on free ports; a context manager that ends it.
+    """A simulated chassis in its state of the first start, on free ports; a context manager that gives it back.
 
     `address` is the base URL (`addresses` all of them with `--chassis-count`), `control` the control
     address, `fingerprint` the certificate's SHA-256 as `AA:BB:..`, `certificate` its PEM file. The
     accounts administrator, operator and viewer share `password`. Raises RuntimeError with the
     program's own words where it does not get ready within 30 s.
+
+    A process that was given back is reset and used again, since a start takes fifty times as long; `own=True` starts
+    one that ends with its context, for who kills it, freezes it or looks at its start. So does a password or a port.
 
         def test_a_second_chassis():
             with SimulatorProcess("--speed", "20", chassis="falcon-2") as process:
@@ -40,49 +49,81 @@ class SimulatorProcess(OwnProcess):
         certificate_directory: Path | None = None,
         password: str = PASSWORD,
         port: int = 0,
+        own: bool = False,
     ) -> None:
         self.password = password
         self.addresses: list[str] = []
         self.control = ""
         self.fingerprint = ""
         self.certificate = Path()
-        self._output: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        command = [sys.executable, "-m", "simulator", "--port", str(port), "--control-port", "0", *options]
+        self._own = own or port != 0 or password != PASSWORD
+        self._plays_hosts = "--hosts-root" in options
+        arguments = ["--port", str(port), *options]
         if chassis is not None:
-            command += ["--chassis", chassis]
+            arguments += ["--chassis", chassis]
         if certificate_directory is not None:
-            command += ["--certificate-directory", str(certificate_directory)]
-        self.process = subprocess.Popen(
-            command,
-            cwd=BASE_DIR,
-            env={**os.environ, "SIMULATOR_PASSWORD": password, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        threading.Thread(target=self._drain, daemon=True).start()
-        try:
-            self._wait_until_ready()
-        except BaseException:
-            self.stop()
-            raise
+            arguments += ["--certificate-directory", str(certificate_directory)]
+        if self._own or not self._begun_anew(arguments):
+            self._start(arguments)
 
     @property
     def address(self) -> str:
         """The base URL of the (first) chassis."""
         return self.addresses[0]
 
-    def _drain(self) -> None:
-        if self.process.stdout is not None:
-            for line in self.process.stdout:
-                self._output.put(line.rstrip())
-        self._output.put(None)
+    def stop(self) -> None:
+        """Give it back, or end it where it is a process of its own; harmless when repeated."""
+        if self._own or self.process.poll() is not None:
+            super().stop()
+            return
+        self._own = True
+        try:
+            if self._plays_hosts:
+                # It minds the hosts' files until then, and they are about to go.
+                self.ask_control("POST", "/reset", {"arguments": []})
+            _idle.append((self.process, self.control))
+        except OSError:
+            super().stop()
 
-    def _wait_until_ready(self) -> None:
+    def _begun_anew(self, arguments: list[str]) -> bool:
+        """Take a process that was given back, and reset it; False where there is none."""
+        while _idle:
+            self.process, self.control = _idle.pop()
+            try:
+                told = self.ask_control("POST", "/reset", {"arguments": arguments})
+            except urllib.error.HTTPError as error:
+                super().stop()
+                raise RuntimeError(f"the simulator was not reset: {error.read().decode()}") from error
+            except OSError:
+                self.kill()
+            else:
+                self.addresses, self.fingerprint = told["addresses"], told["fingerprint"]
+                self.certificate = Path(told["certificate"])
+                return True
+        return False
+
+    def _start(self, arguments: list[str]) -> None:
+        output: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "simulator", "--control-port", "0", *arguments],
+            cwd=BASE_DIR,
+            env={**os.environ, "SIMULATOR_PASSWORD": self.password, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        threading.Thread(target=_drain, args=(self.process, output), daemon=True).start()
+        try:
+            self._wait_until_ready(output)
+        except BaseException:
+            super().stop()
+            raise
+
+    def _wait_until_ready(self, output: queue.SimpleQueue[str | None]) -> None:
         said: list[str] = []
         while True:
             try:
-                line = self._output.get(timeout=START_SECONDS)
+                line = output.get(timeout=START_SECONDS)
             except queue.Empty:
                 line = None
             if line is None:
@@ -108,11 +149,13 @@ class SimulatorProcess(OwnProcess):
         request = urllib.request.Request(
             self.control + path, method=method, data=None if body is None else json.dumps(body).encode()
         )
-        # A proxy of the environment has no business with a process on this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=10) as reply:
+        with _opener.open(request, timeout=10) as reply:
             content = reply.read()
         return json.loads(content) if content else None
+
+    def reset(self) -> None:
+        """Begin anew: forget what was attached, broken and counted; addresses stay."""
+        self.ask_control("POST", "/reset", {})
 
     def state(self, chassis: str | None = None) -> dict[str, Any]:
         """Return the truth about a chassis: zones, modes, links, requests."""
@@ -176,3 +219,20 @@ class SimulatorProcess(OwnProcess):
     def set_speed(self, speed: float) -> None:
         """Set how many simulated seconds pass in a second."""
         self.ask_control("POST", "/time", {"speed": speed})
+
+
+def _drain(process: subprocess.Popen[str], output: queue.SimpleQueue[str | None]) -> None:
+    if process.stdout is not None:
+        for line in process.stdout:
+            output.put(line.rstrip())
+    output.put(None)
+
+
+@atexit.register
+def _end_idle() -> None:
+    """End what was given back, side by side."""
+    for process, _ in _idle:
+        process.terminate()
+    for process, _ in _idle:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
