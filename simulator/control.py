@@ -50,13 +50,14 @@ class Control:
         application.router.add_get("/time", self.time)
         application.router.add_post("/time", self.set_time)
         application.router.add_post("/reset", self.reset)
+        application.router.add_post("/stop", self.stop)
         return application
 
     def _of(self, request: web.Request) -> Falcon:
         name = request.match_info.get("chassis") or request.query.get("chassis")
         known = {falcon.name: falcon for falcon in self._simulation.chassis}
         if not known:
-            raise web.HTTPNotFound(text="nothing is played: the last reset failed")
+            raise web.HTTPNotFound(text="nothing is played until the next reset")
         if name is None:
             return self._simulation.chassis[0]
         if name not in known:
@@ -141,6 +142,11 @@ class Control:
                 "certificate": str(certificate.certificate.resolve()),
             }
         )
+
+    async def stop(self, _request: web.Request) -> web.Response:
+        """Play nothing, and answer nobody, until the next reset."""
+        await self._simulation.stop()
+        return web.Response(status=204)
 
 
 @web.middleware

@@ -26,6 +26,7 @@ class Simulation:
         self._password = password
         self._folder = folder
         self._servers: list[ChassisServer] = []
+        self._ports: list[int] = []
         self.clock = Clock()
         self.chassis: list[Falcon] = []
         self.certificate: ServerCertificate
@@ -50,6 +51,7 @@ class Simulation:
             server = ChassisServer(falcon, context, port, ADDRESS)
             await server.start()
             self._servers.append(server)
+        self._ports = [server.port for server in self._servers]
 
     async def stop(self) -> None:
         """Stop listening, drop every connection, and let the hosts' folder go."""
@@ -67,7 +69,7 @@ class Simulation:
         """
         options = self._options if arguments is None else options_of_reset(arguments)
         lab = lab_of(options)
-        ports = [server.port for server in self._servers] if arguments is None else []
+        ports = self._ports if arguments is None else []
         await self.stop()
         await self.start(options, lab, ports)
 

@@ -11,7 +11,6 @@ import hypothesis
 import pytest
 from django.conf import settings
 from django.core.cache import cache
-from django.core.management.commands import flush
 from django.test.client import ClientHandler
 
 from accounts.audit import floods
@@ -47,14 +46,6 @@ def quick_passwords() -> None:
     """Hash passwords with little work: people are made for each test. Sites in processes of their own do as always."""
     BoundedArgon2PasswordHasher.time_cost = 1
     BoundedArgon2PasswordHasher.memory_cost = 64  # KiB
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_flushes() -> Iterator[None]:
-    """Empty the tables after a test with real transactions, and no more: nobody asks for content types."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from falconweb.launch.broker import free_port
+from falconweb.testing.prepared import copy_databases, link_static_files
 
 ROOT = Path(__file__).resolve().parent.parent
 ADMINISTRATOR_PASSWORD = "Falcon-site-test-1"
@@ -22,10 +23,11 @@ ADMINISTRATOR_PASSWORD = "Falcon-site-test-1"
 class RunningSite:
     """`python -m falconweb.launch`; `address` ends without a slash. A context manager that ends it by SIGINT.
 
-    `environment` adds settings. Raises RuntimeError with the site's own words where it does not start.
+    An empty folder gets tables and static files first, unless it is not `prepared`. `environment` adds settings.
+    Raises RuntimeError with the site's own words where it does not start.
     """
 
-    def __init__(self, data: Path, **environment: str) -> None:
+    def __init__(self, data: Path, *, prepared: bool = True, **environment: str) -> None:
         self.data = data
         self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
@@ -37,6 +39,9 @@ class RunningSite:
             "FALCONWEB_ADMIN_PASSWORD": ADMINISTRATOR_PASSWORD,
             **environment,
         }
+        if prepared and not (data.exists() and any(data.iterdir())):
+            copy_databases(data)
+            link_static_files(data)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "falconweb.launch"],
             cwd=ROOT,

@@ -19,6 +19,7 @@ from falconweb.config import BASE_DIR, Config, ConfigurationError
 from falconweb.launch.agents import SimulatedHost, hosts_root, simulated_hosts, start_agents
 from falconweb.launch.broker import BrokerError, start_broker
 from falconweb.launch.commands import beat_command, web_command, worker_command
+from falconweb.launch.prepared import is_collected, is_migrated
 from falconweb.launch.processes import Child, allow_many_files, end_all
 from falconweb.launch.simulated import SimulatedChassis, start_simulated
 
@@ -41,8 +42,7 @@ def main() -> int:
         _can_be_reached(config)
         lock = _only_one(config.data)
         _port_is_free(config)
-        _start(config, children)
-        _wait_until_healthy(config, children, stop)
+        _start(config, children, stop)
         _say(f"FalconWeb is at {_address(config)} (Ctrl-C ends it)")
         while not stop:
             for child in children:
@@ -59,7 +59,11 @@ def main() -> int:
     return 0
 
 
-def _start(config: Config, children: list[Child]) -> None:
+def _start(config: Config, children: list[Child], stop: list[int]) -> None:
+    """Start what makes the site answer, wait until it does, and start the rest.
+
+    Where an earlier start left nothing to prepare, the web process begins beside the simulated chassis.
+    """
     logs = config.data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "FALCONWEB_DATA": str(config.data), "PYTHONUNBUFFERED": "1"}
@@ -69,32 +73,39 @@ def _start(config: Config, children: list[Child]) -> None:
         broker = start_broker(config.data, environment)
         children.append(broker.child)
         environment["REDIS_URL"] = broker.url
-    root = hosts_root(config.data)
-    simulated = start_simulated(config.data, config.simulated, root, environment, children)
-    hosts = simulated_hosts(config.data, root)
-    _manage("migrate", "--verbosity", "0", environment=environment)
-    _manage("collectstatic", "--noinput", "--verbosity", "0", environment=environment)
-    told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
-    _manage("bootstrap", environment={**environment, **told})
-    celery = "falconweb.celery:application"
-    commands = {
-        "web": web_command(
+    is_prepared = not config.database_url and is_migrated(config.data) and is_collected(config.data / "static")
+
+    def start(name: str, command: list[str], orphaned: int = signal.SIGKILL) -> None:
+        child = Child(name, command, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
+        child.start()
+        children.append(child)
+
+    def start_web() -> None:
+        command = web_command(
             "falconweb.asgi:application",
             host=config.host,
             port=config.port,
             processes=config.web_processes,
             log=config.log,
-        ),
-        **{name: worker_command(celery, number, log=config.log) for number, name in enumerate(_workers(config), 1)},
-        "beat": beat_command(celery, log=config.log),
-    }
-    for name, command in commands.items():
-        # A worker that is asked to end waits for a broker that is ending, too; its leases and operations are made for
-        # a worker that is gone.
-        orphaned = signal.SIGTERM if name == "web" else signal.SIGKILL
-        child = Child(name, command, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
-        child.start()
-        children.append(child)
+        )
+        start("web", command, signal.SIGTERM)
+
+    if is_prepared:
+        start_web()
+    root = hosts_root(config.data)
+    simulated = start_simulated(config.data, config.simulated, root, environment, children)
+    hosts = simulated_hosts(config.data, root)
+    told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
+    _manage("prepare", environment={**environment, **told})
+    if not is_prepared:
+        start_web()
+    _wait_until_healthy(config, children, stop)
+    # A worker that is asked to end waits for a broker that is ending, too; its leases and operations are made for
+    # a worker that is gone.
+    celery = "falconweb.celery:application"
+    for number, name in enumerate(_workers(config), 1):
+        start(name, worker_command(celery, number, log=config.log))
+    start("beat", beat_command(celery, log=config.log))
     start_agents(config.data, hosts, environment, children)
 
 
@@ -138,7 +149,7 @@ def _wait_until_healthy(config: Config, children: list[Child], stop: list[int]) 
         web = next(child for child in children if child.name == "web")
         if not web.alive or time.monotonic() > deadline:
             raise CannotStartError(f"the web process does not answer. Its log: {web.log}")
-        time.sleep(0.1)
+        time.sleep(0.05)
     raise CannotStartError("it was asked to end.")
 
 

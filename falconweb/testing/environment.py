@@ -16,13 +16,13 @@ import shutil
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import django
 import pytest
 from django.conf import settings
 
 from falconweb.launch.broker import start_broker
+from falconweb.testing.prepared import keep_in
 
 SETTINGS = "falconweb.settings"
 TOO_LATE = (
@@ -73,13 +73,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("help", default=False) or config.getoption("version", default=0):
         return
     isolate()
-    from django.db.models.signals import post_migrate
-
-    post_migrate.connect(_let_rows_go, dispatch_uid="falconweb.testing")
+    keep_in(config)
     if "DJANGO_SETTINGS_MODULE" not in os.environ:
         os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
         _named_settings.append(SETTINGS)
         django.setup()
+    # Later than pytest-django, whose fixture of the same name it takes the place of.
+    from falconweb.testing import databases
+
+    config.pluginmanager.register(databases, "falconweb.testing.databases")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -91,16 +93,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (marker is None and asks) or (marker is not None and not marker.args and "databases" not in marker.kwargs):
             known = marker.kwargs if marker is not None else {}
             item.add_marker(pytest.mark.django_db(**known, databases="__all__"), append=False)
-
-
-def _let_rows_go(sender: Any, using: str, **_: object) -> None:
-    """Lift from the test database what keeps the audit log: after a test with real transactions all rows go."""
-    if sender.name == "accounts":
-        from django.db import connections
-
-        from accounts.audit.triggers import lift
-
-        lift(connections[using])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -88,9 +88,11 @@ def falconweb_static_files() -> None:
     def test_a_page(falconweb_static_files, client):
         assert client.get("/sign-in/").status_code == 200
     """
-    from django.core.management import call_command
+    from django.conf import settings
 
-    call_command("collectstatic", interactive=False, verbosity=0)
+    from falconweb.testing.prepared import link_static_files
+
+    link_static_files(settings.CONFIG.data)
 
 
 @pytest.fixture

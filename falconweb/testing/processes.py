@@ -57,7 +57,6 @@ class SimulatorProcess(OwnProcess):
         self.fingerprint = ""
         self.certificate = Path()
         self._own = own or port != 0 or password != PASSWORD
-        self._plays_hosts = "--hosts-root" in options
         arguments = ["--port", str(port), *options]
         if chassis is not None:
             arguments += ["--chassis", chassis]
@@ -78,9 +77,7 @@ class SimulatorProcess(OwnProcess):
             return
         self._own = True
         try:
-            if self._plays_hosts:
-                # It minds the hosts' files until then, and they are about to go.
-                self.ask_control("POST", "/reset", {"arguments": []})
+            self.ask_control("POST", "/stop")
             _idle.append((self.process, self.control))
         except OSError:
             super().stop()

@@ -203,7 +203,7 @@ def test_the_database_refuses_to_change_and_delete(ada: User) -> None:
 
 
 def test_the_migration_installs_the_triggers() -> None:
-    steps = import_module("accounts.migrations.0002_audit").Migration.operations
+    steps = import_module("accounts.migrations.0001_initial").Migration.operations
     assert [step.code for step in steps if hasattr(step, "code")] == [triggers.install_by_migration]
 
 

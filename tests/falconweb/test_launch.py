@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def wait_until_gone(text: str, seconds: float = 12.0) -> list[str]:
 
 
 def test_the_first_start_prints_a_password_once_and_ctrl_c_ends_every_process(tmp_path: Path) -> None:
-    with RunningSite(tmp_path, FALCONWEB_ADMIN_PASSWORD="") as site:
+    with RunningSite(tmp_path, prepared=False, FALCONWEB_ADMIN_PASSWORD="") as site:
         assert any("Sign in as administrator with the password" in line for line in site.said)
         status, text = site.get("/healthz")
         assert (status, json.loads(text)["status"]) == (200, "ok")
@@ -95,7 +96,7 @@ def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
 def test_it_starts_as_the_documentation_says_for_production(tmp_path: Path) -> None:
     documentation = (ROOT / "docs" / "operate.md").read_text()
     line = next(line for line in documentation.splitlines() if line.strip().startswith("FALCONWEB_HTTPS=1 "))
-    settings = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    settings: dict[str, Any] = dict(word.split("=", 1) for word in line.split() if "=" in word)
     assert settings.pop("FALCONWEB_SIMULATED") == "0"
     with RunningSite(tmp_path, FALCONWEB_SIMULATED="0", **settings) as site:
         # Whoever watches it knows its address only; everybody else needs its name.

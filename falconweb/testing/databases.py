@@ -1,0 +1,108 @@
+"""The databases of a test process: copies of migrated ones, emptied after a test by what it wrote alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.commands import flush
+from django.db import connections
+
+from falconweb.launch.prepared import DATABASES, schema_fingerprint
+from falconweb.testing.prepared import copy_databases, only_one
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from pytest_django import DjangoDbBlocker
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Give this process databases of its own, in place of pytest-django's, which migrates them in each."""
+    with django_db_blocker.unblock():
+        on_sqlite = connections["default"].vendor == "sqlite"
+        names = _copied_files() if on_sqlite else {"default": _from_template()}
+        for alias, name in names.items():
+            connection = connections[alias]
+            connection.close()
+            settings.DATABASES[alias]["NAME"] = connection.settings_dict["NAME"] = name
+            _lift_triggers(connection)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flush, "sql_flush", _flush_of_what_has_rows)
+        # Nobody asks for the content types and permissions that would be made again.
+        patch.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
+        yield
+    with django_db_blocker.unblock():
+        connections.close_all()
+        if not on_sqlite:
+            _ask_server(f'DROP DATABASE "{names["default"]}" WITH (FORCE)')
+
+
+def _copied_files() -> dict[str, str]:
+    """Copy the site's own files; return their names by alias. Other databases of a suite are made by Django."""
+    copy_databases(settings.CONFIG.data)
+    names = {}
+    for alias in connections:
+        name = str(settings.DATABASES[alias]["NAME"])
+        if Path(name).name not in DATABASES:
+            name = connections[alias].creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+        names[alias] = name
+    return names
+
+
+def _from_template() -> str:
+    """Make a database from one that was migrated once on this server; return its name."""
+    connection = connections["default"]
+    template, name = f"template_{schema_fingerprint():08x}", f"test_{os.getpid()}"
+    with only_one():
+        if not _ask_server("SELECT 1 FROM pg_database WHERE datname = %s", template):
+            before, new = connection.settings_dict["NAME"], f"new_{template}"
+            _ask_server(f'DROP DATABASE IF EXISTS "{new}"')
+            _ask_server(f'CREATE DATABASE "{new}"')
+            connection.settings_dict["NAME"] = new
+            call_command("migrate", verbosity=0)
+            connection.close()
+            connection.settings_dict["NAME"] = before
+            _ask_server(f'ALTER DATABASE "{new}" RENAME TO "{template}"')
+        _ask_server(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    return name
+
+
+def _ask_server(statement: str, *values: str) -> bool:
+    """Execute a statement about databases; tell whether it found something."""
+    with connections["default"]._nodb_cursor() as cursor:  # noqa: SLF001 - as Django makes its own test databases
+        cursor.execute(statement, values)
+        return cursor.description is not None and cursor.fetchone() is not None
+
+
+def _lift_triggers(connection: BaseDatabaseWrapper) -> None:
+    """Lift what keeps the audit log: after a test with real transactions all rows go."""
+    from accounts.audit import triggers
+
+    if triggers.ENTRIES in connection.introspection.table_names():
+        triggers.lift(connection)
+
+
+def _flush_of_what_has_rows(_style: object, connection: BaseDatabaseWrapper, **_: bool) -> list[str]:
+    """Return what empties the tables that have rows: a few of a hundred. Django's would empty each."""
+    quote = connection.ops.quote_name
+    with connection.cursor() as cursor:
+        cursor.execute(_which_have_rows(connection.alias))
+        return [f"DELETE FROM {quote(table)}" for (table,) in cursor.fetchall()]  # noqa: S608 - names of our tables
+
+
+@cache
+def _which_have_rows(alias: str) -> str:
+    connection = connections[alias]
+    tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
+    quote = connection.ops.quote_name
+    return " UNION ALL ".join(
+        f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {quote(table)})"  # noqa: S608 - names of our tables
+        for table in tables
+    )
