@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
+from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.middleware import LoginRequiredMiddleware
@@ -19,6 +20,7 @@ from django.shortcuts import resolve_url
 from django.urls import Resolver404, resolve
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.generic import View
+from servestatic.middleware import ServeStaticMiddleware
 
 from accounts.audit.context import note_person, request_id
 from falconweb.api.authentication import SAFE_METHODS
@@ -111,6 +113,31 @@ class UncachedMiddleware:
         if not response.has_header("Cache-Control"):
             response["Cache-Control"] = "no-store, private"
         return response
+
+
+class StaticFilesMiddleware:
+    """Serves static files. The library's own middleware is asynchronous: every other request would change threads twice
+    for it, which takes longer than a short answer does.
+    """
+
+    sync_capable = True
+    async_capable = False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+        self._serve = async_to_sync(ServeStaticMiddleware(_no_answer))
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer with a file, or pass the request on."""
+        if request.path_info.startswith(settings.STATIC_URL):
+            answer: HttpResponse | None = self._serve(request)
+            if answer is not None:
+                return answer
+        return self.get_response(request)
+
+
+async def _no_answer(_request: HttpRequest) -> None:
+    """Stand for the rest of the chain where there is no such file."""
 
 
 class TooLargeMiddleware:

@@ -38,14 +38,15 @@ def keep_in(config: pytest.Config) -> None:
 def copy_databases(data: Path) -> None:
     """Copy the migrated SQLite files into a data folder."""
     source = _prepared()
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in DATABASES:
         shutil.copyfile(source / name, data / name)
+        (data / name).chmod(0o600)
 
 
 def link_static_files(data: Path) -> None:
     """Let a data folder have the collected static files."""
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
     (data / "static").symlink_to(_prepared() / "static", target_is_directory=True)
 
 
