@@ -89,10 +89,13 @@ def falconweb_static_files() -> None:
         assert client.get("/sign-in/").status_code == 200
     """
     from django.conf import settings
+    from django.contrib.staticfiles.storage import staticfiles_storage
 
     from falconweb.testing.prepared import link_static_files
 
     link_static_files(settings.CONFIG.data)
+    # Whoever has read the names before has found none.
+    staticfiles_storage.hashed_files, staticfiles_storage.manifest_hash = staticfiles_storage.load_manifest()
 
 
 @pytest.fixture
