@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import hypothesis
@@ -12,28 +16,68 @@ import pytest
 from django.conf import settings
 from django.core.cache import cache
 from django.test.client import ClientHandler
+from xdist.scheduler import LoadFileScheduling
 
 from accounts.audit import floods
 from accounts.hashers import BoundedArgon2PasswordHasher
 from accounts.models import Role, Tenant, User
+from tests.postgres import PROGRAMS, PostgresServer
 from tests.site import RunningSite
+from tests.without import NO_TORCH
 
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=500)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
-# Files that take long, longest first. They are begun first, so that no process is left alone with one in the end.
-LONG = (
-    "test_soak.py", "test_faults.py", "test_reading_faults.py", "test_launch.py", "test_plan_faults.py",
-    "test_validators.py", "test_audit_requests.py", "test_matrix_writes.py", "test_plan_machine.py", "test_polling.py",
-    "test_testing.py", "test_plans.py", "test_pages.py", "test_mockups.py", "test_poller_faults.py", "test_crowd.py",
-)  # fmt: skip
+CPU_SECONDS = Path(__file__).with_name("cpu_seconds.json")
+# Folders whose tests share one running site: one process runs all of them.
+TOGETHER = ("tests/browser/", "tests/stage/")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long files first; the order within a file, and that of the others, stays."""
-    order = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: order.get(item.path.name, len(LONG)))
+class FilesAndSites(LoadFileScheduling):  # type: ignore[misc]  # no types in the library
+    """Gives a process whole files, and all files of a folder that shares a site."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSites:
+    """Divide the tests among processes."""
+    return FilesAndSites(config, log)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that finds tests which depend on others."""
+    parser.addoption("--shuffle", metavar="SEED", help="run files, and the tests of each, in an order drawn by SEED")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put what takes long first, so that no process is left alone with it in the end; or shuffle all."""
+    seed = config.getoption("shuffle")
+    if seed is not None:
+        items.sort(key=lambda item: Random(f"{seed} {item.nodeid}").random())  # noqa: S311 - chance, no secret
+        items.sort(key=lambda item: Random(f"{seed} {item.path}").random())  # noqa: S311
+        return
+    seconds = json.loads(CPU_SECONDS.read_text()) if CPU_SECONDS.exists() else {}
+
+    def cost(item: pytest.Item) -> float:
+        file = item.nodeid.partition("::")[0]
+        return math.inf if file.startswith(TOGETHER) else float(seconds.get(file, 0.0))
+
+    items.sort(key=cost, reverse=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file that imports PyTorch where it is not installed."""
+    report = yield
+    if report.failed and "ModuleNotFoundError" in str(report.longrepr) and find_spec("torch") is None:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: {NO_TORCH}")
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,6 +105,15 @@ def running_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSi
     data: Path = tmp_path_factory.mktemp("site")
     with RunningSite(data) as site:
         yield site
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test process, with a database that has the site's tables."""
+    if PROGRAMS is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -13,7 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+import psycopg
+
 from falconweb.launch.broker import free_port
+from falconweb.launch.prepared import schema_fingerprint
+from falconweb.testing.prepared import only_one, template_name
+from tests.processes import ROOT
 
 PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda one: float(one.parent.name), default=None)
 # The server refuses to be run by root.
@@ -21,16 +26,50 @@ USER = "nobody" if os.getuid() == 0 else None
 
 
 class PostgresServer:
-    """A server with one database, at `url`; a context manager that ends it and removes what it kept."""
+    """A server with one migrated database, at `url`; a context manager that ends it and removes what it kept.
+
+    The server is a copy of one that was made and migrated once, and is kept with what else is prepared for tests.
+    """
 
     def __init__(self) -> None:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="falconweb-postgres-"))
-        self.url = f"postgresql://falconweb@127.0.0.1:{self.port}/postgres"
-        if USER is not None:
-            shutil.chown(self.folder, USER)
+        self.url = f"postgresql://falconweb@127.0.0.1:{self.port}/falconweb"
+        with only_one() as prepared:
+            kept = prepared / f"postgres-{schema_fingerprint():08x}"
+            if not kept.is_dir():
+                self._make()
+                shutil.copytree(self.folder / "data", kept)
+            elif not (self.folder / "data").exists():
+                shutil.copytree(kept, self.folder / "data")
+                self._give_away()
+        self.start()
+
+    def _make(self) -> None:
+        """Make a server with the tables of the site: in its database, and in the template that test processes copy."""
+        self._give_away()
         self._run("initdb", "--username", "falconweb", "--auth", "trust", "--encoding", "UTF8", "--no-sync")
         self.start()
+        base = self.url.removesuffix("falconweb")
+        with psycopg.connect(f"{base}postgres", autocommit=True) as connection:
+            connection.execute("CREATE DATABASE falconweb")
+        told = {**os.environ, "DATABASE_URL": self.url, "DJANGO_SETTINGS_MODULE": "falconweb.settings"}
+        subprocess.run([sys.executable, "manage.py", "migrate", "--verbosity", "0"], cwd=ROOT, env=told, check=True)
+        with psycopg.connect(f"{base}postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {template_name()} TEMPLATE falconweb")
+        self._run("pg_ctl", "stop", "--wait", "--mode", "fast")
+
+    def _give_away(self) -> None:
+        """Let the server's account have its folder."""
+        if USER is not None:
+            for path in (self.folder, *self.folder.rglob("*")):
+                shutil.chown(path, USER)
+
+    def new_database(self, name: str) -> str:
+        """Make another migrated database; return its address."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template_name()}")
+        return self.url.removesuffix("falconweb") + name
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

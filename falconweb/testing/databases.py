@@ -14,8 +14,8 @@ from django.core.management import call_command
 from django.core.management.commands import flush
 from django.db import connections
 
-from falconweb.launch.prepared import DATABASES, schema_fingerprint
-from falconweb.testing.prepared import copy_databases, only_one
+from falconweb.launch.prepared import DATABASES
+from falconweb.testing.prepared import copy_databases, only_one, template_name
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -59,7 +59,7 @@ def _copied_files() -> dict[str, str]:
 def _from_template() -> str:
     """Make a database from one that was migrated once on this server; return its name."""
     connection = connections["default"]
-    template, name = f"template_{schema_fingerprint():08x}", f"test_{os.getpid()}"
+    template, name = template_name(), f"test_{os.getpid()}"
     with only_one():
         if not _ask_server("SELECT 1 FROM pg_database WHERE datname = %s", template):
             before, new = connection.settings_dict["NAME"], f"new_{template}"

@@ -8,7 +8,7 @@ Rows are made when a test asks for them, and are gone after it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -89,13 +89,14 @@ def falconweb_static_files() -> None:
         assert client.get("/sign-in/").status_code == 200
     """
     from django.conf import settings
-    from django.contrib.staticfiles.storage import staticfiles_storage
+    from django.contrib.staticfiles.storage import ManifestStaticFilesStorage, staticfiles_storage
 
     from falconweb.testing.prepared import link_static_files
 
     link_static_files(settings.CONFIG.data)
     # Whoever has read the names before has found none.
-    staticfiles_storage.hashed_files, staticfiles_storage.manifest_hash = staticfiles_storage.load_manifest()
+    storage = cast("ManifestStaticFilesStorage", staticfiles_storage)
+    storage.hashed_files, storage.manifest_hash = storage.load_manifest()
 
 
 @pytest.fixture

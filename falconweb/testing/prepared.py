@@ -35,6 +35,11 @@ def keep_in(config: pytest.Config) -> None:
         os.environ[FOLDER] = str(folder)
 
 
+def template_name() -> str:
+    """Return the name of the database of a PostgreSQL server that those of test processes are copied from."""
+    return f"template_{schema_fingerprint():08x}"
+
+
 def copy_databases(data: Path) -> None:
     """Copy the migrated SQLite files into a data folder."""
     source = _prepared()
@@ -53,7 +58,7 @@ def link_static_files(data: Path) -> None:
 @contextmanager
 def only_one() -> Iterator[Path]:
     """Keep other processes out of the folder meanwhile, and yield it."""
-    folder = Path(os.environ[FOLDER])
+    folder = Path(os.environ.setdefault(FOLDER, str(BASE_DIR / ".pytest_cache/d/falconweb")))
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

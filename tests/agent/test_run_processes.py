@@ -26,6 +26,7 @@ from hostwire.training import Began, Event, News, Reading, Result, Spec, Steps, 
 from tests.agent.test_keeper import Kept
 from tests.agent.test_runs import processes_of, trouble_of
 from tests.waiting import wait_for
+from tests.without import NO_TORCH
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="Only root can run something as another account.")
 ACCOUNT = "nobody"
@@ -291,6 +292,7 @@ TINY = Spec(workload="mnist_cnn", devices=2, batch=8, steps=3, warmup=1, backend
 
 
 def test_pytorch_runs_under_torchrun_with_two_ranks(here: Here) -> None:
+    pytest.importorskip("torch", reason=NO_TORCH)
     told = here.runs.trainer()
     assert told.executors == ("torch",)
     assert told.framework.startswith("torch 2.")
@@ -307,6 +309,7 @@ def test_pytorch_runs_under_torchrun_with_two_ranks(here: Here) -> None:
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_ranks_of_pytorch_end_with_their_run(here: Here, how: str) -> None:
+    pytest.importorskip("torch", reason=NO_TORCH)
     run = here.begin(Spec(workload="mnist_cnn", devices=2, batch=8, steps=10**6, loader_workers=1, backend="cpu"))
     wait_for(lambda: any(isinstance(event, Steps) for event in here.runs.look(TrainLook(run)).events), seconds=60)
     assert len(processes_of(run)) >= 6  # keeper, torchrun, two ranks, their loaders

@@ -14,11 +14,11 @@ from typing import Any
 
 import dj_database_url
 import pytest
-from django.core.management import call_command
 from django.db import DatabaseError, connection, connections
 from django.utils import timezone
 from pytest_django.plugin import DjangoDbBlocker
 
+from accounts.audit.triggers import lift
 from accounts.models import Tenant, User
 from fabric.models import Chassis, Device, Lease, LeaseItem, Operation
 from fabric.planning import Wanted
@@ -35,26 +35,26 @@ from fabric.services.readback import attachments_mirror
 from falconweb.errors import Conflict, FalconWebError
 from falconweb.testing import device_in, host_port_of, mirror
 from tests.fabric.leasing import fresh, pass_time
-from tests.postgres import PROGRAMS, PostgresServer
+from tests.postgres import PostgresServer
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(PROGRAMS is None, reason="PostgreSQL is not installed"),
-]
+pytestmark = pytest.mark.django_db(transaction=True)
 LOCKS_CHASSIS = r'FROM "fabric_chassis" .*FOR NO KEY UPDATE'
 ASKS = r'INSERT INTO "fabric_operation"'
 SOON = 30.0
 
 
 @pytest.fixture(scope="module", autouse=True)
-def postgres(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+def postgres(
+    postgres_server: PostgresServer, django_db_setup: None, django_db_blocker: DjangoDbBlocker
+) -> Iterator[None]:
     """Let the site of this module's tests have a PostgreSQL server for its database."""
     settings, before = connections.settings["default"], connections["default"]
-    with PostgresServer() as server, django_db_blocker.unblock():
-        connections.settings |= connections.configure_settings({"default": dj_database_url.parse(server.url)})
+    with django_db_blocker.unblock():
+        url = dj_database_url.parse(postgres_server.url)
+        connections.settings |= connections.configure_settings({"default": url})
         connections["default"] = connections.create_connection("default")
         try:
-            call_command("migrate", verbosity=0)
+            lift(connections["default"])
             yield
         finally:
             connections["default"].close()

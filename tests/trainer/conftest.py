@@ -13,8 +13,7 @@ import pytest
 
 from hostwire.training import Spec
 from tests.trainer.starting import Running, Told, start
-
-pytest.importorskip("torch", reason="PyTorch is not installed: nothing can be trained")
+from tests.without import NO_TORCH
 
 LONGEST = 100
 
@@ -22,6 +21,7 @@ LONGEST = 100
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Starts runs, and ends what is left of them."""
+    pytest.importorskip("torch", reason=NO_TORCH)
     runs: list[Running] = []
 
     def begin(spec: Spec | bytes, **more: Any) -> Running:

@@ -15,6 +15,7 @@ from tests.benchmarks.deploy.requests import SHORT, changed, made, text_of
 from tests.benchmarks.deploy.slurm import Slurm, why_no_slurm
 from tests.benchmarks.deploy.test_scripts import every_request
 from tests.waiting import wait_for
+from tests.without import NO_TORCH
 
 pytestmark = pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm() or "Slurm is there.")
 # What torchrun gives each process, and what they come to together.
@@ -47,7 +48,7 @@ def test_slurm_takes_each_option(slurm: Slurm, request_: dict[str, Any], tmp_pat
 
 
 def test_a_job_runs_with_as_many_processes_as_gpus(slurm: Slurm) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed: nothing can be trained")
+    pytest.importorskip("torch", reason=NO_TORCH)
     (slurm.folder / "train.py").write_text(PROGRAM)
     script = slurm.folder / "job.sh"
     asked = changed(changed(changed(SHORT, "/command", "python train.py"), "/gpus", 2), "/data", None)

@@ -6,16 +6,12 @@ import os
 import subprocess
 import sys
 
-import pytest
-
-from tests.postgres import PROGRAMS, PostgresServer
+from tests.postgres import PostgresServer
 
 # In a process of its own: Django knows one database from its start on.
 PLAYED = """
 import threading, django
 django.setup()
-from django.core.management import call_command
-call_command("migrate", verbosity=0)
 from django.db import connections, transaction
 from django.utils import timezone
 from telemetry.events.cursor import events_after, horizon
@@ -75,11 +71,10 @@ print("whole")
 """
 
 
-@pytest.mark.skipif(PROGRAMS is None, reason="PostgreSQL is not installed")
-def test_a_cursor_never_passes_an_event_that_is_still_being_written() -> None:
-    with PostgresServer() as server:
-        environment = {**os.environ, "DATABASE_URL": server.url, "DJANGO_SETTINGS_MODULE": "falconweb.settings"}
-        played = subprocess.run(
-            [sys.executable, "-c", PLAYED], env=environment, capture_output=True, text=True, check=False, timeout=120
-        )
+def test_a_cursor_never_passes_an_event_that_is_still_being_written(postgres_server: PostgresServer) -> None:
+    database = postgres_server.new_database("cursor")
+    environment = {**os.environ, "DATABASE_URL": database, "DJANGO_SETTINGS_MODULE": "falconweb.settings"}
+    played = subprocess.run(
+        [sys.executable, "-c", PLAYED], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
     assert played.stdout.endswith("whole\n"), played.stderr

@@ -7,31 +7,29 @@ from collections.abc import Callable, Iterator
 
 import dj_database_url
 import pytest
-from django.core.management import call_command
 from django.db import connections
 from pytest_django.plugin import DjangoDbBlocker
 
 from telemetry.store.catalogues import forget
 from telemetry.store.writer import Writer
-from tests.postgres import PROGRAMS, PostgresServer
+from tests.postgres import PostgresServer
 from tests.telemetry.store.feeding import Feed
 
 _numbers = itertools.count(1000)
 
 
 @pytest.fixture(scope="module")
-def postgres(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[PostgresServer]:
-    """Let readings of this module's tests lie in a PostgreSQL server of its own."""
-    if PROGRAMS is None:
-        pytest.skip("PostgreSQL is not installed")
+def postgres(
+    postgres_server: PostgresServer, django_db_setup: None, django_db_blocker: DjangoDbBlocker
+) -> Iterator[PostgresServer]:
+    """Let readings of this module's tests lie in PostgreSQL."""
     settings, before = connections.settings["readings"], connections["readings"]
-    with PostgresServer() as server, django_db_blocker.unblock():
-        other = {"default": dj_database_url.parse(server.url)}
+    with django_db_blocker.unblock():
+        other = {"default": dj_database_url.parse(postgres_server.url)}
         connections.settings["readings"] = connections.configure_settings(other)["default"]
         connections["readings"] = connections.create_connection("readings")
         try:
-            call_command("migrate", "store", database="readings", verbosity=0)
-            yield server
+            yield postgres_server
         finally:
             connections["readings"].close()
             connections.settings["readings"], connections["readings"] = settings, before
