@@ -96,7 +96,7 @@ def falconweb_static_files() -> None:
     link_static_files(settings.CONFIG.data)
     # Whoever has read the names before has found none.
     storage = cast("ManifestStaticFilesStorage", staticfiles_storage)
-    storage.hashed_files, storage.manifest_hash = storage.load_manifest()
+    storage.hashed_files, storage.manifest_hash = storage.load_manifest()  # type: ignore[assignment]
 
 
 @pytest.fixture
