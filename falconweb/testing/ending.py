@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
+
+_shared_start: ContextVar[bool] = ContextVar("shared_start", default=False)
+
+
+@contextmanager
+def shared_start() -> Iterator[None]:
+    """Note that what starts meanwhile is kept for later tests, for suites that watch which test starts a process."""
+    before = _shared_start.set(True)
+    try:
+        yield
+    finally:
+        _shared_start.reset(before)
+
+
+def is_shared_start() -> bool:
+    """Return whether the process that starts now is kept for later tests."""
+    return _shared_start.get()
 
 
 class OwnProcess:

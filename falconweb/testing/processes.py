@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from falconweb.config import BASE_DIR
-from falconweb.testing.ending import OwnProcess
+from falconweb.testing.ending import OwnProcess, shared_start
 from falconweb.testing.people import PASSWORD
 
 START_SECONDS = 30.0
@@ -101,14 +101,15 @@ class SimulatorProcess(OwnProcess):
 
     def _start(self, arguments: list[str]) -> None:
         output: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "simulator", "--control-port", "0", *arguments],
-            cwd=BASE_DIR,
-            env={**os.environ, "SIMULATOR_PASSWORD": self.password, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        with contextlib.nullcontext() if self._own else shared_start():
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "simulator", "--control-port", "0", *arguments],
+                cwd=BASE_DIR,
+                env={**os.environ, "SIMULATOR_PASSWORD": self.password, "PYTHONUNBUFFERED": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
         threading.Thread(target=_drain, args=(self.process, output), daemon=True).start()
         try:
             self._wait_until_ready(output)
