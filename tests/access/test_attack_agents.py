@@ -294,6 +294,7 @@ def between_two(
     return device
 
 
+@pytest.mark.process
 @pytest.mark.django_db(transaction=True)
 def test_an_operation_names_nobody_and_nothing_of_anothers_host(  # noqa: PLR0917 - fixtures
     between_two: Device,

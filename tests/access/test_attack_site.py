@@ -21,6 +21,8 @@ from falconweb.config import Config
 from falconweb.launch.commands import LARGEST_SOCKET_MESSAGE
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
 
+pytestmark = pytest.mark.process
+
 PROC = Path("/proc")
 MOST_MEMORY = 900  # MiB; a web process has 220 at rest, and each password that is checked takes 100
 

@@ -345,6 +345,7 @@ def test_the_site_verifies_once_a_day(ada: User) -> None:
     assert audit_verify(actor=None).broken is None
 
 
+@pytest.mark.process
 def test_the_recipe_of_the_documentation_verifies_an_export(told: Tenant, tmp_path: Path) -> None:
     audit_record(action=Action.REQUEST, actor=None, before={"ö": "€ 😀 \n", "b": [1, None, {"a": True}]})
     path = tmp_path / "audit.jsonl"

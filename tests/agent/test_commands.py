@@ -20,6 +20,8 @@ from tests.agent.conftest import Lab
 from tests.processes import ROOT
 from tests.simulator.conftest import eventually
 
+pytestmark = pytest.mark.process
+
 
 def sealed_drain(agent: AgentProcess, address: str, *, key: str = "", **more: float) -> tuple[str, str]:
     """Return the nonce and the text of a drain."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from hostwire.shapes import DeviceWanted, Drain, Holders, Rescan, Restore
 from tests.agent.conftest import H1_SLOTS, Lab
 from tests.simulator.conftest import eventually
+
+pytestmark = pytest.mark.process
 
 GPU = ("0x10DE", "0x1DB4")
 

@@ -26,6 +26,8 @@ from tests.agent.test_runs import processes_of, trouble_of
 from tests.processes import ROOT
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.process
+
 KEY = new_key()
 
 

@@ -23,6 +23,7 @@ from tests.processes import ROOT
 FOUND = PciDevice("0000:41:00.0", "0x10de", "0x1db4", serial="ABC")
 
 
+@pytest.mark.process
 def test_this_machine_is_reported_as_it_is() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
     done = subprocess.run(
@@ -37,6 +38,7 @@ def test_this_machine_is_reported_as_it_is() -> None:
         assert found.vendor_id == (Path("/sys/bus/pci/devices") / found.address / "vendor").read_text().strip()
 
 
+@pytest.mark.process
 def test_who_holds_a_device_file_of_this_machine_is_found_by_its_open_files(tmp_path: Path) -> None:
     """The tree names /dev/null as the file of a device; this machine's real processes are looked through."""
     place = tmp_path / "sys/bus/pci/devices/0000:41:00.0/misc/null"
@@ -178,6 +180,7 @@ def test_control_files_are_those_of_the_bus_and_nothing_else(tmp_path: Path) -> 
         sysfs.folder(tmp_path, "../../x")
 
 
+@pytest.mark.process
 def test_a_step_that_never_ends_is_given_up_and_the_next_one_is_taken(tmp_path: Path) -> None:
     place = tmp_path / "sys/bus/pci/devices/0000:41:00.0"
     place.mkdir(parents=True)
@@ -194,6 +197,7 @@ def test_a_step_that_never_ends_is_given_up_and_the_next_one_is_taken(tmp_path: 
     hands.close()
 
 
+@pytest.mark.process
 def test_a_process_that_was_killed_while_it_waited_for_work_is_replaced(tmp_path: Path) -> None:
     hands = Hands(tmp_path)
     assert hands.do(bool, "present", seconds=5, address="0000:41:00.0") is False

@@ -8,6 +8,8 @@ from hostwire.shapes import DeviceWanted, Drain, Rescan
 from tests.agent.conftest import H1_SLOTS, Lab
 from tests.simulator.conftest import eventually
 
+pytestmark = pytest.mark.process
+
 CARD = "drawer1slot7"
 
 

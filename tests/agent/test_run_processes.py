@@ -28,6 +28,8 @@ from tests.agent.test_runs import processes_of, trouble_of
 from tests.waiting import wait_for
 from tests.without import NO_TORCH
 
+pytestmark = pytest.mark.process
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="Only root can run something as another account.")
 ACCOUNT = "nobody"
 

@@ -31,6 +31,8 @@ from tests.processes import SimulatorProcess
 from tests.simulator.conftest import PORTS, eventually
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.process
+
 SPEED = 20.0
 SPEC = Spec(workload="resnet50", devices=1, steps=40, warmup=5, batch=128)
 BYTES = 4e9

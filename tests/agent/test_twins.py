@@ -15,6 +15,8 @@ from hostwire.shapes import DeviceWanted, Drain, Restore
 from tests.agent.conftest import H1_SLOTS, Lab
 from tests.processes import SimulatorProcess
 
+pytestmark = pytest.mark.process
+
 GPU = ("0x10de", "0x1db4")
 SERIAL = "1320000000001"  # of none that the host tells
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulator.conftest import eventually
 from tests.site import RunningSite, pids_naming
+
+pytestmark = pytest.mark.process
 
 
 def test_each_simulated_host_has_an_agent_that_takes_commands(running_site: RunningSite) -> None:

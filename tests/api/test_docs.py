@@ -21,6 +21,8 @@ from tests.chromium import ADVICE, ARGUMENTS, find_chromium
 from tests.processes import ROOT
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
 
+pytestmark = pytest.mark.process
+
 EXAMPLE = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
 
 

@@ -203,6 +203,7 @@ async def test_a_service_without_any_way_is_monitored_only(certificates: Path) -
                 await attach(bmc, Dialect.NONE, zone=zone, endpoint_uri=f"{ENDPOINTS}/drawer1slot7")
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")
 async def test_a_real_service_of_today_is_monitored_only() -> None:
     with serve_mockup(MOCKUPS / "openbmc-bmcweb-live") as url:

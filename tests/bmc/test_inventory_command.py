@@ -14,6 +14,8 @@ from tests.bmc.nonsense import ROOT as REDFISH
 from tests.bmc.nonsense import NonsenseServer, Reply, chassis, service_root
 from tests.processes import ROOT, SimulatorProcess
 
+pytestmark = pytest.mark.process
+
 LISTS = {
     "chassis", "drawers", "slots", "devices", "functions", "switches", "ports", "port_metrics", "zones", "endpoints",
     "connections", "resource_blocks", "systems", "sensors", "fans", "log_services", "problems",

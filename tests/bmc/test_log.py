@@ -192,6 +192,7 @@ async def test_a_service_without_logs_tells_nothing() -> None:
     assert (await told(service({"Members": []})))[0] == []
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")
 @pytest.mark.parametrize("folder", FOLDERS)
 async def test_every_published_service_can_be_asked(folder: str) -> None:

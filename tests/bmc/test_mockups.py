@@ -27,7 +27,7 @@ from tests.processes import ROOT
 
 MOCKUPS = SHARED / "mockups"
 FOLDERS = sorted(path.name for path in MOCKUPS.iterdir() if path.is_dir()) if MOCKUPS.is_dir() else []
-pytestmark = pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")]
 
 KINDS = {
     "PCIeFunction": "functions",

@@ -133,6 +133,7 @@ async def test_without_report_and_expand_each_resource_is_asked_more_slowly(bmc:
     assert {name for name, value in values.items() if math.isnan(value)} == silent
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not (SHARED / "mockups").is_dir(), reason="../shared/redfish/mockups is missing")
 async def test_a_published_service_without_report_is_read_from_its_sensors_and_ports() -> None:
     with serve_mockup(SHARED / "mockups" / "openbmc-bmcweb-live") as url:

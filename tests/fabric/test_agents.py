@@ -35,6 +35,8 @@ from tests.fabric import outside
 from tests.fabric.disorder import at_step
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.process
+
 Start = Callable[..., AgentProcess]
 
 

@@ -35,6 +35,8 @@ from tests.fabric import outside
 from tests.fabric.disorder import endpoint_of
 from tests.fabric.test_agents import asked, ladder, told, wait_until
 
+pytestmark = pytest.mark.process
+
 FREE_NIC, DRIVE = (1, 7), (2, 5)
 
 

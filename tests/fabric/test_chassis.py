@@ -331,6 +331,7 @@ def test_a_certificate_of_somebody_else_is_not_trusted(client: Client, tmp_path:
     assert not Chassis.objects.exists()
 
 
+@pytest.mark.process
 @pytest.mark.skipif(
     not (SHARED / "serve.py").exists(), reason=f"{SHARED} is missing: published mock-ups are served from it"
 )

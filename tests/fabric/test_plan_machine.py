@@ -49,7 +49,7 @@ from tests.fabric.plan_asking import ACTIONS, AT, DRAWER, MODE, PICK, YES, actio
 from tests.fabric.plan_leases import Leasing
 from tests.fabric.plan_world import NAMES, PLACES, World
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
 logger = logging.getLogger(__name__)
 

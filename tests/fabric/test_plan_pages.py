@@ -110,6 +110,7 @@ def test_a_plan_that_would_take_out_a_device_of_others_is_objected_to_and_names_
     assert "Tesla" not in text
 
 
+@pytest.mark.process
 def test_a_plan_that_takes_what_is_in_use_says_from_whom_and_wants_its_name_typed(
     falcon_chassis: Chassis,
     simulated_falcon: SimulatorProcess,

@@ -38,7 +38,7 @@ from tests.fabric.disorder import (
     shorten_patience,
 )
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
 SETTINGS = settings_of(examples=40 if NIGHTLY else 5, steps=20 if NIGHTLY else 9)
 PATIENCE = 0.1  # of what it is

@@ -250,6 +250,7 @@ def another(url: str, name: str = "another") -> Chassis:
     return chassis
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_published_service_is_mirrored(transactional_db: None, folder: str) -> None:

@@ -27,6 +27,8 @@ from tests.falconweb.crowd import Accepted, Answer, Person
 from tests.falconweb.replay import Paper, places_of
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
 
+pytestmark = pytest.mark.process
+
 NIGHTLY = hypothesis.settings.default is not None and hypothesis.settings.default.max_examples > 100
 CHASSIS = 4
 SECONDS = 120.0 if NIGHTLY else 10.0

@@ -18,6 +18,8 @@ from tests.falconweb.operating import Operator, parent_of
 from tests.site import RunningSite, pids_naming
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.process
+
 LONGEST_GAP = 3.0  # s between two readings of a healthy chassis, on a busy machine
 
 

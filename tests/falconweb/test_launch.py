@@ -16,6 +16,8 @@ import pytest
 from falconweb.launch import processes
 from tests.site import ROOT, RunningSite, pids_naming
 
+pytestmark = pytest.mark.process
+
 
 def processes_naming(text: str) -> list[str]:
     """Return the command lines of running processes whose environment holds `text`."""

@@ -128,6 +128,7 @@ def test_an_error_of_the_api_names_who_asked_by_token(log: Lines) -> None:
     assert (line["person_id"], line["via"], line["status_code"]) == (person.pk, "api", 404)
 
 
+@pytest.mark.process
 def test_the_web_server_itself_logs_the_same_before_the_site_is_loaded() -> None:
     said = subprocess.run(
         [sys.executable, "-m", "uvicorn", "json:application", "--log-config", str(JSON_LOGS), "--port", "1"],
@@ -146,6 +147,7 @@ def test_the_log_is_plain_unless_json_is_asked_for_and_nothing_else_can_be() -> 
         Config.from_environment({"FALCONWEB_LOG": "xml"})
 
 
+@pytest.mark.process
 def test_a_process_of_the_site_writes_json_where_that_is_set() -> None:
     code = (
         "import django; django.setup(); import logging, warnings; logging.getLogger('x').error('hello');"

@@ -26,6 +26,8 @@ from tests.postgres import PROGRAMS, PostgresServer
 from tests.site import RunningSite, pids_naming
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.process
+
 # A drawer of each chassis in which any host port reaches any slot.
 PLANNED = {"falcon-1": (1, (1, 2, 3, 4, 5, 6), ("H1", "H2", "H3")), "falcon-2": (2, (1, 2, 3, 4), ("H3", "H4"))}
 SLOW = {"kind": "slow", "path": "/Zones/", "method": "PATCH", "delay": 0.6}

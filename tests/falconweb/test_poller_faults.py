@@ -19,6 +19,8 @@ from tests.processes import SimulatorProcess
 from tests.site import RunningSite, pids_naming
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.process
+
 TAKEN_OVER_SECONDS = 5.0
 CHASSIS = ("falcon-1", "falcon-2")
 

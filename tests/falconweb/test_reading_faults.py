@@ -22,6 +22,8 @@ from tests.site import RunningSite, pids_naming
 from tests.telemetry.delivery.sinks import HttpSink
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.process
+
 SERIES = 395  # of falcon-1
 EXTRA = "chassis/0/other/Extra5000"
 FASTEST = 32e9  # B/s, of a link of 16 lanes of the fourth generation

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 HOME = Path(__file__).resolve().parents[2]
 AT_ONCE = """
     import sys, threading

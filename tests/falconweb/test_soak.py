@@ -56,7 +56,7 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"kind": "link_flap", "target": "drawer1slot2", "seconds": 6},
     {"kind": "bmc_reboot", "seconds": 3},
 )
-pytestmark = pytest.mark.timeout(SECONDS + 240)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS + 240)]
 
 
 @dataclass

@@ -20,6 +20,8 @@ from accounts.models import User
 from falconweb.testing import chassis, environment, people, processes
 from tests.processes import ROOT
 
+pytestmark = pytest.mark.process
+
 DOCUMENT = (ROOT / "docs" / "testing.md").read_text()
 CONFTEST = 'pytest_plugins = ["falconweb.testing"]\n'
 # "`name.py` ...:", an empty line, an indented block.

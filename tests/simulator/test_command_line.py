@@ -15,6 +15,8 @@ from simulator.lab import DEFAULT_LAB, LabError, load_lab
 from tests.processes import ROOT, SimulatorProcess
 from tests.simulator.conftest import V1, Client
 
+pytestmark = pytest.mark.process
+
 
 def run(*arguments: str, password: str = "long enough") -> subprocess.CompletedProcess[str]:
     """Run the program to its end."""

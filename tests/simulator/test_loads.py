@@ -58,6 +58,7 @@ def gpu(root: Path, address: str) -> dict[str, Any]:
     return dict(json.loads((root / f"node-a/gpus/{address}.json").read_text()))
 
 
+@pytest.mark.process
 def test_a_load_counts_while_it_is_fresh_and_its_process_lives(
     falcon: SimulatorProcess, root: Path, somebody: subprocess.Popen[bytes]
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_load_that_makes_no_sense_is_ignored(falcon: SimulatorProcess, root: P
     (folder / f"{os.getpid()}.json").unlink()
 
 
+@pytest.mark.process
 def test_the_hosts_own_gpus_and_meters_follow_too(
     falcon: SimulatorProcess, root: Path, somebody: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ from simulator.resources.schemas import SCHEMA_FOLDER
 from tests.processes import ROOT, SimulatorProcess
 from tests.simulator.conftest import PORTS, Client
 
+pytestmark = pytest.mark.process
+
 CSDL = ROOT.parent / "shared" / "redfish" / "csdl"
 
 

@@ -40,6 +40,7 @@ def test_what_is_no_key_frame_is_refused(raw: bytes) -> None:
         decode_key(raw)
 
 
+@pytest.mark.process
 def test_the_browsers_decoder_reads_key_frames_and_deltas(tmp_path: Path) -> None:
     before = frame_of([1.0, math.nan, 3.0, 2**53 - 1.0] + [0.0] * 9, sequence=1)
     after = frame_of([1.0, 2.5, math.nan, 2**53 - 1.0] + [0.0] * 8 + [-4.0], sequence=2)

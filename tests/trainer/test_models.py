@@ -56,6 +56,7 @@ def test_the_same_seed_process_and_number_draw_the_same_sample() -> None:
         assert not all(torch.equal(a, b) for a, b in zip(one[3][0], other[3][0], strict=True))
 
 
+@pytest.mark.process
 def test_loader_processes_bring_the_same_batches_as_none() -> None:
     samples = Digits(length=8, image=28, classes=10, seed=3, rank=0)
     alone, helped = (list(batches(samples, batch=4, workers=workers, seed=3, pinned=False)) for workers in (0, 1))

@@ -12,6 +12,8 @@ from benchmarks.workloads.catalogue import spec_of
 from tests.trainer.conftest import LONGEST
 from tests.trainer.starting import Running, Told
 
+pytestmark = pytest.mark.process
+
 Ran = Callable[..., Told]
 Started = Callable[..., Running]
 

@@ -54,6 +54,7 @@ def test_samples_in_a_folder_leave_no_file_behind_and_differ(tmp_path: Path, mon
     assert "no storage" in stock.words
 
 
+@pytest.mark.process
 def test_training_and_reads_of_storage_take_what_was_chosen(ran: Ran, tmp_path: Path) -> None:
     drive = tmp_path / "nvme0n1"
     drive.write_bytes(os.urandom(2**22))

@@ -13,6 +13,8 @@ from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import Began
 from tests.trainer.starting import Told
 
+pytestmark = pytest.mark.process
+
 Ran = Callable[..., Told]
 TRAINED = [name for name, workload in CATALOGUE.items() if workload.is_training]
 WARMUP = 2

@@ -22,6 +22,8 @@ from trainer.tasks import task_of
 from trainer.telling import EventFile
 from trainer.troubles import Refused
 
+pytestmark = pytest.mark.process
+
 Ran = Callable[..., Told]
 Started = Callable[..., Running]
 ENDLESS = {"steps": 1_000_000}

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from benchmarks.deploy.quoting import UnsafeError, refuse_control, word
 from tests.benchmarks.deploy.requests import MODAK, SHORT, changed, made, refused, text_of
 
+pytestmark = pytest.mark.process
+
 HOSTILE = (
     "$(touch hacked)", "`touch hacked`", "; touch hacked", "&& touch hacked", "| touch hacked", "> hacked",
     "'; touch hacked; '", '"; touch hacked; "', "$((1+1))", "${IFS}", "$HOME", "!!", "*", "~", "\\", "'", '"', "a b",

@@ -52,6 +52,7 @@ def test_what_looks_like_a_token_is_one(token: str) -> None:
     assert "TOKEN" in found.secrets
 
 
+@pytest.mark.process
 def test_the_script_wants_it_from_whoever_submits_it(tmp_path: Path) -> None:
     found = made({"command": f"printf %s --token={SECRET}", "scheduler": "bash"})
     assert found.secrets == {"TOKEN": "/command"}

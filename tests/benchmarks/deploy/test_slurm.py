@@ -17,7 +17,7 @@ from tests.benchmarks.deploy.test_scripts import every_request
 from tests.waiting import wait_for
 from tests.without import NO_TORCH
 
-pytestmark = pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm() or "Slurm is there.")
+pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(why_no_slurm()), reason=why_no_slurm() or "Slurm is there.")]
 # What torchrun gives each process, and what they come to together.
 PROGRAM = """
 import os, torch, torch.distributed as dist

@@ -17,6 +17,8 @@ from falconweb.errors import Conflict, Forbidden, NotFound
 from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
 
+pytestmark = pytest.mark.process
+
 RUNS = "/api/v1/benchmarks/runs/"
 
 

@@ -35,6 +35,8 @@ from falconweb.errors import Conflict, InUse, Invalid
 from telemetry.events.models import Event
 from tests.benchmarks.runs.lab import Lab, attached, ended, in_state, until
 
+pytestmark = pytest.mark.process
+
 
 def test_a_run_composes_runs_and_gives_its_devices_back(lab: Lab) -> None:
     before = attached(lab.chassis)

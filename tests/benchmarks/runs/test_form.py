@@ -19,6 +19,8 @@ from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
 from tests.benchmarks.runs.test_asking import client_of
 
+pytestmark = pytest.mark.process
+
 NEW = "/benchmarks/runs/new/"
 FILE = "/benchmarks/runs/new/file/"
 

@@ -28,6 +28,8 @@ from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
 from tests.benchmarks.runs.lab import Lab, attached, work
 from tests.benchmarks.sweeps.world import ask, freed, grid_of, points, running, settled, states, tend, until
 
+pytestmark = pytest.mark.process
+
 FIRST = 1
 
 

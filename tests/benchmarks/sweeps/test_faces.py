@@ -18,6 +18,8 @@ from tests.benchmarks.runs.lab import Lab
 from tests.benchmarks.sweeps.test_manifest import FFDL, SECRET
 from tests.benchmarks.sweeps.world import ask, settled
 
+pytestmark = pytest.mark.process
+
 MANIFEST = FFDL.replace("gpus: 2", "gpus: [1, 2]").replace("learners: 2", "learners: 1")
 MANIFEST += "workload: mnist_cnn\ngrid:\n  same: {steps: 5, warmup: 1}\n"
 

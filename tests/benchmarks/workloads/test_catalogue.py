@@ -187,6 +187,7 @@ def test_the_documentation_names_every_workload_with_its_sizes_and_depth() -> No
             assert f"| {workload.depth} |" in row
 
 
+@pytest.mark.process
 def test_a_specification_is_printed_for_a_machine_without_the_site() -> None:
     def printed(*words: str) -> subprocess.CompletedProcess[str]:
         # As on a host that has no Django: its import would fail.

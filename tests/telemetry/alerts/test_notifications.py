@@ -389,6 +389,7 @@ MORTAL = """
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif("connection.vendor != 'sqlite'", reason="another process finds the test's database by its file")
 @pytest.mark.parametrize(("killed", "copies"), [("before", 1), ("after", 2)])
 def test_a_worker_that_is_killed_over_a_delivery_loses_nothing_and_a_repeat_has_the_same_id(

@@ -8,6 +8,8 @@ import sys
 
 from tests.postgres import PostgresServer
 
+pytestmark = pytest.mark.process
+
 # In a process of its own: Django knows one database from its start on.
 PLAYED = """
 import threading, django

@@ -96,6 +96,7 @@ def test_what_happened_before_and_between_two_workers_is_read_from_the_log(
     assert not Event.objects.filter(message__startswith="FalconWeb.Events").exists()
 
 
+@pytest.mark.process
 def test_a_worker_that_is_killed_is_taken_over_from(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_gzip_file_is_the_same_inside(define: Define, falconweb_administrator:
     assert gzip.decompress(file_of(packed).read_bytes()) == file_of(plain).read_bytes()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_run_that_was_killed_goes_on_to_the_same_file_byte_for_byte(
     define: Define, falconweb_administrator: User, folder: Path, packed: bool
@@ -196,6 +197,7 @@ def test_a_worker_whose_claim_ran_out_writes_nothing_more(define: Define, falcon
     assert (run.state, run.counted) == ("done", 1)
 
 
+@pytest.mark.process
 def test_a_full_disk_is_told_and_the_run_goes_on_where_it_stopped(
     define: Define, falconweb_administrator: User, folder: Path
 ) -> None:

@@ -21,7 +21,7 @@ from tests.telemetry.worker import polling
 from tests.waiting import wait_for
 
 FOLDER = ROOT / "docs" / "prometheus"
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True, databases="__all__")]
 
 
 @pytest.fixture(scope="module")

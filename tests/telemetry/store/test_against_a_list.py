@@ -28,7 +28,7 @@ from telemetry.store.tiers import ROLLUPS
 from telemetry.store.writer import Writer
 from tests.telemetry.store.feeding import COUNTERS, GAUGES, KEYS, Feed
 
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True, databases="__all__")]
 
 LONG, SHORT = (24 * 3600, 7 * 86400, 92 * 86400, 731 * 86400), (2 * 3600, 7 * 86400, 92 * 86400, 731 * 86400)
 ZONES = ("UTC", "Pacific/Kiritimati", "America/St_Johns")

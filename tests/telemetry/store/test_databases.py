@@ -14,7 +14,7 @@ from tests.postgres import PostgresServer
 from tests.telemetry.store.feeding import TEMPERATURE, Feed, moments
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True, databases="__all__")]
 NewFeed = Callable[..., Feed]
 
 

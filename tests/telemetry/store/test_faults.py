@@ -160,6 +160,7 @@ def file() -> str:
     return str(connections["readings"].settings_dict["NAME"])
 
 
+@pytest.mark.process
 def test_a_killed_worker_loses_less_than_a_minute_and_the_next_one_says_which(file: str) -> None:
     since = hours_ago(5)
     with FeederProcess(77, since, file) as first:
@@ -177,6 +178,7 @@ def test_a_killed_worker_loses_less_than_a_minute_and_the_next_one_says_which(fi
     assert again - gap.since < 100 + 60 + 600  # what was read on until it was killed, too
 
 
+@pytest.mark.process
 def test_live_goes_on_in_a_worker_whose_disk_is_full(file: str) -> None:
     """Its files may grow no further, by the system's own limit, and then may again."""
     since = hours_ago(12)

@@ -19,7 +19,7 @@ from telemetry.store import keeping, reading, rolling, tasks
 from telemetry.store.models import Catalogue, Chunk, Due, Gap, Tier
 from tests.telemetry.store.feeding import KEYS, TEMPERATURE, Feed, hours_ago
 
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True, databases="__all__")]
 NewFeed = Callable[..., Feed]
 DAY = 86400
 

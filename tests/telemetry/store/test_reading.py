@@ -41,7 +41,7 @@ from tests.telemetry.store.feeding import (
 )  # fmt: skip
 from tests.telemetry.store.feeding import reading as made
 
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True, databases="__all__")]
 NewFeed = Callable[..., Feed]
 DAY = 86400.0
 KEEP = (DAY, 7 * DAY, 92 * DAY, 731 * DAY)

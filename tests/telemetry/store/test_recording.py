@@ -18,7 +18,7 @@ from telemetry.store.recorder import Recorder as StoreRecorder
 from tests.telemetry.store.feeding import ERRORS, LOAD, RECEIVED, SERIES, TEMPERATURE, Feed, hours_ago
 from tests.telemetry.store.feeding import reading as made
 
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True, databases="__all__")]
 NewFeed = Callable[..., Feed]
 
 
