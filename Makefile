@@ -17,16 +17,20 @@ help: ## Explain each target
 up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch
 
-test: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ARGS=... for pytest)
+# A process for each core, and one for what waits. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
+# another order for each number, REPEAT=5 runs five times.
+PYTEST = $(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%)
+
+test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
 	@$(PYTHON) -m tests.chromium
-	@$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@for run in $$(seq $(or $(REPEAT),1)); do $(PYTEST) $(ROOM:%=tests/%) $(ARGS) || exit 1; done
 
 # What asks the database in its own words, or leans on its locks; the rooms of the store test both databases anyway.
 ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabric/test_$(name).py) \
 	$(foreach name,alerts events exports history links,tests/telemetry/$(name))
 
 test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
-	@$(PYTHON) -m tests.postgres -n 2 --dist loadfile $(ON_POSTGRES) $(ARGS)
+	@$(PYTHON) -m tests.postgres -n 2 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
 
 check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)
@@ -37,8 +41,11 @@ check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run ruff, myp
 	@$(PYTHON) manage.py spectacular --validate --fail-on-warn --file /dev/null
 	@FALCONWEB_HTTPS=1 FALCONWEB_ALLOWED_HOSTS=falconweb.example $(PYTHON) manage.py check --deploy --fail-level WARNING
 
-nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp ## Run all tests at length: 5,000 steps of plans, leases and faults among them (half an hour)
-	@HYPOTHESIS_PROFILE=nightly $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "nightly or not nightly" --timeout 3600 $(ARGS)
+nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run all tests at length: 5,000 steps of plans, half an hour of soak, every fault; then PostgreSQL twice
+	@$(PYTHON) -m tests.chromium
+	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ARGS)
+	@$(MAKE) test-postgres
+	@$(MAKE) test-postgres SHUFFLE=1
 
 perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) manage.py perf $(ONLY)

@@ -1,6 +1,6 @@
 """What a suite of your own starts from: people, a simulated chassis, and a run that touches no site.
 
-One line in the root conftest brings everything; docs/testing.md tells the rest:
+One line in the root conftest brings everything; docs/partner-tests.md tells the rest:
 
     pytest_plugins = ["falconweb.testing"]
 

@@ -1,4 +1,4 @@
-"""falconweb.testing as a partner meets it: docs/testing.md is carried out in a folder far from the site."""
+"""falconweb.testing as a partner meets it: docs/partner-tests.md is carried out in a folder far from the site."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.processes import ROOT
 
 pytestmark = pytest.mark.process
 
-DOCUMENT = (ROOT / "docs" / "testing.md").read_text()
+DOCUMENT = (ROOT / "docs" / "partner-tests.md").read_text()
 CONFTEST = 'pytest_plugins = ["falconweb.testing"]\n'
 # "`name.py` ...:", an empty line, an indented block.
 FILE = re.compile(r"^`(?P<name>\w+\.py)`.*:\n\n(?P<text>(?:    .*\n|\n)+)", re.MULTILINE)
