@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_for(true: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = 30.0) -> Any:
-    """Wait until something is so and return it; AssertionError with `what` did not come to pass."""
+def wait_for(
+    true: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = 30.0, *, every: float = 0.05
+) -> Any:
+    """Wait until something is so and return it, looking each `every` s; AssertionError with `what` was not."""
     end = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < end, (what() if callable(what) else what) or f"it did not come to pass: {found!r}"
-        time.sleep(0.05)
+        time.sleep(every)
     return found

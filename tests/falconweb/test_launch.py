@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import pytest
 
 from falconweb.launch import processes
 from tests.site import ROOT, RunningSite, pids_naming
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.process
 
 pytestmark = pytest.mark.process
 
@@ -32,67 +36,79 @@ def processes_naming(text: str) -> list[str]:
     return found
 
 
-def wait_until_gone(text: str, seconds: float = 12.0) -> list[str]:
-    """Return what still runs after at most `seconds`."""
-    deadline = time.monotonic() + seconds
-    while (left := processes_naming(text)) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return left
+def all_gone(data: Path) -> bool:
+    """Wait until no process of a site is left."""
+    what = f"FALCONWEB_DATA={data}"
+    wait_for(lambda: not processes_naming(what), lambda: f"{processes_naming(what)}", seconds=12, every=0.2)
+    return True
 
 
-def test_the_first_start_prints_a_password_once_and_ctrl_c_ends_every_process(tmp_path: Path) -> None:
-    with RunningSite(tmp_path, prepared=False, FALCONWEB_ADMIN_PASSWORD="") as site:
-        assert any("Sign in as administrator with the password" in line for line in site.said)
+def started_in_vain(site: RunningSite, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Start another one beside a site, with its settings and these."""
+    return subprocess.run(
+        [sys.executable, "-m", "falconweb.launch"],
+        cwd=ROOT, env={**site.environment, **environment}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site that is started, ended and started again."""
+    return tmp_path_factory.mktemp("launched")
+
+
+@pytest.fixture(scope="module")
+def first_start(data: Path) -> list[str]:
+    """What a first start says; it was ended as Ctrl-C does, and nothing of it is left."""
+    with RunningSite(data, prepared=False, FALCONWEB_ADMIN_PASSWORD="") as site:
         status, text = site.get("/healthz")
         assert (status, json.loads(text)["status"]) == (200, "ok")
-        assert len(processes_naming(f"FALCONWEB_DATA={tmp_path}")) >= 6
+        wait_for(lambda: len(processes_naming(f"FALCONWEB_DATA={data}")) >= 6, "there are fewer processes")
         assert site.stop() == 0
-    assert wait_until_gone(f"FALCONWEB_DATA={tmp_path}") == []
-    with RunningSite(tmp_path, FALCONWEB_ADMIN_PASSWORD="") as second:
-        assert not any("password" in line for line in second.said)
+    assert all_gone(data)
+    return site.said
 
 
-def test_a_killed_launcher_takes_its_processes_with_it(tmp_path: Path) -> None:
-    with RunningSite(tmp_path, FALCONWEB_SIMULATED="0") as site:
-        site.process.send_signal(signal.SIGKILL)
-        site.process.wait(timeout=10)
-        assert wait_until_gone(f"FALCONWEB_DATA={tmp_path}") == []
+@pytest.fixture(scope="module")
+def site(data: Path, first_start: list[str]) -> Iterator[RunningSite]:
+    """The second start in the same folder."""
+    with RunningSite(data, FALCONWEB_SIMULATED="0", FALCONWEB_ADMIN_PASSWORD="") as site:
+        yield site
 
 
-def test_a_taken_port_is_said_in_one_sentence_and_nothing_is_started(tmp_path: Path) -> None:
-    with RunningSite(tmp_path / "first", FALCONWEB_SIMULATED="0") as site:
-        environment = {**site.environment, "FALCONWEB_DATA": str(tmp_path / "second")}
-        second = subprocess.run(
-            [sys.executable, "-m", "falconweb.launch"],
-            cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+def test_the_first_start_prints_a_password_once_and_ctrl_c_ends_every_process(
+    first_start: list[str], site: RunningSite
+) -> None:
+    assert any("Sign in as administrator with the password" in line for line in first_start)
+    assert not any("password" in line for line in site.said)
+
+
+def test_a_taken_port_is_said_in_one_sentence_and_nothing_is_started(site: RunningSite, tmp_path: Path) -> None:
+    second = started_in_vain(site, FALCONWEB_DATA=str(tmp_path))
     assert second.returncode == 1
     assert f"port {site.port} is taken" in second.stdout
     assert "Traceback" not in second.stdout + second.stderr
+    assert not processes_naming(f"FALCONWEB_DATA={tmp_path}")
 
 
-def test_two_starts_on_one_data_folder_are_told_apart(tmp_path: Path) -> None:
-    with RunningSite(tmp_path, FALCONWEB_SIMULATED="0") as site:
-        second = subprocess.run(
-            [sys.executable, "-m", "falconweb.launch"],
-            cwd=ROOT, env=site.environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+def test_two_starts_on_one_data_folder_are_told_apart(site: RunningSite) -> None:
+    second = started_in_vain(site)
     assert second.returncode == 1
     assert "another FalconWeb uses" in second.stdout
 
 
-def test_a_dead_worker_is_started_again(tmp_path: Path) -> None:
-    with RunningSite(tmp_path, FALCONWEB_SIMULATED="0") as site:
-        worker = f"worker-{site.process.pid}@"
+def test_a_dead_worker_is_started_again(site: RunningSite) -> None:
+    worker = f"worker-{site.process.pid}@"
+    before = wait_for(lambda: pids_naming(worker), "there is no worker")
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: pids_naming(worker) - before, "it was not started again", seconds=10)
 
-        before = pids_naming(worker)
-        assert before
-        for pid in before:
-            os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
-        while not (pids_naming(worker) - before) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert pids_naming(worker) - before
+
+def test_a_killed_launcher_takes_its_processes_with_it(data: Path, site: RunningSite) -> None:
+    site.process.send_signal(signal.SIGKILL)
+    site.process.wait(timeout=10)
+    assert all_gone(data)
 
 
 def test_it_starts_as_the_documentation_says_for_production(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""An operator of a running site: everything is done and seen over HTTP."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import urllib.parse
+import urllib.request
+from typing import Any
+
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+
+
+class Operator:
+    """The administrator of a running site, signed in; threads may share one.
+
+    `cookies` is the header that a browser sends with each request, and with the handshake of a websocket.
+    """
+
+    def __init__(self, site: RunningSite) -> None:
+        self.site = site
+        jar = http.cookiejar.CookieJar()
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(jar)
+        )
+        self.cookies, self._csrf = "", ""
+        self._send("GET", "/sign-in/")
+        self._csrf = _csrf_of(jar)
+        form = {"username": "administrator", "password": ADMINISTRATOR_PASSWORD, "csrfmiddlewaretoken": self._csrf}
+        self._send("POST", "/sign-in/", urllib.parse.urlencode(form).encode(), "application/x-www-form-urlencoded")
+        self.cookies, self._csrf = "; ".join(f"{one.name}={one.value}" for one in jar), _csrf_of(jar)
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def _send(self, method: str, path: str, content: bytes | None = None, kind: str = "application/json") -> bytes:
+        headers = {"Content-Type": kind, "X-CSRFToken": self._csrf}
+        if self.cookies:
+            headers["Cookie"] = self.cookies
+        request = urllib.request.Request(self.site.address + path, method=method, data=content, headers=headers)
+        with self._opener.open(request, timeout=30) as reply:
+            answer: bytes = reply.read()
+        return answer
+
+    def page(self, path: str) -> str:
+        """Return what an address of the site answers, such as a page's or /metrics, as text."""
+        return self._send("GET", path).decode()
+
+    def get(self, path: str) -> Any:
+        """Return what the API answers."""
+        return json.loads(self._send("GET", f"/api/v1/{path}"))
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Send a request to the API and return its answer."""
+        return json.loads(self._send("POST", f"/api/v1/{path}", json.dumps(body).encode()))
+
+
+def _csrf_of(jar: http.cookiejar.CookieJar) -> str:
+    return next((cookie.value or "" for cookie in jar if "csrf" in cookie.name), "")

@@ -1,0 +1,268 @@
+"""What goes wrong with one chassis each, all at once: BMCs that are sick, reports that are bad, and a receiver."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.stage.chassis import LOOK_SECONDS, PlayedChassis, Values
+from tests.stage.stage import Stage
+from tests.telemetry.delivery.sinks import HttpSink
+from tests.waiting import wait_for
+
+SERIES = 395  # of a chassis such as falcon-1
+EXTRA = "chassis/0/other/Extra5000"
+RECEIVED_TOTAL = "falconweb_port_receive_bytes_total"
+TEMPERATURE = "falconweb_device_temperature_celsius"
+ERRORS_TOTAL = "falconweb_port_errors_total"
+Known = dict[str, tuple[Any, ...]]
+
+
+@dataclass
+class Play:
+    """What happened to a chassis from when to when (Unix s), what was counted before, and what was seen of it.
+
+    `shown` and `stored` are readings of series, live and from the store; `beside` is when the well chassis was read
+    meanwhile.
+    """
+
+    chassis: PlayedChassis
+    before: dict[str, int] = field(default_factory=dict)
+    began: float = 0.0
+    ended: float = 0.0
+    said: str = ""
+    known: list[Known] = field(default_factory=list)
+    metrics: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    shown: list[Values] = field(default_factory=list)
+    stored: list[Values] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+
+    @property
+    def both(self) -> tuple[list[Values], list[Values]]:
+        """What was shown live, and what is stored."""
+        return self.shown, self.stored
+
+
+Act = Callable[[Play], tuple[str, ...]]  # returns the series to look at afterwards
+
+
+def perform(stage: Stage, name: str, act: Act) -> Play:
+    """Play something on a chassis that is well and read, and return what was seen."""
+    play = Play(stage[name])
+    wait_for(lambda: play.chassis.series() and play.chassis.is_read(), f"{name} is not read", 60, every=LOOK_SECONDS)
+    usual = len(play.chassis.series())
+    play.before, play.began = play.chassis.counts(), time.time()
+    keys = act(play)
+    play.ended = time.time()
+    play.beside = stage["well"].seconds_read(play.ended - play.began + 1)
+    if keys:
+        play.chassis.heal()
+        span = {"since": play.began, "until": play.ended}
+        play.shown = play.chassis.live(*keys, **span)
+        play.chassis.be_away()
+        play.stored = play.chassis.stored(*keys, **span)
+        # A BMC that was away is read anew; without that what is too much goes after half a minute.
+        wait_for(lambda: len(play.chassis.series()) == usual, f"{name}: not measured as before", every=LOOK_SECONDS)
+    return play
+
+
+# --- sick BMCs ------------------------------------------------------------------------------------------------------
+
+
+def known(chassis: PlayedChassis) -> Known:
+    """Return what must not be lost of devices."""
+    columns = ("id", "kind", "model", "serial_number", "host_port_label", "missing_since")
+    return {place: tuple(device[column] for column in columns) for place, device in chassis.devices().items()}
+
+
+def sick(**trouble: Any) -> Act:
+    """Return what makes a BMC sick until the site says so, and well again."""
+
+    def act(play: Play) -> tuple[str, ...]:
+        chassis = play.chassis
+        play.known = [known(chassis)]
+        with chassis.counting("polls_failed", 3):
+            chassis.fault(**trouble)
+            play.said = wait_for(lambda: chassis.row()["last_error"], "nobody said so", seconds=45, every=LOOK_SECONDS)
+            play.known.append(known(chassis))
+        chassis.heal()
+        wait_for(lambda: chassis.row()["last_error"] == "", "it did not come back", every=LOOK_SECONDS)
+        wait_for(lambda: chassis.seconds_read(2), "its readings did not come back", every=LOOK_SECONDS)
+        play.known.append(known(chassis))
+        return ()
+
+    return act
+
+
+def slow_bmc(play: Play) -> tuple[str, ...]:
+    """Let a BMC answer late, and wait until it was read so for a while."""
+    chassis = play.chassis
+    play.known = [known(chassis)]
+    chassis.fault("slow", delay=1.5)
+
+    def is_read() -> bool:
+        return len([at for at in chassis.seconds_read(20) if at > play.began + 2]) >= 2
+
+    wait_for(is_read, "it is not read", seconds=10, every=LOOK_SECONDS)
+    play.said = chassis.row()["last_error"]
+    play.known.append(known(chassis))
+    chassis.heal()
+    return ()
+
+
+# --- bad reports ----------------------------------------------------------------------------------------------------
+
+
+def bad_values(play: Play) -> tuple[str, ...]:
+    """Report what is no number, and counters below zero."""
+    chassis = play.chassis
+    sick = [chassis.temperature(f"drawer1slot{slot}") for slot in (1, 2, 3)]
+    rates, errors = chassis.received("drawer1slot4"), chassis.port("drawer1slot4", "errors/ReplayCount")
+    chassis.read_on(*sick, rates, errors)
+    for slot, value in enumerate(("nan", "null", "text"), 1):
+        chassis.fault("bad_values", f"drawer1_slot{slot}_temp", value=value)
+    for name in ("RXBytes", "ReplayCount"):
+        chassis.fault("bad_values", f"drawer1_slot4_{name}", value="negative")
+
+    def noticed() -> bool:
+        return all(values.count(None) >= 3 for values in chassis.live(*sick, rates, errors, since=play.began))
+
+    wait_for(noticed, "nobody noticed", every=LOOK_SECONDS)
+    for name in (TEMPERATURE, RECEIVED_TOTAL, ERRORS_TOTAL):
+        play.metrics[name] = [chassis.metric(name)]
+    chassis.heal()
+    chassis.read_on(*sick, rates, errors)
+    return *sick, chassis.temperature("drawer1slot4"), rates, errors
+
+
+def clock_jumps(play: Play) -> tuple[str, ...]:
+    """Set the clock of a BMC forward, back and forward."""
+    chassis = play.chassis
+    keys = chassis.received("drawer1slot1"), chassis.temperature("drawer1slot1")
+    chassis.read_on(*keys)
+    for jump in (3600.0, -7200.0, 3600.0):
+        with chassis.counting("bmc_clock_jumps"):
+            chassis.set_clock(jump)
+    chassis.read_on(*keys)
+    return keys
+
+
+def repeated_report(play: Play) -> tuple[str, ...]:
+    """Let one report come again and again."""
+    chassis = play.chassis
+    keys = chassis.received("drawer1slot1"), chassis.temperature("drawer1slot1")
+    chassis.read_on(*keys)
+    with chassis.counting("readings_repeated", 3 * SERIES):
+        chassis.fault("repeated_report")
+    chassis.heal()
+    chassis.read_on(*keys)
+    return keys
+
+
+def late_reports(play: Play) -> tuple[str, ...]:
+    """Let reports come that are older than those before, while an error counter climbs."""
+    chassis = play.chassis
+    rates, errors = chassis.received("drawer1slot1"), chassis.port("drawer1slot1", "errors/BadTLPCount")
+    chassis.fault("error_burst", "drawer1slot1", counter="BadTLPCount", rate=500.0)
+    chassis.read_on(rates)
+    before = chassis.counts().get("readings_late", 0)
+    chassis.fault("late_reports", delay=2)
+    seen = play.metrics.setdefault(RECEIVED_TOTAL, [])
+
+    def was_late() -> bool:
+        seen.append(chassis.metric(RECEIVED_TOTAL))
+        return chassis.counts().get("readings_late", 0) >= before + 2 * SERIES
+
+    wait_for(was_late, "nobody noticed", every=0.3)
+    chassis.heal()
+    chassis.read_on(rates)
+    seen.append(chassis.metric(RECEIVED_TOTAL))
+    return rates, errors
+
+
+def other_unit(play: Play) -> tuple[str, ...]:
+    """Let a sensor measure in another unit, and in the usual one again."""
+    chassis = play.chassis
+    key = chassis.temperature("drawer1slot1")
+    # A look at the sensor takes longer than a reading, so that there is one in between.
+    chassis.fault("slow", path="/Sensors/slot1_temp", delay=1.5)
+    changes: tuple[Callable[[], None], ...] = (
+        lambda: chassis.fault("other_unit", "drawer1_slot1_temp"), chassis.heal,
+    )  # fmt: skip
+    for change in changes:
+        with chassis.counting("units_changed"):
+            change()
+        chassis.read_on(key)
+    return key, chassis.temperature("drawer1slot2")
+
+
+def many_readings(play: Play) -> tuple[str, ...]:
+    """Let a report be as long as can be."""
+    chassis = play.chassis
+    chassis.fault("many_readings", readings=5000)
+    wait_for(lambda: len(chassis.series()) == 5000, "they are not known", every=LOOK_SECONDS)
+    for _ in range(2):
+        chassis.read_on(EXTRA)
+    return chassis.temperature("drawer1slot1"), EXTRA
+
+
+PLAYS: dict[str, Act] = {
+    "silent": sick(kind="hang"),
+    "failing": sick(kind="server_error", status=503),
+    "nonsense": sick(kind="server_error", status=200),  # answers of no use, politely given
+    "broken": sick(kind="reset_connections"),
+    "rebooting": sick(kind="bmc_reboot", seconds=6),
+    "slow": slow_bmc,
+    "bad-values": bad_values,
+    "falcon-2": clock_jumps,  # of a process of its own: those of another have one clock
+    "repeated": repeated_report,
+    "late": late_reports,
+    "other-unit": other_unit,
+    "many": many_readings,
+}
+
+
+# --- a receiver that is down ----------------------------------------------------------------------------------------
+
+
+def webhook_down(stage: Stage) -> list[str]:
+    """Let events happen before, while and after a webhook is down; return what came to it, in order."""
+    operator = stage.operator
+
+    def happen(first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            stage["events"].ask("POST", "/events", {"message": f"Thing {number:03}.", "severity": "Warning"})
+
+    def came() -> list[str]:
+        lines = (line for body in sink.bodies for line in body.splitlines())
+        return [text for line in lines if (text := str(json.loads(line)["text"])).startswith("Thing")]
+
+    def until(true: Callable[[], Any], what: Callable[[], str]) -> None:
+        wait_for(true, what, seconds=60, every=LOOK_SECONDS)
+
+    with HttpSink() as sink:
+        made = operator.post(
+            "exports/",
+            {
+                "name": "To a collector", "format": "jsonl", "target": "webhook", "schedule": "stream",
+                "from_now": True, "filter": {"q": "Thing"}, "options": {"address": sink.url, "batch": 10},
+            },
+        )  # fmt: skip
+        runs = f"exports/runs/?export_id={made['id']}"
+        happen(1, 5)
+        until(lambda: len(came()) == 5, lambda: f"{came()}")
+        # It keeps its port, which another test might take.
+        sink.mood = "hangs up"
+        happen(6, 20)
+        until(lambda: operator.get(runs)["results"][0]["error"], lambda: "nobody noticed")
+        happen(21, 30)
+        waiting = {one["what"]: one["count"] for one in operator.get("pipeline/")["waiting"]}
+        assert sum(waiting.values()) > 0, waiting
+        sink.mood = "well"
+        happen(31, 35)
+        until(lambda: len(came()) >= 35, lambda: f"{came()}")
+        until(lambda: operator.get(runs)["results"][0]["error"] == "", lambda: "it is still told as failing")
+        return came()

@@ -1,0 +1,409 @@
+"""A whole site while everything goes wrong at once, on a chassis each; then its parts are killed, one after the other.
+
+What is waited for plays side by side (`played`); the tests judge what was seen of it. Those that kill play in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import resource
+import signal
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import PROGRAMS, PostgresServer
+from tests.site import RunningSite
+from tests.stage.chassis import there
+from tests.stage.conftest import Played
+from tests.stage.operator import Operator
+from tests.stage.plans import PLANNED, KilledParts, PlanRun, is_in_force, kill_parts
+from tests.stage.plays import ERRORS_TOTAL, RECEIVED_TOTAL, SERIES, TEMPERATURE, Play
+from tests.stage.processes import broker_of, kill, processes_of
+from tests.stage.soak import MOST_DATABASE_FILES, MOST_GROWTH, MOST_HANDLES, MOST_THREADS, SECONDS
+from tests.stage.stage import Stage, own_chassis
+from tests.stage.watcher import Listener, Watcher
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS + 300)]
+LONGEST_GAP = 3.0  # s between two readings of a healthy chassis, on a busy machine
+UNEVEN = 2  # seconds that one chassis may miss more often than another: where all are late nothing is said of either
+AWAY_COSTS = 5  # seconds that may be missing of a chassis that was away: it is tried again after one
+TAKEN_OVER_SECONDS = 5.0
+FULL_AT = 4096  # bytes: of no file of a database anything fits in
+DROPPED = "readings_dropped_store_full"
+FASTEST = 32e9  # B/s, of a link of 16 lanes of the fourth generation
+
+
+# --- a site at work -------------------------------------------------------------------------------------------------
+
+
+def test_a_site_at_work_takes_no_more_as_time_goes_by(played: Played) -> None:
+    soaked = played.soaked
+    assert soaked.processes[0] == soaked.processes[1], "a process died and was started again"
+    for pid, one in soaked.taken.items():
+        name = soaked.processes[0][pid]
+        memory, files, database_files, threads = one.growth()
+        assert memory < MOST_GROWTH, (name, one.memory)
+        assert files <= MOST_HANDLES, (name, one.files)
+        assert database_files <= MOST_DATABASE_FILES, (name, one.database_files)
+        assert threads <= MOST_THREADS, (name, one.threads)
+
+
+def test_no_reader_misses_a_frame_or_gets_one_twice(stage: Stage, played: Played) -> None:
+    soaked = played.soaked
+    assert len(soaked.must_have_come) > 0.5 * len(stage.numbers) * SECONDS
+    assert soaked.given.twice() == []
+    for reader in soaked.readers:
+        assert reader.opened == 1
+        assert reader.twice() == []
+        assert soaked.must_have_come - reader.numbers == set()
+
+
+def test_chassis_that_are_added_are_shared_and_stay_where_they_are(played: Played) -> None:
+    before, *later = played.soaked.pollers
+    assert [list(before.values()).count(pid) for pid in set(before.values())] == [len(before) // 2] * 2
+    assert all(pollers == before for pollers in later)
+
+
+# --- sick BMCs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["silent", "failing", "nonsense", "broken", "rebooting"])
+def test_a_sick_bmc_is_said_and_comes_back_while_the_other_is_read_each_second(
+    stage: Stage, played: Played, name: str
+) -> None:
+    play = played[name]
+    assert len(play.said) < 300
+    assert "Traceback" not in play.said
+    before, sick, well = play.known
+    assert before == sick == well
+    healthy(stage, play)
+
+
+def test_a_slow_bmc_is_read_as_often_as_it_answers(stage: Stage, played: Played) -> None:
+    play = played["slow"]
+    assert play.said == ""
+    assert play.known[0] == play.known[1]
+    healthy(stage, play)
+
+
+def healthy(stage: Stage, play: Play) -> None:
+    """Hold that the well chassis was read each second meanwhile."""
+    elapsed = play.ended - play.began
+    times = [at for at in play.beside if at >= play.began - 1]
+    assert len(times) >= 0.8 * elapsed - 1, (len(times), elapsed)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert max(gaps) < LONGEST_GAP, gaps
+    assert stage["well"].row()["last_error"] == ""
+
+
+# --- bad reports ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bad-values", "falcon-2", "repeated", "late", "other-unit", "many"])
+def test_live_goes_on_whatever_a_report_has(stage: Stage, played: Played, name: str) -> None:
+    """Of each second of which two well chassis have frames, it has one, too."""
+    play, came = played[name], played.soaked.readers[0].numbers
+    span = set(range(int(play.began) + 1, int(play.ended)))
+    sick, *well = (
+        span - {second for of, second in came if of == one.pk} for one in (play.chassis, stage["well"], stage["events"])
+    )
+    assert len(sick) <= max(map(len, well)) + UNEVEN, (sorted(sick), *map(sorted, well))
+
+
+def test_what_is_no_number_or_no_count_is_a_gap_and_never_anything_else(stage: Stage, played: Played) -> None:
+    play = played["bad-values"]
+    for *sick, neighbour, rates, errors in play.both:
+        for values in sick:
+            assert values.count(None) >= 3
+            assert len(there(values)) >= 3
+            assert all(20 < value < 90 for value in there(values)), values
+        assert None not in neighbour, "it is read on"
+        assert rates.count(None) >= 3
+        assert all(0 <= rate < FASTEST for rate in there(rates)), rates
+        assert min(there(errors)) >= 0
+        assert None in errors
+    assert not any('drawer="1",slot="1"' in labels for labels in play.metrics[TEMPERATURE][0])
+    assert all(value >= 0 for name in (RECEIVED_TOTAL, ERRORS_TOTAL) for value in play.metrics[name][0].values())
+    play.chassis.counted("readings_not_a_number", play.before, least=9)
+    play.chassis.counted("readings_negative_counter", play.before, least=6)
+    assert not stage["well"].counts().keys() & {"readings_not_a_number", "readings_negative_counter"}
+
+
+def test_the_clock_of_a_bmc_that_jumps_moves_neither_times_nor_rates(played: Played) -> None:
+    play = played["falcon-2"]
+    for rates, temperatures in play.both:
+        assert len(rates) > 3
+        assert None not in rates
+        # A jump that was taken for time that passed would make next to nothing of a second's bytes.
+        assert statistics.median(there(rates)) / 100 < min(there(rates)) <= max(there(rates)) < FASTEST
+        assert all(20 < value < 90 for value in there(temperatures))
+    assert play.chassis.counted("bmc_clock_jumps", play.before, least=3) == 3
+
+
+def test_a_report_that_comes_again_is_kept_once_and_the_rate_after_it_is_right(played: Played) -> None:
+    play = played["repeated"]
+    (shown, _), (kept, temperatures) = play.both
+    assert len(kept) <= len(shown) - 3
+    for rates in (shown, kept):
+        assert None not in rates
+        assert all(0 < rate < FASTEST for rate in there(rates))
+    assert None not in temperatures
+    play.chassis.counted("readings_repeated", play.before, least=3 * SERIES)
+
+
+def test_a_report_older_than_the_one_before_is_kept_out_and_no_counter_goes_back(played: Played) -> None:
+    play = played["late"]
+    for rates, totals in play.both:
+        assert None not in rates
+        assert all(0 < rate < FASTEST for rate in there(rates))
+        assert totals == sorted(there(totals)), "errors were taken back"
+        assert there(totals)[-1] > there(totals)[0]
+    for earlier, later in itertools.pairwise(play.metrics[RECEIVED_TOTAL]):
+        assert all(later[labels] >= value for labels, value in earlier.items())
+    play.chassis.counted("readings_late", play.before)
+
+
+def test_a_sensor_that_changes_its_unit_is_read_on_in_the_usual_one(played: Played) -> None:
+    play = played["other-unit"]
+    for values, others in play.both:
+        # 70 °C are 158 °F, and 70 °F are 21 °C.
+        assert max(there(values)) - min(there(values)) < 15, values
+        assert None not in others
+    play.chassis.counted("readings_in_doubt", play.before)
+    assert play.chassis.counted("units_changed", play.before, least=2) == 2
+    key = play.chassis.temperature("drawer1slot1")
+    assert [one["unit"] for one in play.chassis.series() if one["key"] == key] == ["°C"]
+
+
+def test_five_thousand_readings_in_a_report_are_all_kept(played: Played) -> None:
+    play = played["many"]
+    assert None not in play.shown[0] + play.stored[0]
+    assert len(there(play.stored[1])) >= 2
+    assert all(5000 <= value < 5001 for value in there(play.stored[1]))
+    assert len(play.chassis.series()) == SERIES
+
+
+@pytest.mark.nightly
+def test_readings_that_a_report_has_no_more_are_forgotten_after_half_a_minute(stage: Stage) -> None:
+    chassis = stage["late"]
+    with Watcher(stage.operator, [chassis.pk]) as watcher:
+        wait_for(lambda: watcher.came, "no frames came")
+        chassis.fault("many_readings", readings=5000)
+        wait_for(lambda: len(chassis.series()) == 5000, "they are not known")
+        chassis.heal()
+        wait_for(lambda: len(chassis.series()) == SERIES, "they are not gone", seconds=90)
+    seconds = {second for _, second in watcher.numbers}
+    assert max(seconds) - min(seconds) + 1 - len(seconds) <= UNEVEN
+    assert watcher.opened == 1
+
+
+def test_what_a_webhook_missed_while_it_was_down_comes_after_in_order(played: Played) -> None:
+    assert played.webhook.result() == [f"Thing {number:03}." for number in range(1, 36)]
+
+
+# --- parts of the site that hang, or are killed ---------------------------------------------------------------------
+
+
+def calmed(stage: Stage) -> Stage:
+    """Return the stage without faults: each of two workers reads half of the chassis, and those of plans are quick."""
+    stage.heal()
+    stage.wait_until_shared()
+    for name in PLANNED:
+        stage[name].ask("POST", "/time", {"speed": 20})
+        wait_for(stage[name].is_read, f"{name} is not read", every=0.3)
+    return stage
+
+
+@pytest.fixture
+def calm(stage: Stage) -> Stage:
+    """The stage without faults."""
+    return calmed(stage)
+
+
+@pytest.fixture(scope="module")
+def killed(stage: Stage) -> KilledParts:
+    """Plans whose workers, beat, web and broker were killed."""
+    return kill_parts(calmed(stage))
+
+
+def test_a_broker_that_hangs_holds_nobody_up_for_long(calm: Stage) -> None:
+    """It is asked for live readings and queues; what was asked for stands in the database."""
+    (broker,) = processes_of(calm.site, "broker")
+    gpu = calm["falcon-2"].devices()["drawer1slot1"]
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        assert calm.site.get("/healthz")[0] == 503
+        asked = calm.operator.post("operations/", {"device_id": gpu["id"], "target_host_port_id": None})
+        # Far less than a browser, a proxy or a person waits.
+        assert time.monotonic() - began < 25
+    finally:
+        os.kill(broker, signal.SIGCONT)
+    done = f"operations/{asked['id']}/"
+    wait_for(lambda: calm.operator.get(done)["state"] == "done", "it was lost", seconds=40, every=0.3)
+    wait_for(lambda: calm.site.get("/healthz")[0] == 200, "the site did not come back")
+    wait_for(lambda: calm["falcon-2"].seconds_read(2), "its readings did not come back", every=0.3)
+
+
+@pytest.mark.parametrize(
+    "part", ["worker that detaches", "worker that attaches", "beat", "web processes", "web", "broker"]
+)
+def test_a_plan_is_carried_out_to_its_end_whatever_is_killed_and_nothing_is_done_twice(
+    stage: Stage, killed: KilledParts, part: str
+) -> None:
+    assert part in killed.killed_at
+    for run, wrong_writes in killed.plans:
+        assert (run.ended["state"], run.ended["sentence"]) == ("done", "")
+        assert [one["state"] for one in run.ended["operations"]] == ["done"] * len(run.wanted)
+        assert wrong_writes == {}
+    assert is_in_force(stage, killed.plans[-1][0].wanted)
+    for name in PLANNED:
+        wait_for(stage[name].is_shown, f"{name} is not shown as it is", every=0.3)
+
+
+def test_another_worker_takes_over_from_a_killed_one_within_five_seconds(killed: KilledParts) -> None:
+    at, until = killed.killed_at["worker that detaches"], killed.killed_at["beat"]
+    before, after = killed.pollers["worker that detaches"], killed.pollers["one worker less"]
+    gaps: dict[bool, list[float]] = {True: [], False: []}
+    for pk, pid in before.items():
+        gaps[pid == killed.killed].append(killed.watchers[0].longest_gap(pk, at, until))
+        assert after[pk] != killed.killed
+        assert pid in {after[pk], killed.killed}, "the others were disturbed"
+    # What those miss that lost nobody, the machine was too busy for.
+    assert max(gaps[True]) < TAKEN_OVER_SECONDS + max(0.0, max(gaps[False]) - 1), gaps
+
+
+def test_a_killed_broker_comes_back_and_open_sockets_go_on(stage: Stage, killed: KilledParts) -> None:
+    # Redis lost its memory, the workers did not: nothing was moved about.
+    assert killed.pollers["the new broker"] == killed.pollers["broker"]
+    assert stage.site.get("/healthz")[0] == 200
+
+
+def test_browsers_of_killed_web_processes_come_back_and_nobody_gets_a_frame_twice(killed: KilledParts) -> None:
+    for watcher in killed.watchers:
+        assert watcher.opened >= 3
+        assert watcher.twice() == []
+
+
+def test_a_worker_that_was_stopped_and_goes_on_says_nothing_of_what_is_anothers_by_then(calm: Stage) -> None:
+    pollers = calm.pollers()
+    stopped, other = set(pollers.values())
+    theirs = [pk for pk, pid in pollers.items() if pid == stopped]
+    _, broker = broker_of(calm.site)
+    with Watcher(calm.operator, theirs) as watcher:
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            wait_for(lambda: set(calm.pollers().values()) == {other}, "nobody took over", seconds=15)
+            began = time.time()
+            wait_for(lambda: all(watcher.times(pk)[-1:] > [began] for pk in theirs), "nobody reads them", seconds=15)
+            with Listener(broker) as given:
+                os.kill(stopped, signal.SIGCONT)
+                ended = time.time() + 1.9  # before a share of them goes back to it
+                wait_for(lambda: time.time() > ended, every=0.1)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert given.twice() == []
+        assert max(len(given.times(pk)) for pk in theirs) <= 3
+        calm.wait_until_shared()
+        assert set(calm.pollers().values()) == {stopped, other}
+    assert watcher.twice() == []
+
+
+def test_a_plan_whose_chassis_dies_and_forgets_everything_ends_in_what_is_true(calm: Stage) -> None:
+    """A simulated chassis that is started again is as at its first start: whatever was switched is undone."""
+    run = PlanRun(calm).apply()
+    wait_for(run.workers_at, "it did not begin", 60, every=0.1)
+    before = processes_of(calm.site, "falcon-1")
+    kill(before)
+    wait_for(lambda: processes_of(calm.site, "falcon-1") - before, "the chassis was not started again")
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError):
+            return bool(calm["falcon-1"].truth())
+        return False
+
+    wait_for(answers, "the chassis did not come back")
+    calm["falcon-1"].ask("POST", "/time", {"speed": 20})
+    # What is neither where it was nor where it shall be was put there by others, for all that the site knows.
+    ended = run.carry_out()
+    assert ended["state"] == "done" or "by somebody else" in ended["sentence"], ended["sentence"]
+    for name in PLANNED:
+        wait_for(calm[name].is_shown, f"{name} is not shown as it is", every=0.3)
+    # What was lost is no secret: the same wish leads there, by what is missing of it.
+    again = PlanRun(calm, run.wanted).apply()
+    assert again.carry_out()["state"] == "done"
+    assert is_in_force(calm, run.wanted)
+
+
+def test_live_goes_on_while_the_disks_of_workers_are_full_and_what_was_dropped_is_told(calm: Stage) -> None:
+    full, well = calm["many"], calm["well"]
+    temperature = full.temperature("drawer1slot1")
+    # Many, so that memory is full before long.
+    full.fault("many_readings", readings=15_000)
+    wait_for(lambda: len(full.series()) == 15_000, "they are not known", every=0.4)
+    before, began, away = full.counts(), time.time(), 0
+    with Watcher(calm.operator, [full.pk, well.pk]) as watcher:
+        wait_for(lambda: watcher.times(full.pk) and watcher.times(well.pk), "no frames came")
+        try:
+            limit_files(calm, FULL_AT)
+            while full.counts().get(DROPPED, 0) == before.get(DROPPED, 0):
+                # A chassis that is away gives what was read of it, and does not wait until its minute is full.
+                assert (away := away + 1) <= 10, "nothing was dropped"
+                read = len(watcher.times(full.pk))
+                wait_for(lambda of=read: len(watcher.times(full.pk)) > of + 3, "it is not read")  # type: ignore[misc]
+                full.be_away()
+            words = [one["words"] for one in calm.operator.get("pipeline/")["findings"]]
+            assert any(text.startswith("Readings dropped") for text in words), words
+            assert any(text.startswith("Failed writes of readings") for text in words), words
+            assert calm.site.get("/healthz")[0] == 200
+        finally:
+            limit_files(calm, None)
+        full.heal()
+        full.counted(DROPPED, before)
+        resumed = time.time()
+        full.read_on(temperature)
+        until = time.time()
+        full.be_away()
+        (kept,) = full.stored(temperature, since=resumed, until=until)
+    sick, other = ({second for of, second in watcher.numbers if of == one.pk} for one in (full, well))
+    span = set(range(int(began) + 2, int(until)))
+    assert len(span - sick) <= len(span - other) + UNEVEN + AWAY_COSTS * away
+    assert watcher.opened == 1
+    assert there(kept), "nothing is stored again"
+    gaps = calm.operator.get(f"telemetry/?subjects=series/{full.pk}/{temperature}&since={began - 30:.0f}")["gaps"]
+    assert any("The store could not write" in gap["reason"] for gap in gaps), gaps
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(PROGRAMS is None, reason="PostgreSQL is not installed")
+def test_a_plan_waits_for_a_database_that_is_away_and_loses_nothing(tmp_path: Path) -> None:
+    with PostgresServer() as server, RunningSite(tmp_path, DATABASE_URL=server.url) as site:
+        operator = Operator(site)
+        stage = Stage(operator, own_chassis(operator))
+        for name in PLANNED:
+            stage[name].ask("POST", "/time", {"speed": 20})
+            wait_for(lambda of=name: len(stage[of].devices()) >= 11, f"{name} was not seen")  # type: ignore[misc]
+        run = PlanRun(stage).apply()
+        wait_for(lambda: {"done", "running"} <= run.states(), "the plan did not begin", 60)
+        server.stop()
+        time.sleep(60)
+        server.start()
+        ended = run.carry_out()
+        assert (ended["state"], ended["sentence"]) == ("done", "")
+        assert [one["state"] for one in ended["operations"]] == ["done"] * len(run.wanted)
+        assert run.wrong_writes() == {}
+        for name in PLANNED:
+            wait_for(stage[name].is_shown, f"{name} is not shown as it is")
+
+
+def limit_files(stage: Stage, size: int | None) -> None:
+    """Let the files of the workers grow to a size at most, as a disk without room does."""
+    most = resource.RLIM_INFINITY
+    for pid in processes_of(stage.site, "worker"):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if size is None else size, most))
