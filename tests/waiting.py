@@ -8,7 +8,7 @@ from typing import Any
 
 
 def wait_for(
-    true: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = 30.0, *, every: float = 0.05
+    true: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = 60.0, *, every: float = 0.05
 ) -> Any:
     """Wait until something is so and return it, looking each `every` s; AssertionError with `what` was not."""
     end = time.monotonic() + seconds

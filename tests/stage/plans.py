@@ -184,8 +184,8 @@ def kill_parts(stage: Stage) -> KilledParts:
         found.watchers = [stack.enter_context(Watcher(stage.operator, stage.numbers)) for _ in range(2)]
         wait_for(lambda: all(len(one.times(pk)) >= 3 for one in found.watchers for pk in stage.numbers), "no frames")
         killed("worker that detaches", "Detach")
-        found.pollers["one worker less"] = wait_for(taken_over, "nobody took over", 15)
-        wait_for(lambda: found.read_since("worker that detaches", 1.5), "nobody reads them", 15)
+        found.pollers["one worker less"] = wait_for(taken_over, "nobody took over")
+        wait_for(lambda: found.read_since("worker that detaches", 1.5), "nobody reads them")
         killed("beat")
         killed("worker that attaches", "Attach")
         killed("web processes")

@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     "FALCONWEB_WORKERS": "2",
     "FALCONWEB_WEB_PROCESSES": "2",
     # Enough for what many chassis give at once, and full before long where nothing can be stored.
-    "FALCONWEB_STORE_MEMORY": "0.3",
+    "FALCONWEB_STORE_MEMORY": "0.1",
 }
 
 
@@ -63,7 +63,7 @@ class Stage:
             counts = [list(found.values()).count(pid) for pid in set(found.values())]
             return found if counts == [len(found) // 2] * 2 and 0 not in found.values() else None
 
-        found: dict[int, int] = wait_for(shared, lambda: f"not shared: {self.pollers()}", seconds=60, every=0.2)
+        found: dict[int, int] = wait_for(shared, lambda: f"not shared: {self.pollers()}", 120, every=0.2)
         return found
 
     def heal(self) -> None:
@@ -104,6 +104,6 @@ def set_up(data: Path) -> Iterator[Stage]:
         with ThreadPoolExecutor(4) as pool:
             chassis += pool.map(added, range(len(MORE)))
         wait_for(
-            lambda: all(one["inventory_at"] for one in operator.get("chassis/")), "not seen", seconds=90, every=0.5
+            lambda: all(one["inventory_at"] for one in operator.get("chassis/")), "not seen", seconds=180, every=0.5
         )
         yield Stage(operator, chassis)

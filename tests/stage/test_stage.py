@@ -299,9 +299,9 @@ def test_a_worker_that_was_stopped_and_goes_on_says_nothing_of_what_is_anothers_
     with Watcher(calm.operator, theirs) as watcher:
         os.kill(stopped, signal.SIGSTOP)
         try:
-            wait_for(lambda: set(calm.pollers().values()) == {other}, "nobody took over", seconds=15)
+            wait_for(lambda: set(calm.pollers().values()) == {other}, "nobody took over")
             began = time.time()
-            wait_for(lambda: all(watcher.times(pk)[-1:] > [began] for pk in theirs), "nobody reads them", seconds=15)
+            wait_for(lambda: all(watcher.times(pk)[-1:] > [began] for pk in theirs), "nobody reads them")
             with Listener(broker) as given:
                 os.kill(stopped, signal.SIGCONT)
                 ended = time.time() + 1.9  # before a share of them goes back to it
