@@ -18,7 +18,7 @@ from falconweb.launch import processes
 from tests.site import ROOT, RunningSite, pids_naming
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 pytestmark = pytest.mark.process
 
