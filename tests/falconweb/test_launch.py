@@ -20,8 +20,6 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
-pytestmark = pytest.mark.process
-
 
 def processes_naming(text: str) -> list[str]:
     """Return the command lines of running processes whose environment holds `text`."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import PROGRAMS, PostgresServer
-from tests.site import RunningSite
+from tests.site import RunningSite, pids_naming
 from tests.stage.chassis import there
 from tests.stage.conftest import Played
 from tests.stage.operator import Operator
@@ -68,6 +68,18 @@ def test_chassis_that_are_added_are_shared_and_stay_where_they_are(played: Playe
     before, *later = played.soaked.pollers
     assert [list(before.values()).count(pid) for pid in set(before.values())] == [len(before) // 2] * 2
     assert all(pollers == before for pollers in later)
+
+
+def test_each_simulated_host_has_an_agent_that_takes_commands(stage: Stage) -> None:
+    data = stage.site.data
+    hosts = {folder.name for folder in (data / "simulator/hosts").iterdir()}
+    assert hosts == {"node-a", "node-b", "node-c"}
+    for host in hosts:
+        log = data / f"logs/agent-{host}.log"
+        wait_for(lambda log=log: "ready\n" in log.read_text(), f"the agent of {host} did not get ready")  # type: ignore[misc]
+        assert "Traceback" not in log.read_text()
+        # What it reads is the tree of its own host.
+        assert pids_naming(f"agent.steps\0{data}/simulator/hosts/{host}")
 
 
 # --- sick BMCs ------------------------------------------------------------------------------------------------------

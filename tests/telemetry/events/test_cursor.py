@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.postgres import PostgresServer
 
 pytestmark = pytest.mark.process
