@@ -14,7 +14,15 @@ Production code must never import this package; import-linter sees to it.
 
 from __future__ import annotations
 
-from falconweb.testing.chassis import add_chassis, carry_out, carry_out_plan, device_in, host_port_of, mirror
+from falconweb.testing.chassis import (
+    add_chassis,
+    add_mirrored,
+    carry_out,
+    carry_out_plan,
+    device_in,
+    host_port_of,
+    mirror,
+)
 from falconweb.testing.hosts import AgentProcess
 from falconweb.testing.people import PASSWORD
 from falconweb.testing.processes import SimulatorProcess
@@ -24,6 +32,7 @@ __all__ = [
     "AgentProcess",
     "SimulatorProcess",
     "add_chassis",
+    "add_mirrored",
     "carry_out",
     "carry_out_plan",
     "device_in",

@@ -56,6 +56,9 @@ class SimulatorProcess(OwnProcess):
         self.control = ""
         self.fingerprint = ""
         self.certificate = Path()
+        # What decides what a walk finds: not where its hosts' files lie.
+        hosts = options.index("--hosts-root") if "--hosts-root" in options else len(options)
+        self.options = (*options[:hosts], *options[hosts + 2 :], chassis or "")
         self._own = own or port != 0 or password != PASSWORD
         arguments = ["--port", str(port), *options]
         if chassis is not None:

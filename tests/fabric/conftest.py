@@ -8,7 +8,7 @@ import pytest
 
 from accounts.models import User
 from fabric.models import Chassis
-from falconweb.testing import SimulatorProcess, add_chassis, mirror
+from falconweb.testing import SimulatorProcess, add_mirrored, mirror
 
 __all__ = ["mirror"]
 
@@ -24,7 +24,7 @@ def simulator() -> Iterator[SimulatorProcess]:
 @pytest.fixture
 def chassis(transactional_db: None, simulator: SimulatorProcess) -> Chassis:
     """falcon-1, mirrored once."""
-    return mirror(add_chassis(simulator))
+    return add_mirrored(simulator)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from fabric.services.execution import waiting
 from fabric.services.grants import grants_set
 from fabric.services.plan_words import wanted_of_base
 from falconweb.errors import FalconWebError
-from falconweb.testing import SimulatorProcess, add_chassis, mirror
+from falconweb.testing import SimulatorProcess, add_mirrored
 from tests.fabric.disorder import OF_HARDWARE, REQUEST_KINDS, endpoint_of
 
 NAMES = ("falcon-1", "falcon-2")
@@ -67,7 +67,7 @@ class World:
             for name in NAMES
         }
         for name, simulator in self.simulators.items():
-            mirror(add_chassis(simulator, name=name))
+            add_mirrored(simulator, name=name)
         self.people = {"ada": _person("ada", Role.ADMINISTRATOR, None)}
         for tenant, name in zip(HOLDINGS, ("ann", "ben", "cyd"), strict=True):
             self.people[name] = _person(name, Role.USER, tenant)

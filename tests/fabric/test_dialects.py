@@ -15,7 +15,7 @@ from fabric.services import changes
 from fabric.services.jobs import plan_cancel
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Conflict
-from falconweb.testing import SimulatorProcess, add_chassis, carry_out_plan, mirror
+from falconweb.testing import SimulatorProcess, add_mirrored, carry_out_plan
 
 DIALECTS = {
     "patch": "zone_patch",
@@ -79,7 +79,7 @@ def test_a_service_without_any_of_them_is_monitored_only_and_says_so(
     transactional_db: None, administrator: User, client: Client
 ) -> None:
     with SimulatorProcess("--dialect", "none", chassis="falcon-1") as process:
-        row = mirror(add_chassis(process))
+        row = add_mirrored(process)
     device = Device.objects.filter(chassis=row, host_port=None, missing_since=None).first()
     assert device is not None
     with pytest.raises(Conflict, match="monitored only"):

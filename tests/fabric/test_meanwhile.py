@@ -30,7 +30,7 @@ from fabric.services.proof import UNREAD
 from fabric.services.sync import inventory_apply
 from fabric.services.truth import truth_read
 from falconweb.errors import Conflict
-from falconweb.testing import SimulatorProcess, add_chassis, carry_out, carry_out_plan, device_in, host_port_of, mirror
+from falconweb.testing import SimulatorProcess, add_mirrored, carry_out, carry_out_plan, device_in, host_port_of, mirror
 from falconweb.threads import in_thread
 from tests.fabric import outside
 from tests.fabric.disorder import at_step, shorten_patience
@@ -149,7 +149,7 @@ def test_what_a_plan_names_of_another_chassis_and_does_not_change_keeps_it_from_
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
 ) -> None:
     with SimulatorProcess(chassis="falcon-2") as other:
-        second = mirror(add_chassis(other, name="falcon-2"))
+        second = add_mirrored(other, name="falcon-2")
         still = Device.objects.filter(chassis=second, host_port__isnull=False).first()
         assert still is not None
         fault = simulator.fault("link_downgrade", "drawer1slot1", lanes=1)

@@ -25,7 +25,7 @@ from fabric.models import Chassis, Device, Drawer, HostPort, Operation
 from fabric.services.execution import execute, waiting
 from fabric.services.operations import mode_request, operation_request
 from falconweb.errors import Conflict, FalconWebError
-from falconweb.testing import SimulatorProcess, add_chassis, mirror
+from falconweb.testing import SimulatorProcess, add_mirrored, mirror
 from tests.fabric.disorder import (
     MODES,
     NIGHTLY,
@@ -59,7 +59,7 @@ class Composing(RuleBasedStateMachine):
         )
         self.simulator.set_speed(50)
         Chassis.objects.all().delete()
-        self.chassis = mirror(add_chassis(self.simulator))
+        self.chassis = add_mirrored(self.simulator)
         self.person, _ = User.objects.get_or_create(username="ada", defaults={"role": "administrator"})
         self.at_start: dict[str, str] = self.simulator.state()["devices"]
         # Whether the mirror may be behind the truth, and which devices it may rightly miss.

@@ -24,7 +24,7 @@ from fabric.services.operations import mode_request, operation_request
 from fabric.services.sync import inventory_apply
 from fabric.sights import owners_of_readings
 from fabric.signals import access_changed
-from falconweb.testing import SimulatorProcess, add_chassis, carry_out, device_in, host_port_of, mirror
+from falconweb.testing import SimulatorProcess, add_mirrored, carry_out, device_in, host_port_of, mirror
 from telemetry.catalogue import Catalogue
 from tests.bmc.conftest import serve_mockup
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
@@ -336,7 +336,7 @@ def test_a_nonsensical_value_keeps_no_other_out(chassis: Chassis, nonsense: dict
 
 def test_a_host_cabled_to_two_chassis_is_one_host(chassis: Chassis) -> None:
     with SimulatorProcess(chassis="falcon-2") as second:
-        mirror(add_chassis(second, name="falcon-2"))
+        add_mirrored(second, name="falcon-2")
     assert sorted(Host.objects.values_list("name", flat=True)) == ["node-a", "node-b", "node-c"]
     node_a = Host.objects.get(name="node-a")
     cabled = {(port.chassis.name, port.label) for port in HostPort.objects.filter(host=node_a)}

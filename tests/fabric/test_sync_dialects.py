@@ -14,7 +14,7 @@ from fabric.bmc.discovery import Discovery
 from fabric.bmc.types import Dialect, Inventory
 from fabric.models import Chassis, Device, Host, HostPort, Port
 from fabric.services.sync import inventory_apply
-from falconweb.testing import SimulatorProcess, add_chassis, device_in, host_port_of, mirror
+from falconweb.testing import SimulatorProcess, add_chassis, add_mirrored, device_in, host_port_of, mirror
 from tests.fabric.test_sync import differences, rows, walked
 
 SYSTEMS = "/redfish/v1/Systems"
@@ -31,7 +31,7 @@ def pool() -> Iterator[SimulatorProcess]:
 @pytest.fixture
 def by_blocks(transactional_db: None, pool: SimulatorProcess) -> Chassis:
     """The pool, mirrored once."""
-    return mirror(add_chassis(pool))
+    return add_mirrored(pool)
 
 
 def cable(process: SimulatorProcess, port: str, host: str | None) -> None:
@@ -100,14 +100,14 @@ def test_a_dialect_that_cannot_be_told_for_now_stays(chassis: Chassis, simulator
 def test_a_chassis_whose_dialect_was_never_told_says_so(transactional_db: None) -> None:
     with SimulatorProcess() as process:
         process.fault("server_error", path="/Zones")
-        row = mirror(add_chassis(process))
+        row = add_mirrored(process)
     assert row.dialect == Dialect.NONE
     assert "could not be told for now" in row.dialect_reason
 
 
 def test_a_chassis_without_a_way_to_attach_says_why(transactional_db: None) -> None:
     with SimulatorProcess("--dialect", "none") as process:
-        row = mirror(add_chassis(process))
+        row = add_mirrored(process)
     assert (row.dialect, row.is_composable) == (Dialect.NONE, False)
     assert row.dialect_reason.startswith("None of the four ways was found")
     assert Device.objects.exclude(host_port=None).count() == 11  # what is attached is seen all the same
@@ -116,7 +116,7 @@ def test_a_chassis_without_a_way_to_attach_says_why(transactional_db: None) -> N
 @pytest.mark.parametrize("dialect", ["both", "blocks"])
 def test_a_moved_cable_is_mirrored_within_one_walk(transactional_db: None, dialect: str) -> None:
     with SimulatorProcess("--dialect", dialect, "--speed", "20") as process:
-        chassis = mirror(add_chassis(process))
+        chassis = add_mirrored(process)
         node_b, node_c = Host.objects.get(name="node-b"), Host.objects.get(name="node-c")
         cable(process, "H3", "node-b")
         mirror(chassis)
@@ -136,7 +136,7 @@ def test_a_pulled_cable_leaves_devices_attached_and_the_old_host_where_others_le
     transactional_db: None, dialect: str
 ) -> None:
     with SimulatorProcess("--dialect", dialect, "--speed", "20") as process:
-        chassis = mirror(add_chassis(process))
+        chassis = add_mirrored(process)
         node_a = Host.objects.get(name="node-a")
         cable(process, "H1", None)
         mirror(chassis)

@@ -17,7 +17,7 @@ import pytest
 
 import falconweb.testing
 from accounts.models import User
-from falconweb.testing import chassis, environment, people, processes
+from falconweb.testing import chassis, environment, people, prepared, processes
 from tests.processes import ROOT
 
 pytestmark = pytest.mark.process
@@ -62,7 +62,7 @@ def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess
     surroundings = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYTEST", "DJANGO", "FALCONWEB", "COV"))
+        if name == prepared.FOLDER or not name.startswith(("PYTEST", "DJANGO", "FALCONWEB", "COV"))
     }
     surroundings |= {
         "PYTHONPATH": str(ROOT),
