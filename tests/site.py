@@ -50,10 +50,14 @@ class RunningSite:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for line in self.process.stdout or ():
-            self.said.append(line.rstrip())
-            if line.startswith("FalconWeb is at "):
-                return
+        try:
+            for line in self.process.stdout or ():
+                self.said.append(line.rstrip())
+                if line.startswith("FalconWeb is at "):
+                    return
+        except BaseException:  # a test that takes too long ends here, and the site with it
+            self.process.kill()
+            raise
         raise RuntimeError("the site did not start:\n" + "\n".join(self.said))
 
     def get(self, path: str) -> tuple[int, str]:
