@@ -65,7 +65,9 @@ def perform(stage: Stage, name: str, act: Act) -> Play:
         play.chassis.be_away()
         play.stored = play.chassis.stored(*keys, **span)
         # A BMC that was away is read anew; without that what is too much goes after half a minute.
-        wait_for(lambda: len(play.chassis.series()) == usual, f"{name}: not measured as before", every=LOOK_SECONDS)
+        wait_for(
+            lambda: len(play.chassis.series()) == usual, f"{name}: not measured as before", 120, every=LOOK_SECONDS
+        )
     return play
 
 
