@@ -22,7 +22,6 @@ from accounts.audit import floods
 from accounts.hashers import BoundedArgon2PasswordHasher
 from accounts.models import Role, Tenant, User
 from tests.postgres import PROGRAMS, PostgresServer
-from tests.site import RunningSite
 from tests.without import NO_TORCH
 
 hypothesis.settings.register_profile("tests", deadline=None, max_examples=25)
@@ -97,14 +96,6 @@ def no_guesses_left() -> Iterator[None]:
     """Forget wrong passwords after each test: all of them come from one address."""
     yield
     cache.delete("guesses:127.0.0.1")
-
-
-@pytest.fixture(scope="session")
-def running_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSite]:
-    """A whole site with two simulated chassis, in processes of its own."""
-    data: Path = tmp_path_factory.mktemp("site")
-    with RunningSite(data) as site:
-        yield site
 
 
 @pytest.fixture(scope="session")

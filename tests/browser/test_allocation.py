@@ -10,28 +10,24 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from fabric.allocation.reading import LARGEST_FILE, TOO_LARGE
-from tests.browser.conftest import sign_in
-from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from tests.browser.conftest import opened
+from tests.site import RunningSite
 
 NARROW: ViewportSize = {"width": 390, "height": 800}
 WIDE: ViewportSize = {"width": 1280, "height": 900}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def context(browser: Browser, running_site: RunningSite, administrator: BrowserContext) -> Iterator[BrowserContext]:
     """An administrator's browser that runs no script, once the site has seen its chassis."""
-    plain = browser.new_context(
-        base_url=running_site.address, viewport=NARROW, accept_downloads=True, java_script_enabled=False
-    )
-    sign_in(plain, "administrator", ADMINISTRATOR_PASSWORD).close()
-    yield plain
-    plain.close()
+    state = administrator.storage_state()
+    with opened(browser, running_site, viewport=NARROW, java_script_enabled=False, storage_state=state) as plain:
+        yield plain
 
 
 @pytest.fixture
 def page(context: BrowserContext) -> Iterator[Page]:
     page = context.new_page()
-    page.set_default_timeout(10_000)
     yield page
     page.close()
 
@@ -77,7 +73,6 @@ def test_a_file_that_is_too_large_is_told_of_before_it_is_sent(administrator: Br
     large.write_bytes(b" " * (LARGEST_FILE + 1))
     small.write_text("{}")
     page = administrator.new_page()
-    page.set_default_timeout(30_000)
     page.goto("/allocation/")
     page.get_by_label("File, JSON or YAML").set_input_files(large)
     refused = page.locator("#file-refused")

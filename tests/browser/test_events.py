@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PATIENCE
 from tests.site import RunningSite
 
 
-def watched(context: BrowserContext, wrong: list[str]) -> Page:
-    """Return a page whose errors are noted."""
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.on("pageerror", lambda error: wrong.append(f"{error} {error.stack}"))
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    return page
-
-
-def test_new_events_announce_themselves_and_move_no_row(
-    running_site: RunningSite, administrator: BrowserContext
-) -> None:
-    wrong: list[str] = []
-    page = watched(administrator, wrong)
+def test_new_events_announce_themselves_and_move_no_row(running_site: RunningSite, page: Page) -> None:
     page.goto("/events/")
     first = page.locator("table.events tbody tr").first
     before, place = first.inner_text(), first.bounding_box()
@@ -32,7 +18,7 @@ def test_new_events_announce_themselves_and_move_no_row(
         {"count": 3, "message": "A visitor {n}.", "message_id": "H3Falcon.1.0.Visit", "severity": "Warning"},
     )  # fmt: skip
     bar = page.locator("[data-news] a")
-    expect(bar).to_have_text(re.compile(r"^\d+ new events: show them$"), timeout=2 * PATIENCE)
+    expect(bar).to_have_text(re.compile(r"^\d+ new events: show them$"))
     assert first.inner_text() == before
     moved = first.bounding_box()
     assert place is not None
@@ -61,18 +47,12 @@ def test_new_events_announce_themselves_and_move_no_row(
     expect(page.get_by_role("link", name="Visits")).to_have_attribute("aria-current", "true")
     page.get_by_role("button", name="Remove it").click()
     expect(page.get_by_role("alert")).to_contain_text("The view is removed.")
-    page.close()
-    assert wrong == []
 
 
-def test_the_newest_events_of_a_device_stand_on_its_page(administrator: BrowserContext) -> None:
-    wrong: list[str] = []
-    page = watched(administrator, wrong)
+def test_the_newest_events_of_a_device_stand_on_its_page(page: Page) -> None:
     page.goto("/devices/1/")
     part = page.locator("#newest-events")
     expect(part).not_to_contain_text("Loading")
     expect(part).to_contain_text(re.compile("Nothing yet|All events of it"))
     page.goto("/")
     expect(page.locator("#newest-events").get_by_role("link", name="All events")).to_be_visible()
-    page.close()
-    assert wrong == []

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PATIENCE
-from tests.browser.test_pages import judge
+from tests.browser.judging import judge
 
 
 def define(page: Page, name: str) -> None:
@@ -33,7 +32,7 @@ def test_an_export_is_defined_by_keyboard_run_and_downloaded(page: Page, tmp_pat
     page.get_by_role("button", name="Run now").click()
     page.wait_for_url("**/exports/runs/*/")
     # A worker takes it and the page shows that by itself.
-    expect(page.locator(".run-state.done")).to_be_visible(timeout=30_000)
+    expect(page.locator(".run-state.done")).to_be_visible()
     judge(page, "a run that is done")
     with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()
@@ -48,7 +47,6 @@ def test_an_export_is_defined_by_keyboard_run_and_downloaded(page: Page, tmp_pat
 def test_the_form_shows_what_a_target_asks_for_and_says_what_is_wrong(page: Page) -> None:
     # Of its own: a form that is refused is an error to the console.
     page = page.context.new_page()
-    page.set_default_timeout(PATIENCE)
     page.goto("/exports/add/")
     expect(page.get_by_label("Address", exact=True)).to_be_hidden()
     expect(page.get_by_label("Files kept")).to_be_visible()

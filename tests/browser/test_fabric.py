@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
+from tests.browser.conftest import hurried, opened
 from tests.site import RunningSite
+from tests.waiting import wait_for
 
 
 def slot(page: Page, chassis: str, drawer: int, number: int) -> str:
@@ -29,26 +32,35 @@ def drawer(page: Page, chassis: str, number: int) -> str:
     return link.get_attribute("href") or ""
 
 
-def done(page: Page) -> None:
+def done(page: Page, site: RunningSite) -> None:
+    """See an operation end well, and go back to the topology."""
     page.wait_for_url("**/operations/**")
-    expect(page.locator(".state.done")).to_be_visible(timeout=30_000)
+    with hurried(site):
+        expect(page.locator(".state.done")).to_be_visible()
     page.goto("/fabric/")
 
 
+@pytest.fixture
+def page(page: Page) -> Page:
+    """The topology."""
+    page.goto("/fabric/")
+    return page
+
+
 def test_live_readings_arrive(page: Page) -> None:
-    expect(page.locator("#freshness")).to_have_text("● Live", timeout=15_000)
+    expect(page.locator("#freshness")).to_have_text("● Live")
     reading = page.locator(slot(page, "falcon-1", 2, 1)).locator(".reading")
     expect(reading).to_contain_text("°C")
 
 
-def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page) -> None:
+def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page, running_site: RunningSite) -> None:
     page.locator(slot(page, "falcon-1", 1, 2)).hover()
     page.mouse.down()
     page.locator(port(page, "falcon-1", "H3")).hover()
     page.mouse.up()
     expect(page.locator("#attach-words")).to_contain_text("attached to node-c (H3)")
     page.click("#attach-yes")
-    done(page)
+    done(page, running_site)
     expect(page.locator(slot(page, "falcon-1", 1, 2))).to_contain_text("node-c")
     page.locator(slot(page, "falcon-1", 1, 2)).focus()
     page.keyboard.press("Space")
@@ -57,32 +69,31 @@ def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page) -> None:
     page.keyboard.press("Enter")
     page.locator("#attach-yes").focus()
     page.keyboard.press("Enter")
-    done(page)
+    done(page, running_site)
     expect(page.locator(slot(page, "falcon-1", 1, 2))).to_contain_text("node-a")
 
 
-def test_a_nic_is_attached_and_detached_by_form(page: Page) -> None:
+def test_a_nic_is_attached_and_detached_by_form(page: Page, running_site: RunningSite) -> None:
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     page.select_option("#target", label="node-b (H2)")
     page.click("form[data-compose-form] button")
     page.click("#attach-yes")
-    done(page)
+    done(page, running_site)
     page.locator(slot(page, "falcon-1", 1, 7)).click()
     page.select_option("#target", label="no host: detach")
     page.click("form[data-compose-form] button")
     page.click("#attach-yes")
-    done(page)
+    done(page, running_site)
     expect(page.locator(slot(page, "falcon-1", 1, 7))).to_contain_text("not attached")
 
 
-def test_a_device_is_detached_and_attached_from_the_list(page: Page) -> None:
+def test_a_device_is_detached_and_attached_from_the_list(page: Page, running_site: RunningSite) -> None:
     def change(target: str) -> None:
         page.goto("/fabric/?view=list")
         page.get_by_label("Drawer 2 slot 5").last.click()
         page.select_option("#attach-target", label=target)
         page.click("#attach-yes")
-        page.wait_for_url("**/operations/**")
-        expect(page.locator(".state.done")).to_be_visible(timeout=30_000)
+        done(page, running_site)
 
     change("no host: detach")
     change("node-b (H3)")
@@ -132,7 +143,7 @@ def test_a_question_mark_shows_the_keys(page: Page) -> None:
     expect(page.locator("#keys")).to_be_hidden()
 
 
-def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page) -> None:
+def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page, running_site: RunningSite) -> None:
     # falcon-1's second drawer serves one host: it may become advanced, and back.
     def change(name: str) -> None:
         page.goto(drawer(page, "falcon-1", 2))
@@ -150,30 +161,26 @@ def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page)
     for name in ("Advanced", "Standard, one host"):
         change(name)
         page.get_by_role("button", name="Do it now").click()
-        done(page)
+        done(page, running_site)
 
 
 def test_a_mode_is_asked_for_without_javascript_too(
     browser: Browser, administrator: BrowserContext, running_site: RunningSite
 ) -> None:
     state = administrator.storage_state()
-    context = browser.new_context(java_script_enabled=False, base_url=running_site.address, storage_state=state)
-    page = context.new_page()
-    page.goto("/fabric/")
-    page.goto(drawer(page, "falcon-2", 1))
-    for name in ("Advanced", "Standard, two hosts"):
-        address = page.url
-        page.get_by_role("radio", name=re.compile(name)).check()
-        page.get_by_role("button", name="Change mode").click()
-        page.wait_for_url("**/operations/**")
-        for _ in range(60):
-            if page.locator(".state.done").count():
-                break
-            page.wait_for_timeout(500)
-            page.reload()
-        page.goto(address)
-        expect(page.locator("dd", has_text=name)).to_be_visible()
-    context.close()
+    with opened(browser, running_site, java_script_enabled=False, storage_state=state) as context:
+        page = context.new_page()
+        page.goto("/fabric/")
+        page.goto(drawer(page, "falcon-2", 1))
+        for name in ("Advanced", "Standard, two hosts"):
+            address = page.url
+            page.get_by_role("radio", name=re.compile(name)).check()
+            page.get_by_role("button", name="Change mode").click()
+            page.wait_for_url("**/operations/**")
+            with hurried(running_site, "falcon-2"):
+                wait_for(lambda: page.reload() and page.locator(".state.done").count(), "the mode is not changed")
+            page.goto(address)
+            expect(page.locator("dd", has_text=name)).to_be_visible()
 
 
 def test_the_rules_refusal_is_a_sentence(page: Page) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.browser.test_pages import judge
+from tests.browser.judging import judge
 from tests.processes import ROOT
 from tests.site import RunningSite
 
@@ -63,7 +63,6 @@ def test_a_figure_is_drawn_of_what_its_table_and_its_file_tell(page: Page, study
 
 
 def test_the_legend_hides_a_group_by_keyboard_and_a_picture_is_saved(page: Page, study: list[str]) -> None:
-    page.set_viewport_size({"width": 1440, "height": 1000})
     page.goto("/benchmarks/figures/relative-time/?with=predicted")
     chart = plot(page)
     before = len(chart.evaluate("plot => plot.data"))
@@ -113,7 +112,6 @@ def test_places_whose_names_are_too_long_are_numbered_and_no_two_names_overlap(p
 
 
 def test_runs_are_chosen_and_laid_side_by_side(page: Page, study: list[str]) -> None:
-    page.set_viewport_size({"width": 1440, "height": 1000})
     page.goto("/benchmarks/figures/")
     for name in ("ResNet-50 on localGPUs", "ResNet-50 on falconGPUs"):
         page.get_by_label(f"Choose {name}", exact=True).check()

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
+from collections.abc import Iterator
 
 import pytest
 from django.urls import get_resolver
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.access.test_matrix import names
-from tests.browser.conftest import PATIENCE, sign_in, without_errors
+from tests.browser.conftest import WIDE, hurried, opened, sign_in, watched
+from tests.browser.judging import axe, judge
 from tests.browser.test_fabric import handle, port, slot
-from tests.processes import ROOT
 from tests.site import RunningSite
 
-RUN_AXE = """(runOnly) => axe.run({runOnly})
-   .then((found) => found.violations.map((one) => one.id + ": " + one.nodes[0].html.slice(0, 150)))
-"""
-ALL_RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
-# A theme changes colours, and nothing that other rules look at.
-COLOUR_RULES = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
-AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 # Each page's address; None for addresses that take forms only or show no page.
 PAGES: dict[str, str | None] = {
     "accounts:account": "/account/",
@@ -145,68 +138,51 @@ PAGES: dict[str, str | None] = {
 ADDRESSES = sorted({*filter(None, PAGES.values()), "/fabric/?view=list"})
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tenant(running_site: RunningSite, administrator: BrowserContext) -> None:
-    """One tenant, so that its page is there."""
-    page = administrator.new_page()
-    page.goto("/tenants/add/")
-    page.fill("#id_name", "Vision group")
-    page.click("main form button")
-    page.wait_for_url("**/tenants/1/")
-    page.close()
-
-
 def test_every_page_of_the_routers_has_its_line() -> None:
     pages = {name for name in names(get_resolver().url_patterns) if not name.startswith("api:")}
     assert pages == set(PAGES)
 
 
-def judge(page: Page, where: str = "", *, without: str = "") -> None:
-    """Let axe judge what is shown, in both themes, `without` one of its rules; see that nothing exceeds the window."""
-    if not AXE.exists():
-        pytest.skip("axe-core is not installed: make test installs it")
-    themes: tuple[tuple[Literal["dark", "light"], object], ...] = (("dark", ALL_RULES), ("light", COLOUR_RULES))
-    for scheme, rules in themes:
-        page.emulate_media(color_scheme=scheme)
-        page.wait_for_timeout(300)
-        page.evaluate(AXE.read_text())
-        found = page.evaluate(RUN_AXE, rules)
-        violations = [one for one in found if not without or not one.startswith(without)]
-        assert violations == [], f"{where} ({scheme})"
-    for width in (390, 1440):
-        page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, where
+@pytest.fixture(scope="module")
+def visited(administrator: BrowserContext) -> Iterator[tuple[Page, list[str]]]:
+    """A page that goes from address to address, and all that its console is told as an error."""
+    page, wrong = watched(administrator)
+    page.add_init_script(axe())
+    yield page, wrong
+    page.close()
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_a_page_is_accessible_and_fits(administrator: BrowserContext, address: str) -> None:
-    with without_errors(administrator) as page:
-        page.goto(address)
-        judge(page)
+def test_a_page_is_accessible_and_fits(visited: tuple[Page, list[str]], address: str) -> None:
+    page, wrong = visited
+    page.set_viewport_size(WIDE)
+    page.goto(address)
+    judge(page)
+    errors = wrong.copy()
+    wrong.clear()
+    assert errors == []
 
 
 def test_the_sign_in_is_accessible_also_when_it_refuses(browser: Browser, running_site: RunningSite) -> None:
-    context = browser.new_context(base_url=running_site.address)
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.goto("/sign-in/")
-    judge(page, "signed out")
-    for attempt in range(12):
-        page.fill("#id_username", "nobody")
-        page.fill("#id_password", "wrong")
-        page.click("form.narrow button")
-        page.wait_for_load_state()
-        if attempt == 0:
-            expect(page.get_by_role("alert")).to_be_visible()
-            judge(page, "after a wrong password")
-        if page.locator("#id_username").count() == 0:
-            break
-    expect(page.get_by_role("heading", name="Too many attempts")).to_be_visible()
-    judge(page, "locked out")
-    context.close()
+    with opened(browser, running_site) as context:
+        page = context.new_page()
+        page.goto("/sign-in/")
+        judge(page, "signed out")
+        for attempt in range(12):
+            page.fill("#id_username", "nobody")
+            page.fill("#id_password", "wrong")
+            page.click("form.narrow button")
+            page.wait_for_load_state()
+            if attempt == 0:
+                expect(page.get_by_role("alert")).to_be_visible()
+                judge(page, "after a wrong password")
+            if page.locator("#id_username").count() == 0:
+                break
+        expect(page.get_by_role("heading", name="Too many attempts")).to_be_visible()
+        judge(page, "locked out")
 
 
-def test_a_new_token_and_an_operation_are_accessible(page: Page) -> None:
+def test_a_new_token_and_an_operation_are_accessible(page: Page, running_site: RunningSite) -> None:
     page.goto("/account/")
     page.fill("#id_name", f"A script of {time.monotonic()}")
     page.get_by_role("button", name="Make the token").click()
@@ -221,7 +197,8 @@ def test_a_new_token_and_an_operation_are_accessible(page: Page) -> None:
         page.click("#attach-yes")
         page.wait_for_url("**/operations/**")
         judge(page, "an operation")
-        expect(page.locator(".state.done")).to_be_visible(timeout=30_000)
+        with hurried(running_site):
+            expect(page.locator(".state.done")).to_be_visible()
         judge(page, "an operation that is done")
         page.goto(device)
 
@@ -236,26 +213,25 @@ def test_a_new_password_and_what_is_refused_are_accessible(
     page.get_by_role("button", name="Add").click()
     expect(page.locator("#secret")).to_be_visible()
     judge(page, "a new password")
-    context = browser.new_context(base_url=running_site.address)
-    theirs = sign_in(context, "user", page.locator("#secret").input_value())
-    for address, status in (("/system/", 403), ("/devices/999999/", 404), ("/nowhere/", 404)):
-        answer = theirs.goto(address)
-        assert answer is not None
-        assert answer.status == status
-        judge(theirs, f"{status} at {address}")
-    context.close()
+    with opened(browser, running_site) as context:
+        theirs = sign_in(context, "user", page.locator("#secret").input_value())
+        for address, status in (("/system/", 403), ("/devices/999999/", 404), ("/nowhere/", 404)):
+            answer = theirs.goto(address)
+            assert answer is not None
+            assert answer.status == status
+            judge(theirs, f"{status} at {address}")
 
 
 def test_the_api_reference_is_accessible(page: Page) -> None:
     page.goto("/api/v1/docs/")
-    page.locator("#operations-tag-me button").click(timeout=3 * PATIENCE)
+    page.locator("#operations-tag-me button").click()
     page.locator(".opblock-summary").first.wait_for()
     # A link within each button is how the library draws its operations.
     judge(page, "API reference", without="nested-interactive")
 
 
 def test_dialogs_and_menus_are_accessible(page: Page) -> None:
-    page.set_viewport_size({"width": 1440, "height": 1000})
+    page.goto("/fabric/")
     for summary in page.locator("details.menu > summary").all():
         summary.click()
         judge(page, "a menu")

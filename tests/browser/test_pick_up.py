@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
 
-from tests.browser.conftest import topology_without_errors
+from tests.browser.conftest import frames, opened, without_errors
 from tests.browser.test_fabric import done, handle, port, slot
 from tests.site import RunningSite
 from tests.waiting import wait_for
@@ -42,19 +42,24 @@ def phone(
     running_site: RunningSite,
 ) -> Iterator[Page]:
     """The topology on a narrow touch screen; nothing may be written to the console as an error."""
-    context = browser.new_context(
-        has_touch=True,
-        is_mobile=True,
-        viewport={"width": 412, "height": 900},
-        base_url=running_site.address,
-        storage_state=administrator.storage_state(),
-    )
-    with topology_without_errors(context) as page:
+    narrow: ViewportSize = {"width": 412, "height": 900}
+    state = administrator.storage_state()
+    with (
+        opened(browser, running_site, has_touch=True, is_mobile=True, viewport=narrow, storage_state=state) as context,
+        without_errors(context) as page,
+    ):
+        page.goto("/fabric/")
         yield page
-    context.close()
 
 
-def test_a_gpu_is_picked_up_and_placed_by_click(page: Page) -> None:
+@pytest.fixture
+def page(page: Page) -> Page:
+    """The topology."""
+    page.goto("/fabric/")
+    return page
+
+
+def test_a_gpu_is_picked_up_and_placed_by_click(page: Page, running_site: RunningSite) -> None:
     gpu = page.locator(slot(page, "falcon-1", 1, 6))
     grip = handle(page, "falcon-1", 1, 6)
     box = grip.bounding_box()
@@ -85,18 +90,18 @@ def test_a_gpu_is_picked_up_and_placed_by_click(page: Page) -> None:
     page.locator(port(page, "falcon-1", "H3")).click()
     expect(page.locator("#attach-words")).to_contain_text("attached to node-c (H3)")
     page.click("#attach-yes")
-    done(page)
+    done(page, running_site)
     expect(gpu).to_contain_text("node-c")
     grip.click()
     page.locator(port(page, "falcon-1", "H2")).click()
     page.click("#attach-yes")
-    done(page)
+    done(page, running_site)
     expect(gpu).to_contain_text("node-b")
     gpu.click()
     page.wait_for_url("**/devices/**")
 
 
-def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page) -> None:
+def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page, running_site: RunningSite) -> None:
     gpu = phone.locator(slot(phone, "falcon-1", 1, 5))
     grip = handle(phone, "falcon-1", 1, 5)
     grip.tap()
@@ -107,7 +112,7 @@ def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page) -> No
     phone.locator(port(phone, "falcon-1", "H3")).tap()
     expect(phone.locator("#attach-words")).to_contain_text("attached to node-c (H3)")
     phone.locator("#attach-yes").tap()
-    done(phone)
+    done(phone, running_site)
     expect(gpu).to_contain_text("node-c")
     target = phone.locator(port(phone, "falcon-1", "H2"))
     target.scroll_into_view_if_needed()
@@ -115,7 +120,7 @@ def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page) -> No
     drag_by_finger(phone, middle(grip), middle(target))
     expect(phone.locator("#attach-words")).to_contain_text("attached to node-b (H2)")
     phone.locator("#attach-yes").click()  # a tap this soon after a swipe would only stop the swipe
-    done(phone)
+    done(phone, running_site)
     expect(gpu).to_contain_text("node-b")
     gpu.tap()
     phone.wait_for_url("**/devices/**")
@@ -131,7 +136,7 @@ def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page) -> No
 
 def test_the_load_of_a_link_is_in_words_too(page: Page) -> None:
     for node in (page.locator(slot(page, "falcon-1", 2, 1)), page.locator(port(page, "falcon-1", "H4"))):
-        expect(node).to_have_attribute("aria-label", re.compile(r", (link )?x16( Gen 3)?, \d+ % load$"), timeout=15_000)
+        expect(node).to_have_attribute("aria-label", re.compile(r", (link )?x16( Gen 3)?, \d+ % load$"))
         expect(node.locator("[data-load-words]")).to_have_text(re.compile(r"^link \d+ %$"))
         assert node.locator("title").text_content() == node.get_attribute("aria-label")
     # Screen readers are not flooded: in two seconds of frames the words change at most once, in focus not at all.
@@ -141,5 +146,5 @@ def test_the_load_of_a_link_is_in_words_too(page: Page) -> None:
       const node = document.querySelector('[data-device][data-link]');
       watcher.observe(node, { attributeFilter: ["aria-label"] });
     }""")
-    page.wait_for_timeout(2500)
+    frames(page, 5)  # of two chassis
     assert page.evaluate("window.changes") <= 1

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
+from tests.browser.conftest import delete_all
+from tests.browser.judging import judge
 from tests.browser.test_fabric import drawer, handle, port, slot
-from tests.browser.test_pages import judge
 from tests.browser.test_pick_up import phone
 from tests.site import RunningSite
 
@@ -31,15 +32,18 @@ def slow(running_site: RunningSite) -> Iterator[str]:
     running_site.control("falcon-1", "DELETE", "/faults")
 
 
+@pytest.fixture
+def page(page: Page) -> Page:
+    """The topology."""
+    page.goto("/fabric/")
+    return page
+
+
 @pytest.fixture(autouse=True)
-def no_draft(page: Page) -> Iterator[None]:
+def no_draft(administrator: BrowserContext) -> Iterator[None]:
     """Leave no draft behind."""
     yield
-    page.goto("/fabric/")
-    if page.locator("[data-review], .draft-empty").count():
-        page.locator("#draft-discard summary").click()
-        page.get_by_role("button", name="Discard draft").click()
-        expect(page.locator(".draft-bar")).to_have_count(0)
+    delete_all(administrator, "/api/v1/plans/?state=draft")
 
 
 def drag(page: Page, number: int, label: str) -> None:
@@ -89,7 +93,7 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     expect(page.locator("#plan-now tbody tr")).to_have_count(2)
     page.get_by_role("button", name="Apply plan").click()
     settled(page, "running")
-    expect(page.locator(".plan-facts")).to_contain_text("1 of 2 steps", timeout=30_000)
+    expect(page.locator(".plan-facts")).to_contain_text("1 of 2 steps")
     page.reload()  # it survives that
     page.get_by_role("button", name="Cancel and roll back").click()
     expect(page.locator("#plan-now")).to_contain_text("Nothing new begins.")
@@ -131,7 +135,7 @@ def test_the_same_by_keyboard_only(page: Page, running_site: RunningSite, slow: 
     settled(page, "running")
     back = page.get_by_role("button", name="Cancel and roll back")
     tab_to(page, back)
-    expect(page.locator(".plan-facts")).to_contain_text("1 of 2 steps", timeout=30_000)
+    expect(page.locator(".plan-facts")).to_contain_text("1 of 2 steps")
     expect(back).to_be_focused()  # though the page was brought up to date meanwhile
     page.keyboard.press("Enter")
     expect(page.locator("#plan-now")).to_contain_text("Nothing new begins.")
@@ -186,7 +190,6 @@ def test_a_mode_that_breaks_attachments_goes_into_the_draft_with_their_detaches(
 
 
 def test_plans_are_accessible_in_each_state(page: Page, running_site: RunningSite, slow: str) -> None:
-    page.set_viewport_size({"width": 1440, "height": 1000})
     page.goto("/draft/")
     judge(page, "nothing drafted")
     page.goto("/fabric/")

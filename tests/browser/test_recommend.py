@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.test_pages import judge
+from tests.browser.conftest import delete_all, hurried
+from tests.browser.judging import judge
 from tests.browser.test_plans import settled, zones
 from tests.site import RunningSite
 
@@ -32,15 +33,10 @@ def ask(page: Page) -> None:
 
 
 @pytest.fixture
-def nothing_left(page: Page) -> Iterator[None]:
+def nothing_left(administrator: BrowserContext) -> Iterator[None]:
     """Delete what was run and imported: other tests draw figures of all that there is."""
     yield
-    page.goto("/benchmarks/runs/?workload=vgg16")
-    for address in page.locator(".run-rows tbody th a").evaluate_all("links => links.map((one) => one.href)"):
-        page.goto(address)
-        page.locator("#sure-delete summary").click()
-        page.get_by_role("button", name="Delete it").click()
-        page.wait_for_url("**/benchmarks/runs/")
+    delete_all(administrator, "/api/v1/benchmarks/runs/?workload=vgg16")
 
 
 def bases(page: Page) -> set[str]:
@@ -61,7 +57,8 @@ def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
     expect(page.get_by_role("heading", level=1)).to_contain_text("VGG-16 as recommended: node-c")
     expect(page.locator("[data-run-state=running]")).to_be_visible(timeout=LONG)
     assert zones(running_site) != before
-    expect(page.locator("[data-run-state=completed]")).to_be_visible(timeout=LONG)
+    with hurried(running_site, "falcon-1", "falcon-2"):
+        expect(page.locator("[data-run-state=completed]")).to_be_visible(timeout=LONG)
     assert zones(running_site) == before
     # Its charts call GPUs by where they are; by which address the host counts them is in the table.
     chart = page.locator("[data-run-chart][data-title=Utilisation]")

@@ -6,9 +6,9 @@ import re
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.browser.conftest import PATIENCE, sign_in
-from tests.browser.test_pages import judge
-from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from tests.browser.conftest import opened
+from tests.browser.judging import judge
+from tests.site import RunningSite
 from tests.waiting import wait_for
 
 NEW = "/benchmarks/runs/new/?workload=resnet50&preset=custom"
@@ -74,7 +74,6 @@ def test_gpus_are_taken_by_number_all_at_once_and_one_by_one(page: Page) -> None
 
 def test_what_is_wrong_is_focused_marked_and_led_to(administrator: BrowserContext) -> None:
     page = administrator.new_page()  # the answer 400 is told by the console as an error
-    page.set_default_timeout(PATIENCE)
     part = form_of(page)
     page.fill("#limit", "soon")
     part.get_by_role("group", name="falcon-1 · Drawer 2").get_by_role("spinbutton").fill("2")
@@ -92,9 +91,9 @@ def test_what_is_wrong_is_focused_marked_and_led_to(administrator: BrowserContex
 
 def test_gpus_are_taken_by_number_without_scripts(browser: Browser, page: Page, running_site: RunningSite) -> None:
     form_of(page)
-    context = browser.new_context(base_url=running_site.address, java_script_enabled=False)
-    try:
-        plain = sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
+    state = page.context.storage_state()
+    with opened(browser, running_site, java_script_enabled=False, storage_state=state) as context:
+        plain = context.new_page()
         plain.goto(NEW)
         plain.get_by_role("radio", name="node-a", exact=True).check()
         part = plain.locator('[data-host-name="node-a"]')
@@ -114,5 +113,3 @@ def test_gpus_are_taken_by_number_without_scripts(browser: Browser, page: Page, 
         plain.fill("[name=steps]", "2")
         plain.get_by_role("button", name="Ask for the run").click()
         expect(plain.locator("main")).to_contain_text("5 GPUs")
-    finally:
-        context.close()

@@ -7,8 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PATIENCE
-from tests.browser.test_pages import judge
+from tests.browser.conftest import hurried
+from tests.browser.judging import judge
+from tests.site import RunningSite
 from tests.waiting import wait_for
 
 SECONDS = 90_000  # ms; two runs and what is around them, on a busy machine
@@ -49,7 +50,7 @@ def counted(page: Page, state: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def test_a_sweep_is_counted_begun_halted_and_resumed(page: Page) -> None:
+def test_a_sweep_is_counted_begun_halted_and_resumed(page: Page, running_site: RunningSite) -> None:
     first = hosts(page)[0]
     only(page, "workload", "mnist_cnn")
     only(page, "host", first)
@@ -71,7 +72,8 @@ def test_a_sweep_is_counted_begun_halted_and_resumed(page: Page) -> None:
     last = page.locator("a.cell", has_text="Point 2")
     last.focus(timeout=SECONDS)
     expect(last.locator(".hidden")).to_have_css("clip-path", "none")
-    expect(page.locator(".sweep-state.completed")).to_be_visible(timeout=SECONDS)
+    with hurried(running_site, "falcon-1", "falcon-2"):
+        expect(page.locator(".sweep-state.completed")).to_be_visible(timeout=SECONDS)
     expect(page.locator(".cell.completed")).to_have_count(2)
     expect(last).to_be_focused()
     expect(page.locator("[data-scaling] .scatterlayer .point")).to_have_count(2)
@@ -90,7 +92,6 @@ def test_a_manifest_is_explained_without_leaving_the_page(page: Page) -> None:
     hosts(page)
     # Of its own: a manifest that is refused is an error to the console.
     page = page.context.new_page()
-    page.set_default_timeout(PATIENCE)
     page.goto("/benchmarks/sweeps/new/manifest/")
     page.get_by_label("Manifest", exact=True).fill(MANIFEST + "memory: much\n")
     page.get_by_role("button", name="Look at it").click()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.browser.conftest import painted
-from tests.browser.test_pages import judge
+from tests.browser.conftest import frames, painted
+from tests.browser.judging import judge
 from tests.waiting import wait_for
 
 # Counts the points of a colour in each chart as it goes to paper; text there is dark.
@@ -44,8 +44,8 @@ def open_charts(page: Page, query: str) -> Locator:
     page.goto(f"/telemetry/?{query}")
     charts = page.locator(".history figure.chart")
     # Before the server has answered, there is a chart without lines in its place.
-    expect(page.locator(".history [data-panel]").first).not_to_have_attribute("aria-busy", "true", timeout=20_000)
-    expect(charts.first.locator("canvas[data-points]")).to_be_attached(timeout=20_000)
+    expect(page.locator(".history [data-panel]").first).not_to_have_attribute("aria-busy", "true")
+    expect(charts.first.locator("canvas[data-points]")).to_be_attached()
     return charts
 
 
@@ -79,7 +79,7 @@ def test_the_page_shows_what_is_there_and_goes_on_live(page: Page) -> None:
     expect(traffic.locator("output").first).to_contain_text("GB/s")
     page.locator("#pause-all").click()
     held = newest(traffic)
-    page.wait_for_timeout(3000)
+    frames(page, 4)  # of two chassis
     assert newest(traffic) == held
     page.locator("#pause-all").click()
     expect(page.locator("#pause-all")).to_have_text("Pause")
@@ -234,7 +234,7 @@ def test_what_is_out_of_sight_is_drawn_and_goes_to_paper_in_light_colours(page: 
     page.set_viewport_size({"width": 900, "height": 400})
     charts = open_charts(page, "of=chassis/1&of=chassis/2&range=15m")
     last = charts.last
-    expect(last.locator("canvas[data-points]")).to_be_attached(timeout=20_000)
+    expect(last.locator("canvas[data-points]")).to_be_attached()
     expect(last).not_to_be_in_viewport()
     page.evaluate(PRINTED)
     page.pdf()
@@ -243,18 +243,12 @@ def test_what_is_out_of_sight_is_drawn_and_goes_to_paper_in_light_colours(page: 
     assert min(found) > 100, "a chart is empty on paper"
     expect(page.locator("canvas.printed")).to_have_count(0)
     assert page.evaluate("document.documentElement.style.colorScheme") == ""
-    page.set_viewport_size({"width": 1440, "height": 1000})
 
 
 def test_on_a_narrow_screen_a_heat_map_begins_at_its_newest_end(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
-    page.goto("/telemetry/heat-map/")
     cell = page.locator("svg.heat rect")
-    for _ in range(40):
-        if cell.count():
-            break
-        page.wait_for_timeout(1000)
-        page.reload()
+    wait_for(lambda: page.goto("/telemetry/heat-map/") and cell.count(), "nothing is measured")
     place = page.get_by_role("region", name="Heat map")
     edges = "(all) => [Math.max(...all.map((one) => one.getBoundingClientRect().right)), innerWidth]"
     right, width = cell.evaluate_all(edges)
@@ -264,16 +258,11 @@ def test_on_a_narrow_screen_a_heat_map_begins_at_its_newest_end(page: Page) -> N
     place.focus()
     page.keyboard.press("ArrowLeft")
     wait_for(lambda: place.evaluate("(one) => one.scrollLeft") < before)
-    page.set_viewport_size({"width": 1440, "height": 1000})
 
 
 def test_a_heat_map_says_what_is_under_the_pointer(page: Page) -> None:
     cell = page.locator("svg.heat rect").last
-    for _ in range(40):
-        page.goto("/telemetry/heat-map/")
-        if cell.count():
-            break
-        page.wait_for_timeout(1000)
+    wait_for(lambda: page.goto("/telemetry/heat-map/") and cell.count(), "nothing is measured")
     cell.hover()
     expect(page.locator("#heat-words")).to_contain_text("highest")
     hours: Any = page.locator("table tbody td").all_inner_texts()
@@ -286,10 +275,11 @@ def test_what_a_proxy_answers_for_the_site_is_asked_for_again(administrator: Bro
     page.on("pageerror", lambda error: errors.append(str(error)))
     asked = re.compile(r"/api/v1/telemetry/\?")
     page.route(asked, lambda route: route.fulfill(status=502, content_type="text/html", body="<h1>Bad gateway</h1>"))
+    page.clock.install()
     with page.expect_response(asked):
         page.goto("/telemetry/?of=device/1&range=15m&metric=temperature_celsius")
-    page.wait_for_timeout(500)
     page.unroute(asked)
-    expect(page.locator(".history .chart-legend li")).to_have_count(1, timeout=20_000)
+    page.clock.fast_forward(10_000)
+    expect(page.locator(".history .chart-legend li")).to_have_count(1)
     page.close()
     assert errors == []

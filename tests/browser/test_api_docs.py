@@ -8,18 +8,18 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser
 
-from tests.chromium import ADVICE, ARGUMENTS, find_chromium
+from tests.browser.conftest import hurried, opened, watched
 from tests.processes import ROOT
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.process
 
@@ -57,10 +57,7 @@ class SignedIn:
 )
 def test_the_example_of_the_documentation_attaches_a_device(running_site: RunningSite, tmp_path: Path) -> None:
     administrator = SignedIn(running_site)
-    for _ in range(60):
-        if administrator.ask("GET", "/api/v1/devices/")["count"] >= 24:
-            break
-        time.sleep(0.5)
+    wait_for(lambda: administrator.ask("GET", "/api/v1/devices/")["count"] >= 24, "the site has not seen its chassis")
     made = administrator.ask("POST", "/api/v1/me/tokens/", {"name": str(tmp_path), "scope": "write", "days": 1})
     environment = {**os.environ, "SITE": running_site.address, "TOKEN": made["secret"], "NO_PROXY": "*"}
     ran = subprocess.run(
@@ -80,28 +77,18 @@ def test_the_example_of_the_documentation_attaches_a_device(running_site: Runnin
     # The site is shared with other tests: everything goes back where it was.
     free = json.loads((tmp_path / "free.json").read_text())[0]["id"]
     asked = administrator.ask("POST", "/api/v1/operations/", {"device_id": free, "target_host_port_id": None})
-    for _ in range(60):
-        if administrator.ask("GET", f"/api/v1/operations/{asked['id']}/")["state"] == "done":
-            break
-        time.sleep(0.5)
+    with hurried(running_site):
+        wait_for(lambda: administrator.ask("GET", f"/api/v1/operations/{asked['id']}/")["state"] == "done")
     assert administrator.ask("GET", f"/api/v1/devices/{free}/")["host_port_id"] is None
     administrator.ask("DELETE", f"/api/v1/me/tokens/{made['id']}/")
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_reference_page_breaks_no_policy_and_asks_nobody_else(running_site: RunningSite, scheme: str) -> None:
-    path = find_chromium()
-    if path is None:
-        pytest.skip(ADVICE)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-        context = browser.new_context(base_url=running_site.address, color_scheme=scheme)  # type: ignore[arg-type]
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        wrong: list[str] = []
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+def test_the_reference_page_breaks_no_policy_and_asks_nobody_else(
+    browser: Browser, running_site: RunningSite, scheme: str
+) -> None:
+    with opened(browser, running_site, color_scheme=scheme) as context:
+        page, wrong = watched(context)
         page.on(
             "request",
             lambda asked: None if asked.url.startswith((running_site.address, "data:")) else wrong.append(asked.url),
@@ -111,7 +98,7 @@ def test_the_reference_page_breaks_no_policy_and_asks_nobody_else(running_site: 
         page.fill("#id_password", ADMINISTRATOR_PASSWORD)
         page.click("form.narrow button")
         page.wait_for_url("**/api/v1/docs/")
-        page.locator("#operations-tag-me").wait_for(timeout=30_000)
+        page.locator("#operations-tag-me").wait_for()
         # A reading and a writing address, tried out as the signed-in person.
         for one, answer in (("me_retrieve", "administrator"), ("tenants_create", "Documentation tenant")):
             page.locator(f"#operations-tag-{one.partition('_')[0]} button").click()
@@ -125,6 +112,4 @@ def test_the_reference_page_breaks_no_policy_and_asks_nobody_else(running_site: 
             assert answer in block.locator(".live-responses-table").inner_text()
         if target := os.environ.get("FALCONWEB_SCREENSHOTS"):
             page.screenshot(path=str(Path(target) / f"api-docs-{scheme}.png"))
-        context.close()
-        browser.close()
     assert wrong == []
