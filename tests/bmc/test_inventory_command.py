@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from fabric.management.commands.inventory import Command
 from tests.bmc.nonsense import ROOT as REDFISH
 from tests.bmc.nonsense import NonsenseServer, Reply, chassis, service_root
 from tests.processes import ROOT, SimulatorProcess
-
-pytestmark = pytest.mark.process
 
 LISTS = {
     "chassis", "drawers", "slots", "devices", "functions", "switches", "ports", "port_metrics", "zones", "endpoints",
@@ -22,12 +24,26 @@ LISTS = {
 }  # fmt: skip
 
 
-def run(*arguments: str, data: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **({"FALCONWEB_DATA": str(data), "DATABASE_URL": ""} if data else {})}
-    command = [sys.executable, "manage.py", "inventory", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60, input=""
-    )
+@dataclass
+class Done:
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str) -> Done:
+    """Run the command as manage.py does, in this process."""
+    out, errors = io.StringIO(), io.StringIO()
+    code: object = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.StringIO())
+        try:
+            Command().run_from_argv(["manage.py", "inventory", *arguments])
+        except SystemExit as end:
+            code = end.code
+    return Done(int(str(code or 0)), out.getvalue(), errors.getvalue())
 
 
 @pytest.fixture
@@ -37,10 +53,15 @@ def password_file(chassis: SimulatorProcess, tmp_path: Path) -> str:
     return str(file)
 
 
+@pytest.mark.process
 def test_a_falcon_is_printed_as_json(chassis: SimulatorProcess, password_file: str, tmp_path: Path) -> None:
     signing = ("--user", "viewer", "--password-file", password_file, "--ca", str(chassis.certificate))
     empty = tmp_path / "data"
-    done = run(chassis.address, *signing, "--json", data=empty)
+    done = subprocess.run(
+        [sys.executable, "manage.py", "inventory", chassis.address, *signing, "--json"],
+        cwd=ROOT, env={**os.environ, "FALCONWEB_DATA": str(empty), "DATABASE_URL": ""},
+        capture_output=True, text=True, check=False, timeout=60, input="",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     assert printed.keys() >= LISTS

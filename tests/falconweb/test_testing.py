@@ -107,7 +107,7 @@ def test_every_docstring_has_an_example_that_passes(tmp_path: Path) -> None:
             found |= own
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_examples.py").write_text("\n\n".join(["from falconweb.testing import *\n", *found.values()]))
-    result = run(tmp_path, "-n", "2")
+    result = run(tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{len(found)} passed" in result.stdout
 

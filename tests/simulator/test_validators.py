@@ -61,7 +61,7 @@ def use_the_rest(client: Client, drawer: str) -> None:
     ("chassis", "dialect"),
     [
         ("falcon-1", "both"),
-        ("falcon-1", "blocks"),
+        pytest.param("falcon-1", "blocks", marks=pytest.mark.nightly),
         pytest.param("falcon-2", "both", marks=pytest.mark.nightly),
         pytest.param("falcon-2", "blocks", marks=pytest.mark.nightly),
     ],
