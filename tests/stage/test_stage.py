@@ -29,7 +29,7 @@ from tests.stage.stage import Stage, own_chassis
 from tests.stage.watcher import Listener, Watcher
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS + 300)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS + 600)]
 LONGEST_GAP = 3.0  # s between two readings of a healthy chassis, on a busy machine
 UNEVEN = 2  # seconds that one chassis may miss more often than another: where all are late nothing is said of either
 AWAY_SECONDS = 1.1  # longer than from one poll to the next
