@@ -288,8 +288,10 @@ def test_another_worker_takes_over_from_a_killed_one_within_five_seconds(killed:
         gaps[pid == killed.killed].append(killed.watchers[0].longest_gap(pk, at, until))
         assert after[pk] != killed.killed
         assert pid in {after[pk], killed.killed}, "the others were disturbed"
-    # What those miss that lost nobody, the machine was too busy for.
-    assert max(gaps[True]) < TAKEN_OVER_SECONDS + max(0.0, max(gaps[False]) - 1), gaps
+    # Those that lost nobody show how late a busy machine is with one step; here are three: the lease that ran out is
+    # found, it is claimed, and the chassis is read.
+    late = max(0.0, max(gaps[False]) - 1)
+    assert max(gaps[True]) < TAKEN_OVER_SECONDS + 3 * late, gaps
 
 
 def test_a_killed_broker_comes_back_and_open_sockets_go_on(stage: Stage, killed: KilledParts) -> None:
