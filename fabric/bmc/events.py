@@ -23,7 +23,8 @@ class EventStreamParser:
     """A parser of server-sent events (WHATWG HTML, 9.2.6), fed with bytes as they come."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []  # of a line without end as yet; joined once, however many chunks it comes in
+        self._rest_size = 0
         self._data: list[str] = []
         self._size = 0
         self._skip_newline = False
@@ -53,9 +54,13 @@ class EventStreamParser:
             chunk = chunk[1:]
         if chunk:
             self._skip_newline = chunk.endswith(b"\r")
-        pending = (self._rest + chunk).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, self._rest = pending.split(b"\n")
-        if len(self._rest) > LARGEST_EVENT:
+        *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        if lines:
+            lines[0] = b"".join([*self._rest, lines[0]])
+            self._rest, self._rest_size = [], 0
+        self._rest.append(rest)
+        self._rest_size += len(rest)
+        if self._rest_size > LARGEST_EVENT:
             raise Malformed("The event stream sent a line without end.")
         for line in lines:
             yield line.decode("utf-8", "replace").removeprefix("\ufeff")
