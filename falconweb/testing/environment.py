@@ -68,12 +68,17 @@ def pytest_load_initial_conftests() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Choose where prepared things are kept: after pytest has its cache, before pytest-xdist starts processes."""
+    keep_in(session.config)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Begin where a conftest named the plugin, and choose FalconWeb's settings where nobody chose any."""
     if config.getoption("help", default=False) or config.getoption("version", default=0):
         return
     isolate()
-    keep_in(config)
     if "DJANGO_SETTINGS_MODULE" not in os.environ:
         os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
         _named_settings.append(SETTINGS)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from django.apps import apps
+from django.conf import settings
 
 from falconweb.config import BASE_DIR
 from falconweb.launch.prepared import DATABASES, schema_fingerprint, static_fingerprint
@@ -83,8 +84,9 @@ def _prepared() -> Path:
 
 
 def _suites_own() -> str:
-    """Return the fingerprint of what a suite adds: settings, and migrations of applications elsewhere."""
-    digest = hashlib.sha256(os.environ.get("DJANGO_SETTINGS_MODULE", "").encode())
+    """Return the fingerprint of what a suite adds: applications, their migrations elsewhere, and static files."""
+    names = ("INSTALLED_APPS", "MIGRATION_MODULES", "STATICFILES_DIRS", "STATICFILES_FINDERS", "STORAGES")
+    digest = hashlib.sha256(repr([getattr(settings, name) for name in names]).encode())
     for application in apps.get_app_configs():
         for file in sorted(Path(application.path).glob("migrations/*.py")):
             if "site-packages" not in file.parts and not file.is_relative_to(BASE_DIR):

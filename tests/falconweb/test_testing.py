@@ -82,21 +82,20 @@ def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "side by side"])
-def test_the_documents_example_passes_and_touches_no_site(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_the_documents_example_passes_and_touches_no_site(tmp_path: Path) -> None:
     files = documented_files()
     assert set(files) == {"conftest.py", "test_attach.py"}
     assert len(files["conftest.py"].splitlines()) <= 3
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    result = run(tmp_path, *options)
+    result = run(tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "2 passed" in result.stdout
     assert "warning" not in result.stdout
     assert not (tmp_path / "site").exists()
 
 
-def test_every_docstring_has_an_example_that_passes(tmp_path: Path) -> None:
+def test_every_docstring_has_an_example_that_passes_in_two_processes_too(tmp_path: Path) -> None:
     found: dict[str, str] = {}
     for module in FIXTURES_AND_HELPERS:
         found |= examples(ast.parse(inspect.getsource(module)))
@@ -107,9 +106,10 @@ def test_every_docstring_has_an_example_that_passes(tmp_path: Path) -> None:
             found |= own
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_examples.py").write_text("\n\n".join(["from falconweb.testing import *\n", *found.values()]))
-    result = run(tmp_path)
+    result = run(tmp_path, "-n", "2")
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{len(found)} passed" in result.stdout
+    assert not (tmp_path / "site").exists()
 
 
 def test_the_document_names_all_there_is() -> None:
@@ -145,11 +145,12 @@ def test_a_suite_with_settings_of_its_own_begins_earlier(tmp_path: Path) -> None
 def test_the_surroundings_alone_bring_no_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_alone.py").write_text(
         "from django.core.cache import cache\n\n\n"
-        "def test_valkey():\n    cache.set('a', 1)\n    assert cache.get('a') == 1\n"
+        "def test_valkey():\n    cache.set('a', 1)\n    assert cache.get('a') == 1\n\n\n"
+        "def test_client(user_client):\n    pass\n"
     )
     result = run(tmp_path, "-p", "falconweb.testing.environment")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "user_client" not in run(tmp_path, "-p", "falconweb.testing.environment", "--fixtures").stdout
+    assert "1 passed, 1 error" in result.stdout, result.stdout + result.stderr
+    assert "fixture 'user_client' not found" in result.stdout
 
 
 def test_people_are_who_their_names_say(
