@@ -8,6 +8,9 @@ ROOMS := falconweb accounts fabric telemetry benchmarks simulator agent trainer 
 # A build of PyTorch for GPUs and what it brings, gigabytes; apart from the rest, for where there is a build for CPUs alone.
 CUDA := ^(torch=|nvidia-|cuda-|triton)
 
+# A site is some ten processes, and the tests start hundreds: each from bytecode that the one before has left.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help up test test-postgres check nightly perf torch locks clean
 
