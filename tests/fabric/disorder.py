@@ -20,8 +20,8 @@ from fabric.models import Device, Operation
 from fabric.services import changes, execution, patience, truth
 from fabric.signals import operation_changed
 from tests.processes import ROOT
+from tests.turns import NIGHTLY
 
-NIGHTLY = hypothesis.settings.default is not None and hypothesis.settings.default.max_examples > 100
 MODES = ("StandardOneHost", "StandardTwoHosts", "Advanced")
 # Those that keep a walk from reading everything, and end by themselves.
 OF_REQUESTS: tuple[dict[str, Any], ...] = (

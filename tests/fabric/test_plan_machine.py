@@ -36,7 +36,6 @@ from fabric.services.operations import operation_cancel
 from falconweb.testing import mirror
 from tests.fabric import outside
 from tests.fabric.disorder import (
-    NIGHTLY,
     OF_HARDWARE,
     OF_REQUESTS,
     MortalWorkers,
@@ -48,6 +47,7 @@ from tests.fabric.disorder import (
 from tests.fabric.plan_asking import ACTIONS, AT, DRAWER, MODE, PICK, YES, action, maybe, one_of, port_of
 from tests.fabric.plan_leases import Leasing
 from tests.fabric.plan_world import NAMES, PLACES, World
+from tests.turns import NIGHTLY
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 

@@ -28,7 +28,6 @@ from falconweb.errors import Conflict, FalconWebError
 from falconweb.testing import SimulatorProcess, add_mirrored, mirror
 from tests.fabric.disorder import (
     MODES,
-    NIGHTLY,
     OF_HARDWARE,
     OF_REQUESTS,
     REQUEST_KINDS,
@@ -37,6 +36,7 @@ from tests.fabric.disorder import (
     settings_of,
     shorten_patience,
 )
+from tests.turns import NIGHTLY
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 

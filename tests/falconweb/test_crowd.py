@@ -19,19 +19,18 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-import hypothesis
 import pytest
 
 from falconweb.testing import SimulatorProcess
 from tests.falconweb.crowd import Accepted, Answer, Person
 from tests.falconweb.replay import Paper, places_of
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from tests.turns import NIGHTLY
 
 pytestmark = pytest.mark.process
 
-NIGHTLY = hypothesis.settings.default is not None and hypothesis.settings.default.max_examples > 100
 CHASSIS = 4
-SECONDS = 120.0 if NIGHTLY else 10.0
+SECONDS = 120.0 if NIGHTLY else 7.0
 ADMINISTRATORS, VIEWERS, USERS = (6, 2, 42) if NIGHTLY else (3, 1, 12)
 PAUSE = 2.0  # s that somebody thinks at most
 SETTLE_SECONDS = 600.0 if NIGHTLY else 90.0

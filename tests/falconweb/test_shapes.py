@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.turns import NIGHTLY
+
 pytestmark = pytest.mark.process
 
 HOME = Path(__file__).resolve().parents[2]
@@ -65,7 +67,7 @@ def test_shapes_are_read_by_many_threads_at_once(begin: str, tmp_path: Path) -> 
         "PATH": "/usr/bin:/bin",
         "DJANGO_SETTINGS_MODULE": "falconweb.settings",
     }
-    for _ in range(3):
+    for _ in range(5 if NIGHTLY else 1):
         found = subprocess.run(
             [sys.executable, "-c", script], env=surroundings, capture_output=True, text=True, check=False, timeout=60
         )

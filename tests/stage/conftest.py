@@ -11,6 +11,7 @@ import pytest
 from tests.stage.plays import PLAYS, Play, perform, webhook_down
 from tests.stage.soak import Soaked, soak
 from tests.stage.stage import Stage, set_up
+from tests.turns import NIGHTLY
 
 
 @dataclass
@@ -41,4 +42,6 @@ def played(stage: Stage) -> Played:
         plays = {name: pool.submit(perform, stage, name, act) for name, act in PLAYS.items()}
         soaked = soak(stage, lambda: webhook.done() and all(play.done() for play in plays.values()))
     stage.heal()
+    if not NIGHTLY:
+        stage.keep_few()
     return Played(soaked, webhook, plays)

@@ -48,9 +48,9 @@ class Operator:
         """Return what the API answers."""
         return json.loads(self._send("GET", f"/api/v1/{path}"))
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
+    def post(self, path: str, body: dict[str, Any], method: str = "POST") -> Any:
         """Send a request to the API and return its answer."""
-        return json.loads(self._send("POST", f"/api/v1/{path}", json.dumps(body).encode()))
+        return json.loads(self._send(method, f"/api/v1/{path}", json.dumps(body).encode()))
 
 
 def _csrf_of(jar: http.cookiejar.CookieJar) -> str:

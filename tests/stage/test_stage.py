@@ -24,7 +24,7 @@ from tests.stage.operator import Operator
 from tests.stage.plans import PLANNED, KilledParts, PlanRun, is_in_force, kill_parts
 from tests.stage.plays import ERRORS_TOTAL, RECEIVED_TOTAL, SERIES, TEMPERATURE, Play
 from tests.stage.processes import broker_of, kill, processes_of
-from tests.stage.soak import MOST_DATABASE_FILES, MOST_GROWTH, MOST_HANDLES, MOST_THREADS, SECONDS
+from tests.stage.soak import MOST_DATABASE_FILES, MOST_GROWTH, MOST_HANDLES, MOST_OF_THREADS, MOST_THREADS, SECONDS
 from tests.stage.stage import Stage, own_chassis
 from tests.stage.watcher import Listener, Watcher
 from tests.waiting import wait_for
@@ -50,14 +50,14 @@ def test_a_site_at_work_takes_no_more_as_time_goes_by(played: Played) -> None:
         name = soaked.processes[0][pid]
         memory, files, database_files, threads = one.growth()
         assert memory < MOST_GROWTH, (name, one.memory)
-        assert files <= MOST_HANDLES, (name, one.files)
+        assert files <= MOST_HANDLES + (MOST_OF_THREADS if name == "worker" else 0), (name, one.files)
         assert database_files <= MOST_DATABASE_FILES, (name, one.database_files)
         assert threads <= MOST_THREADS, (name, one.threads)
 
 
-def test_no_reader_misses_a_frame_or_gets_one_twice(stage: Stage, played: Played) -> None:
+def test_no_reader_misses_a_frame_or_gets_one_twice(played: Played) -> None:
     soaked = played.soaked
-    assert len(soaked.must_have_come) > 0.5 * len(stage.numbers) * (soaked.ended - soaked.began)
+    assert len(soaked.must_have_come) > 0.5 * len(soaked.pollers[0]) * (soaked.ended - soaked.began)
     assert soaked.given.twice() == []
     for reader in soaked.readers:
         assert reader.opened == 1
@@ -204,7 +204,7 @@ def test_five_thousand_readings_in_a_report_are_all_kept(played: Played) -> None
 
 @pytest.mark.nightly
 def test_readings_that_a_report_has_no_more_are_forgotten_after_half_a_minute(stage: Stage) -> None:
-    chassis = stage["late"]
+    chassis = stage["many"]
     with Watcher(stage.operator, [chassis.pk]) as watcher:
         wait_for(lambda: watcher.came, "no frames came")
         chassis.fault("many_readings", readings=5000)
@@ -381,16 +381,19 @@ def test_live_goes_on_while_the_disks_of_workers_are_full_and_what_was_dropped_i
             limit_files(calm, None)
         full.heal()
         full.counted(DROPPED, before)
-        resumed = time.time()
-        full.read_on(temperature)
-        until = time.time()
-        full.be_away()
-        (kept,) = full.stored(temperature, since=resumed, until=until)
+        resumed = until = time.time()
+        kept: list[float] = []
+        while not kept:
+            # A writer that failed waits before it tries again, and until then goes on to drop what has no room.
+            assert (away := away + 1) <= 15, "nothing is stored again"
+            full.read_on(temperature)
+            until = time.time()
+            full.be_away()
+            kept = there(*full.stored(temperature, since=resumed, until=until))
     sick, other = ({second for of, second in watcher.numbers if of == one.pk} for one in (full, well))
     span = set(range(int(began) + 2, int(until)))
     assert len(span - sick) <= len(span - other) + UNEVEN + AWAY_COSTS * away
     assert watcher.opened == 1
-    assert there(kept), "nothing is stored again"
     gaps = calm.operator.get(f"telemetry/?subjects=series/{full.pk}/{temperature}&since={began - 30:.0f}")["gaps"]
     assert any("The store could not write" in gap["reason"] for gap in gaps), gaps
 
