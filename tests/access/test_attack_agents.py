@@ -27,10 +27,10 @@ from falconweb.testing.hosts import AgentProcess
 from hostwire import messages
 from hostwire.messages import new_key, queue_name, said_name, seal_answer, seal_report
 from hostwire.shapes import Answer, GpuReading, Holder, HostReport, PciDevice
-from tests.access.lab import Lab, address, lab
+from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
 
-__all__ = ["lab"]
+__all__ = ["lab", "made_lab"]
 JSON = "application/json"
 
 

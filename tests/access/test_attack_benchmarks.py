@@ -31,10 +31,10 @@ from fabric.services.grants import device_grant, host_port_grant
 from falconweb.errors import FalconWebError
 from hostwire.shapes import HostReport, Trainer
 from hostwire.training import News, Reading, Result, Spec, Steps
-from tests.access.lab import Lab, lab
+from tests.access.lab import Lab, lab, made_lab
 from tests.benchmarks.records.making import SPEC, TOPOLOGY, exported, lines_of, sampled_run, written
 
-__all__ = ["lab"]
+__all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
 FILE = "/benchmarks/runs/new/file/"

@@ -26,11 +26,12 @@ from fabric.services.grants import device_grant, host_port_grant
 from fabric.services.locks import lock_chassis
 from fabric.services.plans import plan_apply, plan_change, plan_create, plan_discard
 from falconweb.errors import Conflict, FalconWebError
-from tests.access.lab import Lab, address, lab
+from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_attack_tenants import HOSTILE
 from tests.access.test_matrix_writes import ROUTES
+from tests.turns import in_turn
 
-__all__ = ["lab"]
+__all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
 OTHERS = ("GPU other", "node-other", "SN-OTHER")
@@ -321,8 +322,8 @@ def test_no_form_leads_away_from_the_site(lab: Lab, where: str) -> None:
 NONSENSE = ("\x00", "a\x00b", "\ud800", "٣", "-1", "9" * 400, "1 OR 1=1", "../../etc/passwd")
 
 
-@pytest.mark.parametrize("text", NONSENSE)
-def test_no_nonsense_in_a_form_of_plans_is_an_error_of_the_site(lab: Lab, text: str) -> None:
+@pytest.mark.parametrize(("turn", "text"), list(enumerate(NONSENSE)))
+def test_no_nonsense_in_a_form_of_plans_is_an_error_of_the_site(lab: Lab, turn: int, text: str) -> None:
     client = lab.clients["administrator"]
     client.raise_request_exception = False
     text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
@@ -336,7 +337,7 @@ def test_no_nonsense_in_a_form_of_plans_is_an_error_of_the_site(lab: Lab, text: 
         ("drift_reapply", {"drift": text, "chassis": text, "all": text}),
         ("operations", {"device": str(lab.device.pk), "target": text, "expected": text, "confirmation": text}),
     ]  # fmt: skip
-    for name, form in forms:
+    for name, form in in_turn(forms, turn, of=4):
         assert client.post(address(lab, f"fabric:{name}"), form).status_code < 500, (name, form)
     for name in ("plans", "drifts", "operations", "hosts", "slot_history", "device_history", "allocation_export"):
         query = dict.fromkeys(("q", "page", "state", "chassis", "tenant", "format", "device", "view"), text)
@@ -344,7 +345,7 @@ def test_no_nonsense_in_a_form_of_plans_is_an_error_of_the_site(lab: Lab, text: 
     for name in ("plans", "drifts", "operations", "history", "allocation", "audit", "audit_export"):
         query = dict.fromkeys(("q", "search", "state", "chassis_id", "tenant_id", "device_id", "slot_id", "limit",
                                "offset", "person", "since", "format", "request_id", "outcome", "as"), text)  # fmt: skip
-        for one, value in query.items():
+        for one, value in in_turn(query.items(), turn, of=4):
             assert client.get(address(lab, f"api:{name}"), {one: value}).status_code < 500, (name, one)
 
 

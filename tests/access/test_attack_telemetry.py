@@ -26,8 +26,7 @@ from telemetry.history.raw import MOST_AT_ONCE, raw_lines
 from telemetry.history.subjects import subjects_seen
 from telemetry.links.models import CounterReset, LinkSpan
 from telemetry.links.selectors import held_from, link_of, resets_of, spans_of
-from tests.access.lab import Lab, address, made_lab
-from tests.access.lab import shared_lab as lab
+from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
 
 __all__ = ["lab", "made_lab"]

@@ -13,8 +13,7 @@ from django.utils import timezone
 from accounts.models import Tenant
 from fabric.models import Device, Lease, LeaseItem
 from telemetry.routing import websocket_urlpatterns
-from tests.access.lab import PEOPLE, Lab, address, made_lab
-from tests.access.lab import shared_lab as lab
+from tests.access.lab import PEOPLE, Lab, address, lab, made_lab
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db

@@ -8,8 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.access.lab import Lab, address, made_lab
-from tests.access.lab import shared_lab as lab
+from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
 
 __all__ = ["lab", "made_lab"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.access.lab import made_lab
-from tests.access.lab import shared_lab as lab
+from tests.access.lab import lab, made_lab
 
 __all__ = ["lab", "made_lab"]

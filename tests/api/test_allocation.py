@@ -15,9 +15,8 @@ from accounts.models import AuditEntry, Tenant, User
 from fabric.allocation.reading import LARGEST_FILE
 from fabric.models import Plan
 from falconweb.asgi import application
-from tests.access.lab import Lab, lab
+from tests.access.lab import Lab
 
-__all__ = ["lab"]
 pytestmark = pytest.mark.django_db
 JSON, YAML = "application/json", "application/yaml"
 

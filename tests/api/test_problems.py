@@ -19,10 +19,9 @@ from rest_framework.throttling import BaseThrottle
 from falconweb.api import me
 from falconweb.api.openapi import PROBLEM
 from falconweb.asgi import application
-from tests.access.lab import Lab, lab
+from tests.access.lab import Lab
 from tests.api.test_api import JSON, call, problem
 
-__all__ = ["lab"]
 SECRET = "a secret of the inside"
 
 

@@ -7,8 +7,6 @@ import base64
 import functools
 import json
 import re
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections import defaultdict
@@ -23,7 +21,7 @@ from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import SignInRefused
 from fabric.bmc.types import Address, Inventory, ProblemKind
 from tests.bmc.conftest import SHARED, serve_mockup
-from tests.processes import ROOT
+from tests.bmc.test_inventory_command import run
 
 MOCKUPS = SHARED / "mockups"
 FOLDERS = sorted(path.name for path in MOCKUPS.iterdir() if path.is_dir()) if MOCKUPS.is_dir() else []
@@ -208,8 +206,8 @@ def test_the_command_prints_every_list_as_json(folder: str, credentials: str, tm
     signing = ["--user", user, "--password-file", str(tmp_path / "password")] if user else []
     plain, _ = walked(folder, credentials)
     with serve_mockup(MOCKUPS / folder, credentials) as url:
-        command = [sys.executable, "manage.py", "inventory", url, "--json", *signing]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+        done = run(url, "--json", *signing)
+    assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
     for name in LISTS:
         assert all(entry["uri"] and entry["name"] for entry in printed[name]), name
