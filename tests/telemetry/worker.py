@@ -10,6 +10,9 @@ import pytest
 
 from telemetry.polling import leases
 from telemetry.polling.poller import Poller, run
+from telemetry.store.writer import the_writer
+
+WRITING_SECONDS = 20.0
 
 
 @contextmanager
@@ -26,3 +29,5 @@ def polling(name: str = "") -> Iterator[Poller]:
             poller.stop()
             thread.join(20)
             assert not thread.is_alive()
+            # What was handed over last is written in a thread of its own: not beside the next test.
+            the_writer().stop(WRITING_SECONDS)
