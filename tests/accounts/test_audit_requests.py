@@ -312,7 +312,7 @@ async def test_requests_over_asgi_are_told_apart() -> None:
     await asyncio.to_thread(client.force_login, person)
     cookie = (b"cookie", f"sessionid={client.cookies['sessionid'].value}".encode())
     answers = await asyncio.gather(*(ask(path, cookie) for path in ("/none/1/", "/none/2/", "/none/3/", "/none/4/")))
-    left = [entry async for entry in AuditEntry.objects.order_by("path")]
+    left = [entry async for entry in AuditEntry.objects.filter(path__startswith="/none/").order_by("path")]
     assert [(one.status, one.request_id) for one in left] == answers
     assert {(one.path[:6], one.address, one.actor_name) for one in left} == {("/none/", "203.0.113.7", "ada")}
 
@@ -321,6 +321,6 @@ async def test_requests_over_asgi_are_told_apart() -> None:
 async def test_what_is_refused_at_the_gate_is_told_of_too() -> None:
     status, number = await ask("/sign-in/", (b"content-length", b"1000000000000"))
     assert status == 413
-    (entry,) = [one async for one in AuditEntry.objects.all()]
+    entry = await AuditEntry.objects.alatest("sequence")
     assert (entry.request_id, entry.status, entry.outcome, entry.address) == (number, 413, "refused", "203.0.113.7")
     assert "larger than" in entry.sentence

@@ -26,7 +26,7 @@ class Play:
     """What happened to a chassis from when to when (Unix s), what was counted before, and what was seen of it.
 
     `shown` and `stored` are readings of series, live and from the store; `beside` is when the well chassis was read
-    meanwhile.
+    meanwhile, `counted` how often things were counted, `unit` what the first series is measured in at last.
     """
 
     chassis: PlayedChassis
@@ -39,6 +39,12 @@ class Play:
     shown: list[Values] = field(default_factory=list)
     stored: list[Values] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
+    counted: dict[str, int] = field(default_factory=dict)
+    unit: str = ""
+
+    def count(self, name: str, *, least: int = 1) -> None:
+        """Keep how often something was counted since the play began; see that everybody is told so."""
+        self.counted[name] = self.chassis.counted(name, self.before, least=least)
 
     @property
     def both(self) -> tuple[list[Values], list[Values]]:
@@ -137,6 +143,8 @@ def bad_values(play: Play) -> tuple[str, ...]:
         play.metrics[name] = [chassis.metric(name)]
     chassis.heal()
     chassis.read_on(*sick, rates, errors)
+    play.count("readings_not_a_number", least=9)
+    play.count("readings_negative_counter", least=6)
     return *sick, chassis.temperature("drawer1slot4"), rates, errors
 
 
@@ -149,6 +157,7 @@ def clock_jumps(play: Play) -> tuple[str, ...]:
         with chassis.counting("bmc_clock_jumps"):
             chassis.set_clock(jump)
     chassis.read_on(*keys)
+    play.count("bmc_clock_jumps", least=3)
     return keys
 
 
@@ -161,6 +170,7 @@ def repeated_report(play: Play) -> tuple[str, ...]:
         chassis.fault("repeated_report")
     chassis.heal()
     chassis.read_on(*keys)
+    play.count("readings_repeated", least=3 * SERIES)
     return keys
 
 
@@ -182,6 +192,7 @@ def late_reports(play: Play) -> tuple[str, ...]:
     chassis.heal()
     chassis.read_on(rates)
     seen.append(chassis.metric(RECEIVED_TOTAL))
+    play.count("readings_late")
     return rates, errors
 
 
@@ -198,6 +209,9 @@ def other_unit(play: Play) -> tuple[str, ...]:
         with chassis.counting("units_changed"):
             change()
         chassis.read_on(key)
+    play.count("readings_in_doubt")
+    play.count("units_changed", least=2)
+    (play.unit,) = (one["unit"] for one in chassis.series() if one["key"] == key)
     return key, chassis.temperature("drawer1slot2")
 
 
