@@ -30,6 +30,7 @@ from tests.agent.conftest import Lab
 from tests.processes import SimulatorProcess
 from tests.simulator.conftest import PORTS, eventually
 from tests.waiting import wait_for
+from tests.without import needs_torch
 
 pytestmark = pytest.mark.process
 
@@ -322,11 +323,16 @@ def test_what_a_host_cannot_do_is_refused_in_words(lab: Lab) -> None:
     assert "cannot be the name" in refusal(run="../../etc", profile=profile)
     command = Spec(workload="command", command=("id",))
     assert "A simulated host runs no commands" in refusal(spec=command, executor="torch")
-    assert "no CUDA" in refusal(executor="torch")
     assert lab.agent.ask(TrainLook("no-such-run")).news == News(
         run="no-such-run", state="unknown", sentence="This host knows of no such run."
     )
     assert look(lab, "run-x").state == "unknown"
+
+
+@needs_torch
+def test_pytorch_without_cuda_is_refused_in_words(lab: Lab) -> None:
+    answer = lab.agent.ask(Train(run="run-x", spec=SPEC, executor="torch", limit=9.0))
+    assert (answer.outcome, "no CUDA" in answer.sentence) == ("refused", True)
 
 
 def test_no_more_runs_at_once_than_the_host_takes(lab: Lab) -> None:
@@ -356,19 +362,29 @@ def test_the_hosts_own_gpus_are_used_where_no_chassis_gave_them(lab: Lab) -> Non
     assert lab.agent.ask(TrainStop(request.run)).outcome == "stopped"
 
 
-def test_data_comes_from_the_drive_that_was_chosen_or_the_run_is_refused(lab: Lab) -> None:
+def own_drive(lab: Lab) -> DeviceWanted:
+    """Return the drive of node-a that no chassis gave it."""
     drives = {place.parent.name for place in (lab.hosts / "node-a/sys/bus/pci/devices").glob("*/nvme")}
     (own,) = drives - set(lab.shown.values())
-    drive = DeviceWanted(address=own)
+    return DeviceWanted(address=own)
+
+
+def test_data_comes_from_the_drive_that_was_chosen_or_the_run_is_refused(lab: Lab) -> None:
+    drive = own_drive(lab)
     asked = train(lab, "drawer1slot1", spec=msgspec.structs.replace(SPEC, steps=400))
     assert asked.profile is not None
-    devices = (*asked.profile.devices, DeviceProfile(address=own, from_device=BYTES))
+    devices = (*asked.profile.devices, DeviceProfile(address=drive.address, from_device=BYTES))
     profile = msgspec.structs.replace(asked.profile, devices=devices)
     simulated = begun(lab, msgspec.structs.replace(asked, drive=drive, profile=profile))
     # It is the run's, as every device of it.
     other = msgspec.structs.replace(train(lab, "drawer1slot2"), drive=drive)
     assert lab.agent.ask(other).sentence == f"Another run has {drive.address}."
     assert lab.agent.ask(TrainStop(simulated.run)).outcome == "stopped"
+
+
+@needs_torch
+def test_pytorch_on_a_simulated_host_has_no_drive(lab: Lab) -> None:
+    drive = own_drive(lab)
     on_cpu = Spec(workload="storage_read", backend="cpu", steps=1, options={"file_bytes": 2**20})
     real = Train(run=f"run-{secrets.token_hex(4)}", spec=on_cpu, executor="torch", limit=60.0, drive=drive)
     answer = lab.agent.ask(real)

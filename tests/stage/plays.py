@@ -26,7 +26,8 @@ class Play:
     """What happened to a chassis from when to when (Unix s), what was counted before, and what was seen of it.
 
     `shown` and `stored` are readings of series, live and from the store; `beside` is when the well chassis was read
-    meanwhile, `counted` how often things were counted, `unit` what the first series is measured in at last.
+    meanwhile, `counted` how often things were counted (each `least` so often), `unit` what the first series is measured
+    in at last.
     """
 
     chassis: PlayedChassis
@@ -40,11 +41,12 @@ class Play:
     stored: list[Values] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
     counted: dict[str, int] = field(default_factory=dict)
+    least: dict[str, int] = field(default_factory=dict)
     unit: str = ""
 
     def count(self, name: str, *, least: int = 1) -> None:
-        """Keep how often something was counted since the play began; see that everybody is told so."""
-        self.counted[name] = self.chassis.counted(name, self.before, least=least)
+        """Have it counted how often something happened, so often at least: some of it shows when it is stored."""
+        self.least[name] = least
 
     @property
     def both(self) -> tuple[list[Values], list[Values]]:
@@ -70,6 +72,9 @@ def perform(stage: Stage, name: str, act: Act) -> Play:
         play.shown = play.chassis.live(*keys, **span)
         play.chassis.be_away()
         play.stored = play.chassis.stored(*keys, **span)
+        play.counted = {
+            name: play.chassis.counted(name, play.before, least=least) for name, least in play.least.items()
+        }
         # A BMC that was away is read anew; without that what is too much goes after half a minute.
         wait_for(
             lambda: len(play.chassis.series()) == usual, f"{name}: not measured as before", 120, every=LOOK_SECONDS

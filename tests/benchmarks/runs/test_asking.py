@@ -16,6 +16,7 @@ from fabric.models import HostAgent
 from falconweb.errors import Conflict, Forbidden, NotFound
 from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
+from tests.without import needs_torch
 
 pytestmark = pytest.mark.process
 
@@ -41,6 +42,12 @@ def post(client: Client, path: str, body: dict[str, Any], key: str = "") -> Any:
     return client.post(path, json.dumps(body), content_type="application/json", headers=headers)
 
 
+@needs_torch
+def test_a_command_is_refused_where_there_is_no_account_for_it(lab: Lab) -> None:
+    body = body_of(lab, 1, workload="command", spec={"command": "id"}, executor="torch")
+    assert "no account" in post(client_of(lab.person), RUNS, body).json()["errors"]["host"]
+
+
 def test_what_cannot_run_is_refused_with_its_field_and_its_number(lab: Lab) -> None:
     client = client_of(lab.person)
 
@@ -57,7 +64,6 @@ def test_what_cannot_run_is_refused_with_its_field_and_its_number(lab: Lab) -> N
     assert errors(executor="slurm").keys() == {"executor"}
     assert "unprivileged" in CATALOGUE["command"].about
     assert "cannot be simulated" in errors(workload="command", spec={"command": "id"})["host"]
-    assert "no account" in errors(workload="command", spec={"command": "id"}, executor="torch")["host"]
     assert "has 8 GPUs of its own" in errors(place={"local_gpus": 9}, spec={"devices": 10})["local_gpus"]
     assert "computes nothing" in post(client, RUNS, body_of(lab, 1, 7)).json()["errors"]["devices"]
     assert errors(limit_seconds=0).keys() == {"limit_seconds"}

@@ -34,6 +34,7 @@ from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Conflict, InUse, Invalid
 from telemetry.events.models import Event
 from tests.benchmarks.runs.lab import Lab, attached, ended, in_state, until
+from tests.without import needs_torch
 
 pytestmark = pytest.mark.process
 
@@ -247,6 +248,23 @@ def test_devices_that_could_not_be_given_back_are_offered_again(lab: Lab) -> Non
         run_return(person=lab.person, run=run)
 
 
+def drive_of_chassis(lab: Lab) -> tuple[Device, Composition]:
+    """Return a drive of the chassis, and a place of a run that reads it."""
+    drive = lab.device(5, drawer=2)
+    assert drive.host_port_id is not None
+    return drive, Composition(host=lab.host.pk, cpu=True, devices={drive.pk: drive.host_port_id}, storage=drive.pk)
+
+
+@needs_torch
+def test_pytorch_of_a_simulated_host_is_not_said_to_have_read_a_drive_that_is_not_there(lab: Lab) -> None:
+    for place in (Composition(host=lab.host.pk, cpu=True, own_drive=True), drive_of_chassis(lab)[1]):
+        with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
+            run_create(
+                person=lab.person, spec=spec_of("mnist_cnn", "tiny", {}), composition=place, executor="torch",
+                preset="tiny",
+            )  # fmt: skip
+
+
 def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_was_chosen(lab: Lab) -> None:
     own = replace(lab.place(1), own_drive=True)
     first = lab.ask(own, title="first", given={"steps": 5000})
@@ -259,19 +277,10 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
     run_cancel(person=lab.person, run=first)
     second = ended(second)
     assert (second.state, second.error) == ("completed", "")
-    # Nothing that PyTorch read on a simulated host came from its drives: it is not said to have.
-    drive = lab.device(5, drawer=2)
-    assert drive.host_port_id is not None
-    of_chassis = Composition(host=lab.host.pk, cpu=True, devices={drive.pk: drive.host_port_id}, storage=drive.pk)
-    for place in (Composition(host=lab.host.pk, cpu=True, own_drive=True), of_chassis):
-        with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
-            run_create(
-                person=lab.person, spec=spec_of("mnist_cnn", "tiny", {}), composition=place, executor="torch",
-                preset="tiny",
-            )  # fmt: skip
     # What a chassis had is not the host's own, though the host shows it, and the site does not say that it is there.
     report = report_of(HostAgent.objects.get(host=lab.host))
     assert report is not None
+    drive, of_chassis = drive_of_chassis(lab)
     Device.objects.filter(pk=drive.pk).update(host_port=None, missing_since=timezone.now())
     found = own_drive(report, [])
     assert found is not None
@@ -284,6 +293,7 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
         lab.ask(replace(of_chassis, own_drive=True), given={"backend": "cpu"})
 
 
+@needs_torch
 def test_pytorch_measures_on_the_cpu_with_two_ranks(lab: Lab) -> None:
     spec = spec_of("mnist_cnn", "tiny", {})
     place = Composition(host=lab.host.pk, cpu=True)
