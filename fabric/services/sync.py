@@ -228,13 +228,14 @@ class _Mirror:
         longest = model._meta.get_field("uri").max_length  # noqa: SLF001
         existing = {row.uri: row for row in rows.filter(chassis=self.chassis)}
         self._let_go(model, existing, wanted)
+        new: list[Part] = []
         for uri, plain in wanted.items():
             if longest is not None and len(uri) > longest:
                 continue
             values = fitting(model, plain)
             row = existing.get(uri)
             if row is None:
-                existing[uri] = rows.create(chassis=self.chassis, uri=uri, **values)
+                new.append(model(chassis=self.chassis, uri=uri, **values))
                 continue
             newer = READ_BACK.get(model, ()) if row.pk in self.newer.get(model, ()) else ()
             found = {name: self._or_known(row, name, value) for name, value in values.items() if name not in newer}
@@ -249,7 +250,7 @@ class _Mirror:
         for uri, row in existing.items():
             if uri not in wanted and not self._is_unread(uri) and row.missing_since is None:
                 self._lose(row)
-        return existing
+        return existing | {row.uri: row for row in rows.bulk_create(new)}
 
     def _or_known(self, row: Part, name: str, value: Any) -> Any:
         """Return a value, or the related row of before where the walk could not read that one."""
