@@ -42,6 +42,9 @@ def played(stage: Stage) -> Played:
         plays = {name: pool.submit(perform, stage, name, act) for name, act in PLAYS.items()}
         soaked = soak(stage, lambda: webhook.done() and all(play.done() for play in plays.values()))
     stage.heal()
+    with ThreadPoolExecutor(1) as pool:  # one after the other: the page of all that was counted is long
+        for play in (one.result() for one in plays.values() if one.exception() is None):
+            play.counting = pool.submit(play.look)
     if not NIGHTLY:
         stage.keep_few()
     return Played(soaked, webhook, plays)

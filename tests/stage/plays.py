@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +27,8 @@ class Play:
     """What happened to a chassis from when to when (Unix s), what was counted before, and what was seen of it.
 
     `shown` and `stored` are readings of series, live and from the store; `beside` is when the well chassis was read
-    meanwhile, `counted` how often things were counted (each `least` so often), `unit` what the first series is measured
-    in at last.
+    meanwhile, `least` how often things must have been counted, `counting` how often they were once all was over, `unit`
+    what the first series is measured in at last.
     """
 
     chassis: PlayedChassis
@@ -40,13 +41,22 @@ class Play:
     shown: list[Values] = field(default_factory=list)
     stored: list[Values] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
-    counted: dict[str, int] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)
+    counting: Future[dict[str, int]] = field(default_factory=Future)
     unit: str = ""
 
     def count(self, name: str, *, least: int = 1) -> None:
         """Have it counted how often something happened, so often at least: some of it shows when it is stored."""
         self.least[name] = least
+
+    def look(self) -> dict[str, int]:
+        """Return how often things were counted since the play began; raises AssertionError for what was not enough."""
+        return {name: self.chassis.counted(name, self.before, least=least) for name, least in self.least.items()}
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """How often things were counted, as `look` says."""
+        return self.counting.result()
 
     @property
     def both(self) -> tuple[list[Values], list[Values]]:
@@ -72,9 +82,6 @@ def perform(stage: Stage, name: str, act: Act) -> Play:
         play.shown = play.chassis.live(*keys, **span)
         play.chassis.be_away()
         play.stored = play.chassis.stored(*keys, **span)
-        play.counted = {
-            name: play.chassis.counted(name, play.before, least=least) for name, least in play.least.items()
-        }
         # A BMC that was away is read anew; without that what is too much goes after half a minute.
         wait_for(
             lambda: len(play.chassis.series()) == usual, f"{name}: not measured as before", 120, every=LOOK_SECONDS

@@ -143,6 +143,7 @@ def test_what_is_no_number_or_no_count_is_a_gap_and_never_anything_else(stage: S
         assert None in errors
     assert not any('drawer="1",slot="1"' in labels for labels in play.metrics[TEMPERATURE][0])
     assert all(value >= 0 for name in (RECEIVED_TOTAL, ERRORS_TOTAL) for value in play.metrics[name][0].values())
+    assert play.counted
     assert not stage["well"].counts().keys() & {"readings_not_a_number", "readings_negative_counter"}
 
 
@@ -165,6 +166,7 @@ def test_a_report_that_comes_again_is_kept_once_and_the_rate_after_it_is_right(p
         assert None not in rates
         assert all(0 < rate < FASTEST for rate in there(rates))
     assert None not in temperatures
+    assert play.counted
 
 
 def test_a_report_older_than_the_one_before_is_kept_out_and_no_counter_goes_back(played: Played) -> None:
@@ -176,6 +178,7 @@ def test_a_report_older_than_the_one_before_is_kept_out_and_no_counter_goes_back
         assert there(totals)[-1] > there(totals)[0]
     for earlier, later in itertools.pairwise(play.metrics[RECEIVED_TOTAL]):
         assert all(later[labels] >= value for labels, value in earlier.items())
+    assert play.counted
 
 
 def test_a_sensor_that_changes_its_unit_is_read_on_in_the_usual_one(played: Played) -> None:
