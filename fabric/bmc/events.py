@@ -23,8 +23,7 @@ class EventStreamParser:
     """A parser of server-sent events (WHATWG HTML, 9.2.6), fed with bytes as they come."""
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []  # of a line without end as yet; joined once, however many chunks it comes in
-        self._rest_size = 0
+        self._rest = bytearray()  # of a line without end as yet
         self._data: list[str] = []
         self._size = 0
         self._skip_newline = False
@@ -56,11 +55,10 @@ class EventStreamParser:
             self._skip_newline = chunk.endswith(b"\r")
         *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         if lines:
-            lines[0] = b"".join([*self._rest, lines[0]])
-            self._rest, self._rest_size = [], 0
-        self._rest.append(rest)
-        self._rest_size += len(rest)
-        if self._rest_size > LARGEST_EVENT:
+            lines[0] = bytes(self._rest) + lines[0]
+            self._rest.clear()
+        self._rest += rest
+        if len(self._rest) > LARGEST_EVENT:
             raise Malformed("The event stream sent a line without end.")
         for line in lines:
             yield line.decode("utf-8", "replace").removeprefix("\ufeff")
