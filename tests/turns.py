@@ -20,3 +20,8 @@ def in_turn(things: Iterable[Thing], turn: int, *, of: int) -> Iterator[Thing]:
     profile it yields all things at every turn: each meets each.
     """
     return iter(things) if NIGHTLY else islice(things, turn % of, None, of)
+
+
+def at_night(*things: Thing) -> tuple[Thing, ...]:
+    """Return the things in the nightly profile, and none in others."""
+    return things if NIGHTLY else ()

@@ -243,7 +243,7 @@ def test_who_may_do_nothing_any_more_does_nothing(lab: Lab) -> None:
 HOSTILE = (
     '<script>alert(1)</script>"><img src=x onerror=alert(1)></template><script>{% debug %}\r\nSet-Cookie: evil=1',
     "=cmd|'/C calc'!A0",
-    "javascript:alert(1)\u202egpj.exe",
+    "javascript:alert(1)\u202egpj.exe{{ 7*7 }}",
 )
 
 
