@@ -25,9 +25,9 @@ from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
 
-from falconweb.testing.prepared import FOLDER
+from falconweb.testing.prepared import FOLDER, KEPT
+from tests.processes import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "seeded_faults.toml"
 # Large, and changed by no fault: linked, or left out.
 LINKED = (".venv", "node_modules")
@@ -71,7 +71,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Result:
+class Checked:
     """The outcome of a fault; `detail` says why, where the list is stale."""
 
     fault: Fault
@@ -100,33 +100,33 @@ def copy_tree(target: Path) -> Path:
     return target
 
 
-def check_fault(fault: Fault, tree: Path) -> Result:
+def check_fault(fault: Fault, tree: Path) -> Checked:
     """Make a fault in a copy of the source tree, run its test there, and undo the fault."""
     source, changed = ROOT / fault.file, tree / fault.file
     try:
         changed.write_text(fault.applied(source.read_text()))
     except (OSError, ValueError) as error:
-        return Result(fault, Outcome.STALE, str(error))
+        return Checked(fault, Outcome.STALE, str(error))
     try:
         status, output = _pytest(tree, [fault.found_by])
     finally:
         shutil.copy2(source, changed)
     summary = output.strip().rpartition("\n")[2]
     if status == 1 and re.search(r"\b\d+ failed\b", summary):
-        return Result(fault, Outcome.FOUND)
+        return Checked(fault, Outcome.FOUND)
     if status == 0 and "skipped" not in summary:
-        return Result(fault, Outcome.MISSED)
-    return Result(fault, Outcome.STALE, output[-LONGEST_OUTPUT:])
+        return Checked(fault, Outcome.MISSED)
+    return Checked(fault, Outcome.STALE, output[-LONGEST_OUTPUT:])
 
 
-def check_faults(faults: Sequence[Fault], *, side_by_side: int = 2) -> list[Result]:
+def check_faults(faults: Sequence[Fault], *, side_by_side: int = 2) -> list[Checked]:
     """Check faults, some side by side, each in a copy of the source tree that it has to itself; prints a line each."""
     with tempfile.TemporaryDirectory(prefix="falconweb-faults-") as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
         for number in range(side_by_side):
             trees.put(copy_tree(Path(folder) / str(number)))
 
-        def check(fault: Fault) -> Result:
+        def check(fault: Fault) -> Checked:
             tree = trees.get()
             try:
                 result = check_fault(fault, tree)
@@ -152,7 +152,7 @@ def check_tests(faults: Iterable[Fault]) -> str:
 def _pytest(tree: Path, tests: Sequence[str]) -> tuple[int, str]:
     # The programs that tests start (simulator, agent, workers) are to be those of the copy too; what they begin with is
     # made once for all.
-    environment = {FOLDER: str(ROOT / ".pytest_cache/d/falconweb"), **os.environ, "PYTHONPATH": str(tree)}
+    environment = {FOLDER: str(KEPT), **os.environ, "PYTHONPATH": str(tree)}
     try:
         done = subprocess.run(
             [*PYTEST, *tests], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from tests.seeded_faults import ROOT, Fault, markdown_table, read_faults
+from tests.processes import ROOT
+from tests.seeded_faults import Fault, markdown_table, read_faults
 
 FEWEST = 80
 FAULTS = read_faults()

@@ -24,6 +24,7 @@ from falconweb.config import BASE_DIR
 from falconweb.launch.prepared import DATABASES, schema_fingerprint, static_fingerprint
 
 FOLDER = "FALCONWEB_TESTING_PREPARED"
+KEPT = BASE_DIR / ".pytest_cache/d/falconweb"  # where nobody chose another folder
 KEPT_SECONDS = 7 * 86400
 _MAKES_ONE = ["-m", "django", "prepare", "--skip-bootstrap"]
 
@@ -59,7 +60,7 @@ def link_static_files(data: Path) -> None:
 @contextmanager
 def only_one() -> Iterator[Path]:
     """Keep other processes out of the folder meanwhile, and yield it."""
-    folder = Path(os.environ.setdefault(FOLDER, str(BASE_DIR / ".pytest_cache/d/falconweb")))
+    folder = Path(os.environ.setdefault(FOLDER, str(KEPT)))
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

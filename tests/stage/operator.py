@@ -48,8 +48,15 @@ class Operator:
         """Return what the API answers."""
         return json.loads(self._send("GET", f"/api/v1/{path}"))
 
-    def post(self, path: str, body: dict[str, Any], method: str = "POST") -> Any:
+    def post(self, path: str, body: dict[str, Any]) -> Any:
         """Send a request to the API and return its answer."""
+        return self._ask("POST", path, body)
+
+    def patch(self, path: str, body: dict[str, Any]) -> Any:
+        """Have the API change something, and return its answer."""
+        return self._ask("PATCH", path, body)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any]) -> Any:
         return json.loads(self._send(method, f"/api/v1/{path}", json.dumps(body).encode()))
 
 
