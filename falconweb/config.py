@@ -149,6 +149,14 @@ class Config:
         least=0.01,
         most=65_536,
     )
+    store_seconds: int = _setting(
+        "FALCONWEB_STORE_SECONDS",
+        "Seconds of readings that a worker gives to their database at once, and loses when it is killed; fewer take more "
+        "bytes",
+        60,
+        least=1,
+        most=60,
+    )
 
     @property
     def keep_seconds(self) -> tuple[int, int, int, int]:

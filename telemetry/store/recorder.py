@@ -1,6 +1,6 @@
-"""The store's ear: it keeps the readings of one chassis for a minute, then hands them to the writer.
+"""The store's ear: it keeps the readings of one chassis for a minute (a setting), then hands them to the writer.
 
-What a death takes is what was not handed over: less than a minute. The next recorder of the chassis sees by the last
+What a death takes is what was not handed over: less than that. The next recorder of the chassis sees by the last
 stored row that it is missing. An outage is told once it lasts, so that a death does not take the word of it along.
 """
 
@@ -18,12 +18,10 @@ from telemetry.catalogue import Sample
 from telemetry.pipeline import tally
 from telemetry.store.intake import Pace, Verdict
 from telemetry.store.parcels import Heading, Note, Parcel, Row, moment
-from telemetry.store.tiers import RAW_SPAN
 from telemetry.store.writer import Writer, the_writer
 from telemetry.taps import Told
 
 MOST_VALUES = 500_000  # of a chunk: where a report has very many readings, chunks are shorter
-MINUTE = RAW_SPAN / 1000  # s
 TOLD_SECONDS = 10.0
 STALE_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
@@ -99,8 +97,9 @@ class Recorder:
         if not self._rows:
             return False
         first = self._rows[0].at + self._shift
-        begun = first // MINUTE * MINUTE
-        return sample.at + self._shift >= begun + MINUTE or (len(self._rows) + 1) * len(sample.counted) > MOST_VALUES
+        span = settings.CONFIG.store_seconds
+        ends = first // span * span + span
+        return sample.at + self._shift >= ends or (len(self._rows) + 1) * len(sample.counted) > MOST_VALUES
 
     def _miss(self, reason: str, now: float) -> None:
         if self._missing is None:

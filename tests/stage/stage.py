@@ -32,6 +32,8 @@ SETTINGS: dict[str, Any] = {
     "FALCONWEB_WEB_PROCESSES": "2",
     # Enough for what many chassis give at once, and full before long where nothing can be stored.
     "FALCONWEB_STORE_MEMORY": "0.1",
+    # What is stored is looked at soon after.
+    "FALCONWEB_STORE_SECONDS": "10",
 }
 
 

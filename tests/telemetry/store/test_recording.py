@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from django.conf import settings
 
 from fabric.bmc.types import Quantity, Reading, Series
 from telemetry.pipeline import tally
@@ -50,6 +52,15 @@ def test_a_minute_is_one_chunk_and_every_reading_is_in_it(database: str, feed: N
     assert Chunk.objects.filter(chassis=some.chassis).count() in {3, 4}
     assert Due.objects.filter(chassis=some.chassis, tier=Tier.TEN_SECONDS).count() >= 3
     assert Catalogue.objects.filter(chassis=some.chassis).count() == 1
+
+
+def test_who_would_lose_less_has_shorter_chunks(feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, store_seconds=10))
+    some = feed()
+    some.run(range(60))
+    some.end()
+    assert len(raw(some, TEMPERATURE)) == 60
+    assert Chunk.objects.filter(chassis=some.chassis).count() in {6, 7}
 
 
 def test_a_thousand_chassis_hand_over_at_different_seconds(feed: NewFeed) -> None:
