@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import least_squares
 
 from benchmarks.model.features import Features, columns
 from benchmarks.model.parameters import Floats
@@ -96,6 +94,10 @@ def fitted(
     `misfit` with `freedom` degrees of freedom is what is believed of the formula's relative error, beyond each datum's
     own; with `learn` the residuals change it.
     """
+    # It takes each process a third of a second to import, and few of them fit anything.
+    from scipy.linalg import cho_factor, cho_solve
+    from scipy.optimize import least_squares
+
     problem = Problem(data, len(mean))
     start = np.concatenate([mean, np.zeros(len(problem.effects))])
     prior = np.zeros((len(start), len(start)))
