@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from accounts.models import User
+from agent.machine import Machine
+from agent.report import Reporter
+from agent.runs.runs import Runs
+from agent.settings import Settings
 from fabric.models import Chassis, Host
-from fabric.services.agents import agent_register
+from fabric.services.agents import agent_register, report_keep
 from falconweb.testing import AgentProcess, SimulatorProcess
-from tests.benchmarks.runs.lab import Lab
+from hostwire.messages import new_key, seal_report
+from hostwire.shapes import HostReport
+from tests.benchmarks.runs.lab import Lab, RunningLab
 from tests.waiting import wait_for
 
 
@@ -21,16 +31,42 @@ def administrator(transactional_db: None) -> User:
 
 
 @pytest.fixture
-def lab(
+def lab(falcon_chassis: Chassis, simulated_falcon: SimulatorProcess, simulated_hosts: Path, administrator: User) -> Lab:
+    """node-a of falcon-1, which has reported what it is like once; nothing can be run there."""
+    host, key = Host.objects.get(name="node-a"), new_key()
+    agent_register(host=host, key=key)
+    report_keep(seal_report(reported(simulated_hosts, host), key))
+    return Lab(falcon_chassis, simulated_falcon, administrator, host)
+
+
+@pytest.fixture
+def running_lab(
     falcon_chassis: Chassis,
     simulated_falcon: SimulatorProcess,
     host_agent: Callable[..., AgentProcess],
     administrator: User,
-) -> Iterator[Lab]:
+) -> Iterator[RunningLab]:
     """node-a of falcon-1 with its agent, heard by the site."""
     agent = host_agent("node-a")
     host = Host.objects.get(name="node-a")
     agent_register(host=host, key=agent.key)
     with agent.delivering():
         wait_for(lambda: Host.objects.get(pk=host.pk).agent.report, "the agent reports")
-        yield Lab(falcon_chassis, simulated_falcon, agent, administrator, host)
+        yield RunningLab(falcon_chassis, simulated_falcon, administrator, host, agent)
+
+
+_reports: dict[str, HostReport] = {}
+
+
+def reported(hosts: Path, host: Host) -> HostReport:
+    """Return what the agent of a host reports; looked at once, since each simulated chassis begins alike."""
+    if host.name not in _reports:
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("AGENT_ROOT", str(hosts / host.name))
+            environment.setenv("AGENT_NVML", "simulator.nvml")
+            unused = {"AGENT_KEY": new_key(), "AGENT_BROKER": "unused", "AGENT_HOST": host.identity}
+            settings = Settings.from_environment({**os.environ, **unused})
+            machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
+            _reports[host.name] = Reporter(settings, machine, Runs(settings, machine)).look()
+            machine.close()
+    return replace(_reports[host.name], started=time.time(), sent=time.time())

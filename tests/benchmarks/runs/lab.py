@@ -21,11 +21,10 @@ from falconweb.testing import AgentProcess, SimulatorProcess, device_in, host_po
 
 @dataclass
 class Lab:
-    """falcon-1, the agent of node-a, and who asks."""
+    """falcon-1, its host node-a, and who asks."""
 
     chassis: Chassis
     simulator: SimulatorProcess
-    agent: AgentProcess
     person: User
     host: Host
 
@@ -47,6 +46,13 @@ class Lab:
         spec = spec_of(workload, "custom", given)
         options = {"executor": "simulated", "person": self.person, **more}
         return run_create(spec=spec, composition=composition, **options)
+
+
+@dataclass
+class RunningLab(Lab):
+    """The same with the agent of node-a."""
+
+    agent: AgentProcess
 
 
 def work() -> None:

@@ -75,7 +75,6 @@ def test_what_cannot_run_is_refused_with_its_field_and_its_number(lab: Lab) -> N
     assert client.get(f"{RUNS}?stat=open").status_code == 400
     assert client.get(f"{RUNS}?state=nowhere").status_code == 400
     assert not Run.objects.exists()
-    lab.agent.kill()
     HostAgent.objects.all().delete()
     assert post(client, RUNS, body_of(lab, 1)).status_code == 409
 

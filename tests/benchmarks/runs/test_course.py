@@ -33,13 +33,19 @@ from fabric.services.operations import operation_request
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Conflict, InUse, Invalid
 from telemetry.events.models import Event
-from tests.benchmarks.runs.lab import Lab, attached, ended, in_state, until
+from tests.benchmarks.runs.lab import RunningLab, attached, ended, in_state, until
 from tests.without import needs_torch
 
 pytestmark = pytest.mark.process
 
 
-def test_a_run_composes_runs_and_gives_its_devices_back(lab: Lab) -> None:
+@pytest.fixture
+def lab(running_lab: RunningLab) -> RunningLab:
+    """A lab whose host runs what is asked."""
+    return running_lab
+
+
+def test_a_run_composes_runs_and_gives_its_devices_back(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     assert before[5] == "H2"
     run = ended(lab.ask(lab.place(1, 5)))
@@ -73,7 +79,7 @@ def test_a_run_composes_runs_and_gives_its_devices_back(lab: Lab) -> None:
         assert len(observations(lab.person)) == learnt
 
 
-def test_devices_that_went_back_are_not_offered_again_while_a_later_run_has_them(lab: Lab) -> None:
+def test_devices_that_went_back_are_not_offered_again_while_a_later_run_has_them(lab: RunningLab) -> None:
     first = ended(lab.ask(lab.place(5)))
     second = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
     assert first.plan is not None
@@ -84,7 +90,7 @@ def test_devices_that_went_back_are_not_offered_again_while_a_later_run_has_them
     assert ended(second).state == "cancelled"
 
 
-def test_a_crash_a_cancel_and_no_way_to_attach_give_everything_back(lab: Lab) -> None:
+def test_a_crash_a_cancel_and_no_way_to_attach_give_everything_back(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     crashed = ended(lab.ask(lab.place(5), exercise={"fails": "crash", "after": 4}))
     assert (crashed.state, crashed.trouble, crashed.exit_code) == ("failed", "crash", 1)
@@ -107,7 +113,7 @@ def test_a_crash_a_cancel_and_no_way_to_attach_give_everything_back(lab: Lab) ->
     assert not Hold.objects.exists()
 
 
-def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: Lab) -> None:
+def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: RunningLab) -> None:
     first = lab.ask(lab.place(1), title="first", given={"steps": 5000})
     second = lab.ask(lab.place(1, 2), title="second")
     third = lab.ask(lab.place(2), title="third")
@@ -139,7 +145,7 @@ def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: Lab) -> No
     assert ended(again).state == "completed"
 
 
-def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab: Lab) -> None:
+def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab: RunningLab) -> None:
     run = until(lab.ask(lab.place(1), given={"steps": 60}), lambda one: one.steps_done > 2)
     soon = timezone.now() + timedelta(seconds=20)
     Run.objects.filter(pk=run.pk).update(worker="gone", lease_until=soon)
@@ -154,7 +160,7 @@ def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab
     assert log_tail(run).text.count("timed: 60 of 60") == 1
 
 
-def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: Lab) -> None:
+def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     # Of the host's own GPUs none is given back: what it runs on them goes on, whatever this site knows.
     stray = until(lab.ask(lab.place(local=1), given={"steps": 5000}), in_state("running"))
@@ -183,7 +189,7 @@ def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: Lab) -> No
     assert strays_end() == []
 
 
-def test_whatever_ends_a_run_its_log_stays_and_its_devices_go_back(lab: Lab) -> None:
+def test_whatever_ends_a_run_its_log_stays_and_its_devices_go_back(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     lab.agent.kill()
     lab.agent.environment["AGENT_HANG_SECONDS"] = "1.5"
@@ -210,7 +216,7 @@ def test_whatever_ends_a_run_its_log_stays_and_its_devices_go_back(lab: Lab) -> 
 
 
 def test_a_host_that_reports_and_answers_nothing_keeps_no_device_for_ever(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: RunningLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = attached(lab.chassis)
     monkeypatch.setattr(hosting, "STOP_SECONDS", 0.1)
@@ -230,7 +236,7 @@ def test_a_host_that_reports_and_answers_nothing_keeps_no_device_for_ever(
     assert attached(lab.chassis) == before
 
 
-def test_devices_that_could_not_be_given_back_are_offered_again(lab: Lab) -> None:
+def test_devices_that_could_not_be_given_back_are_offered_again(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     run = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
     lab.simulator.fault("server_error", method="PATCH", status=400)
@@ -248,7 +254,7 @@ def test_devices_that_could_not_be_given_back_are_offered_again(lab: Lab) -> Non
         run_return(person=lab.person, run=run)
 
 
-def drive_of_chassis(lab: Lab) -> tuple[Device, Composition]:
+def drive_of_chassis(lab: RunningLab) -> tuple[Device, Composition]:
     """Return a drive of the chassis, and a place of a run that reads it."""
     drive = lab.device(5, drawer=2)
     assert drive.host_port_id is not None
@@ -256,7 +262,7 @@ def drive_of_chassis(lab: Lab) -> tuple[Device, Composition]:
 
 
 @needs_torch
-def test_pytorch_of_a_simulated_host_is_not_said_to_have_read_a_drive_that_is_not_there(lab: Lab) -> None:
+def test_pytorch_of_a_simulated_host_is_not_said_to_have_read_a_drive_that_is_not_there(lab: RunningLab) -> None:
     for place in (Composition(host=lab.host.pk, cpu=True, own_drive=True), drive_of_chassis(lab)[1]):
         with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
             run_create(
@@ -265,7 +271,7 @@ def test_pytorch_of_a_simulated_host_is_not_said_to_have_read_a_drive_that_is_no
             )  # fmt: skip
 
 
-def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_was_chosen(lab: Lab) -> None:
+def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_was_chosen(lab: RunningLab) -> None:
     own = replace(lab.place(1), own_drive=True)
     first = lab.ask(own, title="first", given={"steps": 5000})
     assert first.topology["storage"] == {
@@ -294,7 +300,7 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
 
 
 @needs_torch
-def test_pytorch_measures_on_the_cpu_with_two_ranks(lab: Lab) -> None:
+def test_pytorch_measures_on_the_cpu_with_two_ranks(lab: RunningLab) -> None:
     spec = spec_of("mnist_cnn", "tiny", {})
     place = Composition(host=lab.host.pk, cpu=True)
     run = run_create(person=lab.person, spec=spec, composition=place, executor="torch", preset="tiny")

@@ -25,15 +25,22 @@ from benchmarks.sweeps.services import (
 from benchmarks.sweeps.tending import sweep_advance, sweeps_due
 from fabric.models import Drawer, Plan
 from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
-from tests.benchmarks.runs.lab import Lab, attached, work
+from tests.benchmarks.runs.lab import RunningLab, attached, work
 from tests.benchmarks.sweeps.world import ask, freed, grid_of, points, running, settled, states, tend, until
 
 pytestmark = pytest.mark.process
 
+
+@pytest.fixture
+def lab(running_lab: RunningLab) -> RunningLab:
+    """A lab whose host runs what is asked."""
+    return running_lab
+
+
 FIRST = 1
 
 
-def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_everything_back(lab: Lab) -> None:
+def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_everything_back(lab: RunningLab) -> None:
     before = freed(lab, 1, 2, 3, 4)
     assert {1, 2, 3, 4} & set(before) == set()
     drawer = Drawer.objects.get(chassis=lab.chassis, number=FIRST)
@@ -74,7 +81,7 @@ def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_e
     assert {Action.SWEEP_CREATE, Action.SWEEP_HALT, Action.SWEEP_RESUME} <= entries
 
 
-def test_pausing_retrying_early_stops_and_two_at_once(lab: Lab) -> None:
+def test_pausing_retrying_early_stops_and_two_at_once(lab: RunningLab) -> None:
     sweep = ask(lab, batch=[8, 16, 32], repeats=2)
     until(sweep, running)
     sweep_pause(person=lab.person, sweep=sweep)
@@ -123,7 +130,7 @@ def test_pausing_retrying_early_stops_and_two_at_once(lab: Lab) -> None:
     assert "simulated" in skipped.sentence
 
 
-def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with_it(lab: Lab) -> None:
+def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with_it(lab: RunningLab) -> None:
     def cancelled() -> Run:
         """Let the next run of the sweep be cancelled before it is at it."""
         sweep_advance(str(sweep.pk), worker="tests")
@@ -153,7 +160,7 @@ def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with
     assert settled(sweep).sentence == "2 completed."
 
 
-def test_who_may_ask_and_what_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_ask_and_what_is_refused(lab: RunningLab, monkeypatch: pytest.MonkeyPatch) -> None:
     tenant = Tenant.objects.create(name="Vision group")
     viewer = User.objects.create_user("eve", password="a-long-password-1", role=Role.VIEWER, tenant=tenant)
     stranger = User.objects.create_user("mallory", password="a-long-password-1", role=Role.USER, tenant=tenant)

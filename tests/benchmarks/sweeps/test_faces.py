@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from accounts.models import AuditEntry
 from benchmarks.sweeps.models import Point, Sweep
-from tests.benchmarks.runs.lab import Lab
+from tests.benchmarks.runs.lab import RunningLab
 from tests.benchmarks.sweeps.test_manifest import FFDL, SECRET
 from tests.benchmarks.sweeps.world import ask, settled
 
@@ -25,7 +25,13 @@ MANIFEST += "workload: mnist_cnn\ngrid:\n  same: {steps: 5, warmup: 1}\n"
 
 
 @pytest.fixture
-def client(lab: Lab) -> Client:
+def lab(running_lab: RunningLab) -> RunningLab:
+    """A lab whose host runs what is asked."""
+    return running_lab
+
+
+@pytest.fixture
+def client(lab: RunningLab) -> Client:
     """A browser of who asks."""
     client = Client()
     client.force_login(lab.person)
@@ -44,7 +50,7 @@ def told(answer: Any) -> str:
 
 
 def test_a_manifest_is_explained_and_run_and_its_password_is_nowhere(
-    lab: Lab, client: Client, caplog: pytest.LogCaptureFixture
+    lab: RunningLab, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     beside = {"host": lab.host.pk, "placement": "local", "executor": "simulated"}
@@ -81,7 +87,7 @@ def test_a_manifest_is_explained_and_run_and_its_password_is_nowhere(
         assert SECRET not in repr(list(model._default_manager.values()))
 
 
-def test_the_form_counts_tells_what_is_wrong_and_asks(lab: Lab, client: Client) -> None:
+def test_the_form_counts_tells_what_is_wrong_and_asks(lab: RunningLab, client: Client) -> None:
     assert "No sweeps yet" in told(client.get(reverse("sweeps:sweeps")))
     form: dict[str, Any] = {
         "workload": "mnist_cnn", "host": lab.host.pk, "placement": "local", "count": ["1", "2", "32"],
@@ -107,7 +113,7 @@ def test_the_form_counts_tells_what_is_wrong_and_asks(lab: Lab, client: Client) 
     assert "Only a paused or halted sweep can be resumed" in told(client.get(began.headers["Location"]))
 
 
-def test_the_api_says_how_a_sweep_stands_and_what_it_has_shown(lab: Lab, client: Client) -> None:
+def test_the_api_says_how_a_sweep_stands_and_what_it_has_shown(lab: RunningLab, client: Client) -> None:
     grid = ask(lab).grid
     Sweep.objects.all().delete()
     body = {"title": "=two batches", "grid": grid}
