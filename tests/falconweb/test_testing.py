@@ -66,7 +66,6 @@ def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess
     }
     surroundings |= {
         "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "FALCONWEB_DATA": str(folder / "site"),
         "REDIS_URL": "redis://127.0.0.1:1/0",
         **more,
