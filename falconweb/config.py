@@ -151,8 +151,8 @@ class Config:
     )
     store_seconds: int = _setting(
         "FALCONWEB_STORE_SECONDS",
-        "Seconds of readings that a worker gives to their database at once, and loses when it is killed; fewer take more "
-        "bytes",
+        "Seconds of readings that a worker gives to their database at once, and loses when it is killed; fewer take "
+        "more bytes",
         60,
         least=1,
         most=60,

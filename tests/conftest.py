@@ -29,6 +29,18 @@ hypothesis.settings.register_profile("tests", deadline=None, max_examples=25, de
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=500)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
+# Python keeps frames in chunks of 16 KiB, which are mapped and unmapped each time that calls cross an edge: some 300
+# times a request, in tests that stand far up the stack. Below a function whose frame is larger there is one chunk.
+_run_test = pytest.Function.runtest
+
+
+def _run_with_room(self: pytest.Function) -> None:
+    _run_test(self)
+
+
+_run_with_room.__code__ = _run_with_room.__code__.replace(co_stacksize=70_000)  # of 8 bytes each
+pytest.Function.runtest = _run_with_room  # type: ignore[method-assign]
+
 CPU_SECONDS = Path(__file__).with_name("cpu_seconds.json")
 # Folders whose tests share one running site: one process runs all of them.
 TOGETHER = ("tests/browser/", "tests/stage/")
