@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 
 from django.urls import reverse
 
@@ -106,6 +107,7 @@ NAVIGATION: tuple[Page | Menu, ...] = (
 )
 
 
+@cache
 def navigation(view: str, *, is_administrator: bool) -> list[Link | Group]:
     """Return what to show a person at a view ('fabric:device'; '' for an address without one)."""
     shown: list[Link | Group] = []

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.views import SpectacularAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from falconweb.errors import NotFound
+
+
+@cache
+def _described() -> Any:
+    """Return the OpenAPI document. It takes half a second to make, and is the same for everybody."""
+    return SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
+
+
+class DescribedOnce(SchemaGenerator):
+    """Gives what the first who asked was given."""
+
+    def get_schema(self, request: Request | None = None, public: bool = False) -> Any:
+        """Return the document."""
+        return _described()
+
+
+class Schema(SpectacularAPIView):
+    """The OpenAPI document, as YAML or JSON."""
+
+    generator_class = DescribedOnce
 
 
 @require_GET

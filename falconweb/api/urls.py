@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.urls import path, re_path
-from drf_spectacular.views import SpectacularAPIView
 
 from falconweb.api import (
     alert_routes,
@@ -176,7 +175,7 @@ urlpatterns = [
     path("benchmarks/figures/", figures.FigureList.as_view(), name="figures"),
     path("benchmarks/figures/<slug:name>/", figures.FigureDetail.as_view(), name="figure"),
     path("benchmarks/comparison/", figures.RunComparison.as_view(), name="comparison"),
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", docs.Schema.as_view(), name="schema"),
     path("docs/", docs.reference, name="docs"),
     # The last: whatever is no address gets a problem document too. Those without the last slash are sent on by Django.
     re_path(r"^(?:.*/)?$", docs.Nothing.as_view(), name="nothing"),
