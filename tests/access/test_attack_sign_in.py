@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from axes.models import AccessAttempt
@@ -16,7 +18,8 @@ from accounts.models import Role, Tenant, User
 from accounts.sessions import SessionStore
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
-from tests.turns import in_turn
+from tests.access.test_matrix_writes import ROUTES, WRITES
+from tests.turns import at_night, in_turn
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
@@ -67,9 +70,10 @@ def test_a_made_up_address_gives_no_more_guesses(bob: User, settings: Any, proxi
 
 def test_behind_a_trusted_proxy_strangers_lock_nobody_out(bob: User, settings: Any) -> None:
     settings.CONFIG = replace(settings.CONFIG, trusted_proxies=1)
+    client = Client()
     for _ in range(12):
-        guess(Client(), HTTP_X_FORWARDED_FOR="198.51.100.7")
-    assert guess(Client(), password=PASSWORD, HTTP_X_FORWARDED_FOR="198.51.100.7, 203.0.113.9") == 302
+        guess(client, HTTP_X_FORWARDED_FOR="198.51.100.7")
+    assert guess(client, password=PASSWORD, HTTP_X_FORWARDED_FOR="198.51.100.7, 203.0.113.9") == 302
 
 
 def test_one_network_of_ipv6_gives_no_more_guesses(bob: User) -> None:
@@ -100,8 +104,11 @@ def test_a_name_that_nobody_has_is_answered_like_a_wrong_password(bob: User) -> 
 
 @pytest.mark.parametrize("bad", ["a\x00b", "x" * 100_000, "\ud800", "\u202ebob", "a\nb"])
 def test_nonsense_signs_nobody_in_and_breaks_nothing(bob: User, bad: str) -> None:
-    raw = {"username": bad.encode("utf-8", "surrogatepass"), "password": bad.encode("utf-8", "surrogatepass")}
-    assert Client().post(SIGN_IN, raw).status_code in {200, 400}
+    raw = bad.encode("utf-8", "surrogatepass")
+    form = urlencode({"username": raw, "password": raw})
+    answer = Client().post(SIGN_IN, form, content_type="application/x-www-form-urlencoded")
+    assert answer.status_code in {200, 400}
+    assert "_auth_user_id" not in answer.wsgi_request.session
 
 
 @pytest.mark.parametrize(
@@ -148,10 +155,9 @@ def test_a_session_that_was_planted_is_not_the_one_after_signing_in(bob: User) -
 def test_a_forged_request_changes_nothing_anywhere(lab: Lab) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.get(username="administrator"))
-    for turn, name in enumerate(sorted(set(GETS) - {"healthz"})):
-        for method in in_turn(("POST", "PUT", "PATCH", "DELETE"), turn, of=4):
-            answer = client.generic(method, address(lab, name), "{}", content_type="application/json")
-            assert answer.status_code == 403, (method, name)
+    for name, method in dict.fromkeys((*ROUTES, *at_night(*product(GETS, WRITES)))):
+        answer = client.generic(method, address(lab, name), "{}", content_type="application/json")
+        assert answer.status_code == 403, (method, name)
 
 
 def test_pages_and_answers_are_kept_by_no_cache(lab: Lab) -> None:
@@ -163,17 +169,15 @@ def test_pages_and_answers_are_kept_by_no_cache(lab: Lab) -> None:
     assert "no-store" in answer["Cache-Control"]
 
 
-@pytest.mark.parametrize(
-    "query", ["q=" + "a+" * 3000, "q=%00", "q=%ff%fe", "page=" + "9" * 5000, "page=%00", "q=" + "%E2%80%AE" * 500]
-)
-@pytest.mark.parametrize(
-    "name", ["accounts:people", "accounts:tenants", "fabric:fabric", "fabric:devices_csv", "fabric:operations"]
-)
-def test_no_query_breaks_a_page(lab: Lab, name: str, query: str) -> None:
-    answer = lab.clients["administrator"].get(f"{address(lab, name)}?{query}")
-    assert answer.status_code in {200, 400}
-    if answer.streaming:
-        answer.getvalue()
+def test_no_query_breaks_a_page(lab: Lab) -> None:
+    queries = ("q=" + "a+" * 3000, "q=%00", "q=%ff%fe", "page=" + "9" * 5000, "page=%00", "q=" + "%E2%80%AE" * 500)
+    names = ("accounts:people", "accounts:tenants", "fabric:fabric", "fabric:devices_csv", "fabric:operations")
+    for turn, name in enumerate(names):
+        for query in in_turn(queries, turn, of=2):
+            answer = lab.clients["administrator"].get(f"{address(lab, name)}?{query}")
+            assert answer.status_code in {200, 400}, (name, query)
+            if answer.streaming:
+                answer.getvalue()
 
 
 def test_an_expired_session_is_none(bob: User) -> None:

@@ -6,11 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.http.response import StreamingHttpResponse
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.audit.exports import Download
 from accounts.models import Tenant, User
 from fabric.models import Attachment, Device
 from fabric.services.grants import device_grant
@@ -26,8 +24,7 @@ from telemetry.history.raw import MOST_AT_ONCE, raw_lines
 from telemetry.history.subjects import subjects_seen
 from telemetry.links.models import CounterReset, LinkSpan
 from telemetry.links.selectors import held_from, link_of, resets_of, spans_of
-from tests.access.lab import Lab, address, lab, made_lab
-from tests.access.test_matrix import GETS
+from tests.access.lab import Lab, lab, made_lab
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
@@ -142,14 +139,3 @@ def test_nobody_has_readings_made_into_tables_without_end(lab: Lab) -> None:
     assert list(raw_lines(owner, **asked))
     assert [list(one) for one in taken] == [[]] * len(taken)
     assert all(next(raw_lines(owner, **asked)) for _ in range(2 * MOST_AT_ONCE))
-
-
-def test_every_table_is_made_on_the_way(lab: Lab) -> None:
-    """What Django streams by itself is first made as a whole, for each that asks: a day of readings is gigabytes."""
-    asked = 0
-    for name in GETS:
-        answer: Any = lab.clients["administrator"].get(address(lab, name))
-        if isinstance(answer, StreamingHttpResponse) and not answer.is_async:
-            asked += 1
-            assert isinstance(answer, Download), name
-    assert asked > 5

@@ -35,6 +35,7 @@ from tests.fabric.disorder import database_url
 from tests.processes import ROOT
 from tests.telemetry.delivery.readers import read_cef, read_syslog
 from tests.telemetry.exports.conftest import BEGIN, FORMULA, events_make, turn
+from tests.turns import at_night
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -112,7 +113,7 @@ def test_a_gzip_file_is_the_same_inside(define: Define, falconweb_administrator:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", [*at_night(False), True])
 def test_a_run_that_was_killed_goes_on_to_the_same_file_byte_for_byte(
     define: Define, falconweb_administrator: User, folder: Path, packed: bool
 ) -> None:
