@@ -20,6 +20,8 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Each page of a test would start a process of its own otherwise, and compile all scripts anew.
+    "--renderer-process-limit=1",
 ]
 
 

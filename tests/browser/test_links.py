@@ -22,7 +22,6 @@ def test_a_link_falls_ill_before_one_s_eyes_and_its_counters_are_reset_by_keyboa
         expect(rows.first).to_contain_text("Drawer 1 slot 2")
         expect(rows.first).to_contain_text("a packet comes in damaged")
         judge(page, "a link is ill")
-        page.set_viewport_size({"width": 1440, "height": 1000})
         rows.first.get_by_role("link").first.focus()
         page.keyboard.press("Enter")
         expect(page.locator("h1")).to_contain_text("Drawer 1 slot 2")
@@ -37,7 +36,6 @@ def test_a_link_falls_ill_before_one_s_eyes_and_its_counters_are_reset_by_keyboa
         judge(page, "a link in detail")
     finally:
         running_site.control("falcon-1", "DELETE", "/faults")
-    page.set_viewport_size({"width": 1440, "height": 1000})
     page.locator("#reset summary").focus()
     page.keyboard.press("Enter")
     judge(page, "the question before a reset")

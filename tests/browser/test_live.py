@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from tests.browser.conftest import frames, opened, painted, sign_in
@@ -100,15 +99,14 @@ def test_a_chassis_that_stops_sending_turns_stale_alone_and_comes_back(page: Pag
     expect(page).not_to_have_title(re.compile("^▲"))
 
 
-@pytest.mark.parametrize("address", ["/fabric/", "/people/"])
-def test_signing_out_elsewhere_is_said_with_a_way_back(
-    browser: Browser, running_site: RunningSite, address: str
-) -> None:
+def test_signing_out_elsewhere_is_said_with_a_way_back(browser: Browser, running_site: RunningSite) -> None:
     with opened(browser, running_site) as context:
-        page = sign_in(context, "administrator", ADMINISTRATOR_PASSWORD)
-        page.goto(address)
-        expect(page.locator("#freshness")).to_have_text("● Live")
+        pages = [sign_in(context, "administrator", ADMINISTRATOR_PASSWORD), context.new_page()]
+        for page, address in zip(pages, ("/fabric/", "/people/"), strict=True):
+            page.goto(address)
+            expect(page.locator("#freshness")).to_have_text("● Live")
         other = context.new_page()
         other.goto("/account/")
         other.get_by_role("button", name="Sign out").click()
-        expect(page.locator("#freshness a")).to_contain_text("sign in again")
+        for page in pages:
+            expect(page.locator("#freshness a")).to_contain_text("sign in again")

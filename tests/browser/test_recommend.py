@@ -91,7 +91,7 @@ def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
         line.locator("summary").click()
     line.get_by_role("button", name="Make it a plan").click()
     page.get_by_role("button", name="Apply plan").click()
-    settled(page, "done")
+    settled(page, "done", running_site)
     assert zones(running_site) != before
     plan = page.url
     ask(page)
@@ -99,5 +99,5 @@ def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
     page.goto(plan)
     page.get_by_role("button", name="Undo").click()
     page.get_by_role("button", name="Apply plan").click()
-    settled(page, "done")
+    settled(page, "done", running_site)
     assert zones(running_site) == before
