@@ -27,12 +27,13 @@ from fabric.services.agents import agent_enrol, agent_forget, agent_register, re
 from fabric.services.operations import operation_request
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Forbidden, InUse, Invalid
-from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of
+from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of
 from falconweb.testing.hosts import AgentProcess
 from hostwire.messages import new_key, queue_name, seal_report
 from hostwire.shapes import Answer, HostReport, Report
 from tests.fabric import outside
 from tests.fabric.disorder import at_step
+from tests.fabric.hosts import MARIA, VICTOR, TellingHost
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.process
@@ -92,18 +93,15 @@ def test_a_device_climbs_the_whole_ladder_and_leaves_by_it(
 
 
 def test_a_device_that_is_in_use_is_refused_with_who_uses_it(
-    falcon_chassis: Chassis,
-    simulated_falcon: SimulatorProcess,
+    chassis: Chassis,
     falconweb_administrator: User,
-    enrolled: Callable[[str], AgentProcess],
 ) -> None:
-    enrolled("node-a")
-    gpu = device_in(falcon_chassis, drawer=1, slot=1)
-    held = simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
-    wait_until(lambda: ladder(gpu)["In use"] == "done")
+    gpu = device_in(chassis, drawer=1, slot=1)
+    TellingHost("node-a").tell({gpu: MARIA})
+    assert ladder(gpu)["In use"] == "done"
     with pytest.raises(InUse) as refused:
         asked(falconweb_administrator, gpu, None)
-    assert refused.value.sentence.endswith(f"is in use: train (process {held['pid']} of maria).")
+    assert refused.value.sentence.endswith(f"is in use: train (process {MARIA.pid} of maria).")
     assert not Operation.objects.exists()
     with pytest.raises(InUse):
         plan_apply(
@@ -170,22 +168,18 @@ def test_a_mounted_drive_is_not_torn_off_even_by_force(
 
 
 def test_a_plan_takes_a_device_by_force_when_its_title_is_typed(
-    falcon_chassis: Chassis,
-    simulated_falcon: SimulatorProcess,
+    chassis: Chassis,
     falconweb_administrator: User,
-    enrolled: Callable[[str], AgentProcess],
 ) -> None:
-    enrolled("node-a")
-    gpu = device_in(falcon_chassis, drawer=1, slot=1)
-    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
-    wait_until(lambda: ladder(gpu)["In use"] == "done")
+    gpu = device_in(chassis, drawer=1, slot=1)
+    TellingHost("node-a").tell({gpu: MARIA})
     plan = plan_create(
         person=falconweb_administrator, wanted=Wanted(attachments={gpu.pk: None}), title="Free it", origin="api"
     )
     with pytest.raises(Invalid):
         plan_apply(person=falconweb_administrator, plan=plan, force=[gpu.pk], confirmation="free")
     plan_apply(person=falconweb_administrator, plan=plan, force=[gpu.pk], confirmation="Free it")
-    assert carry_out_plan(plan).state == "done"
+    assert plan.operations.get().forced
 
 
 def test_a_host_that_does_not_see_the_device_is_told_as_that(
@@ -213,13 +207,11 @@ def test_a_host_that_does_not_see_the_device_is_told_as_that(
 def test_an_agent_that_died_is_left_out_once_it_counts_as_away(
     falcon_chassis: Chassis,
     falconweb_administrator: User,
-    enrolled: Callable[[str], AgentProcess],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(agents, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.0)
-    agent = enrolled("node-a")
-    agent.kill()
+    TellingHost("node-a").tell()
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
     ended = carry_out(asked(falconweb_administrator, gpu, None))
     assert (ended.state, ended.error) == ("failed", "The agent of node-a did not answer: nothing was detached.")
@@ -245,18 +237,17 @@ def test_a_device_that_was_let_go_and_could_not_be_detached_is_given_back(
     assert gpu.serial_number in serials
 
 
-def test_reports_that_are_forged_or_old_are_not_believed(
-    falcon_chassis: Chassis, enrolled: Callable[[str], AgentProcess]
-) -> None:
-    agent = enrolled("node-a")
-    row = HostAgent.objects.get(host__name="node-a")
-    number = row.number
-    wait_until(lambda: HostAgent.objects.get(pk=row.pk).number > number)
-    agent.stop()
-    before = HostAgent.objects.get(pk=row.pk)
-    for text in ("", "1.x", 7, None, "1." + "a" * 32 + "." + "b" * 64 + ".{}", f"1.{row.digest}.{'b' * 64}.{{}}"):
+def test_reports_that_are_forged_or_old_are_not_believed(chassis: Chassis) -> None:
+    host = TellingHost("node-a")
+    for _ in range(2):
+        host.tell()
+    before = HostAgent.objects.get(host=host.host)
+    assert before.number == 2
+    host.number = 0
+    host.tell()
+    for text in ("", "1.x", 7, None, "1." + "a" * 32 + "." + "b" * 64 + ".{}", f"1.{before.digest}.{'b' * 64}.{{}}"):
         report_keep(text)
-    after = HostAgent.objects.get(pk=row.pk)
+    after = HostAgent.objects.get(pk=before.pk)
     assert (after.number, after.reported_at) == (before.number, before.reported_at)
 
 
@@ -288,7 +279,7 @@ def test_a_report_is_not_believed_whose_key_became_void_while_it_was_verified(me
 
 
 def test_administrators_alone_enrol_and_forget_agents(
-    falcon_chassis: Chassis,
+    chassis: Chassis,
     falconweb_user: User,
     falconweb_administrator: User,
     falconweb_tenant: Tenant,
@@ -308,19 +299,15 @@ def test_administrators_alone_enrol_and_forget_agents(
 
 
 def test_a_member_sees_who_uses_its_own_device_and_nothing_of_others(
-    falcon_chassis: Chassis,
-    simulated_falcon: SimulatorProcess,
+    chassis: Chassis,
     falconweb_tenant: Tenant,
     user_client: Client,
-    enrolled: Callable[[str], AgentProcess],
 ) -> None:
-    enrolled("node-a")
-    own, other = device_in(falcon_chassis, drawer=1, slot=1), device_in(falcon_chassis, drawer=1, slot=2)
+    own, other = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=2)
     Device.objects.filter(pk=own.pk).update(tenant=falconweb_tenant)
     HostPort.objects.filter(label="H1").update(tenant=falconweb_tenant)
-    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
-    simulated_falcon.hold("node-a", "drawer1slot2", owner="victor", command="secret")
-    wait_until(lambda: ladder(own)["In use"] == ladder(other)["In use"] == "done")
+    TellingHost("node-a").tell({own: MARIA, other: VICTOR})
+    assert ladder(own)["In use"] == ladder(other)["In use"] == "done"
     page = user_client.get(f"/hosts/{Host.objects.get(name='node-a').pk}/").content.decode()
     assert "of maria" in page
     assert "victor" not in page
@@ -411,10 +398,9 @@ def test_the_turn_of_a_worker_that_died_is_given_up_by_whoever_takes_its_operati
     falcon_chassis: Chassis,
     simulated_falcon: SimulatorProcess,
     falconweb_administrator: User,
-    enrolled: Callable[[str], AgentProcess],
     allowed: bool,
 ) -> None:
-    enrolled("node-a")
+    TellingHost("node-a").tell()
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
     operation = asked(falconweb_administrator, gpu, None)
     # It had detached the device, and told nobody.
@@ -446,15 +432,11 @@ def test_a_host_looks_for_a_device_whose_link_has_trained_badly_too(
 
 
 def test_the_device_page_says_who_uses_it_and_forces_it_when_its_name_is_typed(
-    falcon_chassis: Chassis,
-    simulated_falcon: SimulatorProcess,
+    chassis: Chassis,
     administrator_client: Client,
-    enrolled: Callable[[str], AgentProcess],
 ) -> None:
-    enrolled("node-a")
-    gpu = device_in(falcon_chassis, drawer=1, slot=1)
-    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
-    wait_until(lambda: ladder(gpu)["In use"] == "done")
+    gpu = device_in(chassis, drawer=1, slot=1)
+    TellingHost("node-a").tell({gpu: MARIA})
     page = administrator_client.get(f"/devices/{gpu.pk}/").content.decode()
     assert "of maria). It stays where it is unless it is forced." in page
     form = {"device": gpu.pk, "target": "", "force": "1", "confirmation": "yes"}

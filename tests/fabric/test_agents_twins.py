@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -14,7 +13,7 @@ from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Host, HostAgent, HostPort, Operation
+from fabric.models import Chassis, Device, Host, HostAgent, HostAnswer, HostPort, Operation
 from fabric.plan_preview import in_use_of
 from fabric.planning import Wanted
 from fabric.services import agents, presence
@@ -33,11 +32,13 @@ from falconweb.testing import (
 from hostwire.messages import new_key
 from tests.fabric import outside
 from tests.fabric.disorder import endpoint_of
+from tests.fabric.hosts import MARIA, VICTOR, TellingHost, card
 from tests.fabric.test_agents import asked, ladder, told, wait_until
+from tests.turns import in_turn
 
 pytestmark = pytest.mark.process
 
-FREE_NIC, DRIVE = (1, 7), (2, 5)
+FREE_NIC = (1, 7)
 
 
 class Site:
@@ -112,33 +113,28 @@ def orphan(operation: Operation, **steps: str) -> None:
 
 
 def test_a_device_that_its_host_does_not_tell_from_one_in_use_is_not_detached(
-    site: Site, falconweb_administrator: User, administrator_client: Client
+    chassis: Chassis, falconweb_administrator: User, administrator_client: Client
 ) -> None:
-    twins = [site.device(1, 1), site.device(1, 2)]
-    places = site.silence("node-a", *twins)
-    held = site.falcon.hold("node-a", "drawer1slot2", owner="maria", command="train")
-    site.enrol("node-a")
+    twins, host = [device_in(chassis, drawer=1, slot=slot) for slot in (1, 2)], TellingHost("node-a")
+    host.tell({twins[1]: MARIA}, silent=twins)
     for device in twins:
         with pytest.raises(InUse) as refused:
             asked(falconweb_administrator, device, None)
         assert refused.value.sentence == (
             f"{device.name} may be in use: its host does not tell it from other cards of its kind; "
-            f"in use among them: train (process {held['pid']} of maria)."
+            f"in use among them: train (process {MARIA.pid} of maria)."
         )
         assert (ladder(device)["Seen by the host"], ladder(device)["In use"]) == ("unknown", "unknown")
     page = administrator_client.get(f"/devices/{twins[0].pk}/").content.decode()
     assert "Perhaps in use on node-a: its host does not tell it from other cards" in page
     assert "Force it</button>" in page
-    others = site.device(1, 3)
+    others = device_in(chassis, drawer=1, slot=3)
     assert ladder(others)["Seen by the host"] == "done", "its host tells its serial number"
-    assert carry_out(asked(falconweb_administrator, others, None)).state == "done"
+    assert asked(falconweb_administrator, others, None).is_open
     # Nobody uses either of them: which one is to be let go is as unknown.
-    site.falcon.release("node-a", held["pid"])
-    site.reported("node-a")
+    host.tell(silent=twins)
     with pytest.raises(InUse, match="nobody uses any of them now"):
         asked(falconweb_administrator, twins[0], None)
-    assert {endpoint_of(one) for one in twins} <= set(site.zone("hostport1_H1"))
-    assert all(site.folder("node-a", place).joinpath("driver").is_symlink() for place in places)
 
 
 def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_taken_for_it(
@@ -169,14 +165,12 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
 
 
 def test_who_uses_the_card_of_others_is_not_told_to_whom_it_may_not_belong(
-    site: Site, falconweb_tenant: Tenant, falconweb_user: User, user_client: Client
+    chassis: Chassis, falconweb_tenant: Tenant, falconweb_user: User, user_client: Client
 ) -> None:
-    own, other = site.device(1, 1), site.device(1, 2)
+    own, other = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=2)
     Device.objects.filter(pk=own.pk).update(tenant=falconweb_tenant)
     HostPort.objects.filter(label="H1").update(tenant=falconweb_tenant)
-    site.silence("node-a", own, other)
-    site.falcon.hold("node-a", "drawer1slot2", owner="victor", command="secret")
-    site.enrol("node-a")
+    TellingHost("node-a").tell({other: VICTOR}, silent=[own, other])
     with pytest.raises(InUse) as refused:
         asked(falconweb_user, Device.objects.get(pk=own.pk), None)
     assert "does not tell it from other cards" in refused.value.sentence
@@ -205,29 +199,20 @@ def test_the_only_card_of_its_kind_needs_no_serial_number(site: Site, falconweb_
     assert told(ended, "Release on the host") == ("done", f"{place} is off the bus; nobody held it.")
 
 
-def test_one_card_for_two_devices_of_its_kind_may_be_either(site: Site, falconweb_administrator: User) -> None:
-    first, second = site.device(1, 1), site.device(1, 2)
-    gone, left = site.silence("node-a", first, second)
-    site.folder("node-a", gone).joinpath("remove").write_text("1\n")
-    wait_until(lambda: not site.folder("node-a", gone).exists())
-    site.falcon.hold("node-a", "drawer1slot2", owner="maria", command="train")
-    site.enrol("node-a")
+def test_one_card_for_two_devices_of_its_kind_may_be_either(chassis: Chassis, falconweb_administrator: User) -> None:
+    first, second = (device_in(chassis, drawer=1, slot=slot) for slot in (1, 2))
+    TellingHost("node-a").tell({second: MARIA}, silent=[second], unseen=[first])
     for device in (first, second):
         with pytest.raises(InUse, match="in use among them: train"):
             asked(falconweb_administrator, device, None)
-    assert site.folder("node-a", left).joinpath("driver").is_symlink()
 
 
 def test_a_card_of_the_hosts_own_is_not_taken_for_a_device_of_its_kind(
-    site: Site, falconweb_administrator: User
+    chassis: Chassis, falconweb_administrator: User
 ) -> None:
     """The host has a drive of its own of that model; neither of them tells a serial number."""
-    drive = site.device(*DRIVE)
-    site.silence("node-a", drive)
-    for serial in site.folder("node-a", "0000:05:00.0").glob("nvme/*/serial"):
-        serial.write_text("")
-    site.folder("node-a", "0000:05:00.0").joinpath("vpd").write_bytes(b"")
-    site.enrol("node-a")
+    drive = device_in(chassis, drawer=2, slot=5)
+    TellingHost("node-a").tell(silent=[drive], own=[card(drive, at=0)])
     with pytest.raises(InUse, match="may be in use"):
         asked(falconweb_administrator, drive, None)
 
@@ -235,26 +220,23 @@ def test_a_card_of_the_hosts_own_is_not_taken_for_a_device_of_its_kind(
 def test_what_was_detached_by_others_before_is_not_let_go_in_the_shape_of_another_card(
     site: Site, falconweb_administrator: User
 ) -> None:
-    nic = site.device(*FREE_NIC)
-    assert carry_out(asked(falconweb_administrator, nic, host_port_of(site.chassis, "H2"))).state == "done"
-    site.rescan("node-b")
-    (place,) = site.silence("node-b", nic)
-    site.enrol("node-b")
+    nic, host = site.device(*FREE_NIC), TellingHost("node-b")
+    outside.put(site.chassis, site.falcon, nic, to=host_port_of(site.chassis, "H2"))
+    mirror(site.chassis)
+    host.tell(silent=[nic])
     operation = asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None)
     # Its worker detached it and was killed; the host has one of its own by now.
-    own = site.folder("node-b", "0000:99:00.0")
-    shutil.copytree(site.folder("node-b", place), own, symlinks=True)
     outside.put(site.chassis, site.falcon, nic, to=None)
     orphan(operation)
-    site.reported("node-b")
+    host.tell(unseen=[nic], own=[card(nic, at=0)])
     ended = carry_out(operation)
     assert (ended.state, ended.error) == ("done", "")
     state, sentence = told(ended, "Release on the host")
     assert (state, "no longer attached to H2" in sentence) == ("skipped", True)
-    assert (own / "driver").is_symlink()
+    assert not HostAnswer.objects.exists(), "the host was asked for nothing"
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["between two ports of a host", "attached again where it was"])
+@pytest.mark.parametrize("again", [*in_turn([False, True], 1, of=2)])
 def test_whoever_uses_what_has_arrived_already_is_not_cut_off_by_the_next_worker(
     site: Site, falconweb_administrator: User, again: bool
 ) -> None:

@@ -28,6 +28,7 @@ from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Conflict, FalconWebError, Forbidden, Invalid, NotFound
 from falconweb.testing import carry_out_plan, device_in, host_port_of
 from tests.fabric.conftest import mirror
+from tests.turns import in_turn
 
 
 @pytest.fixture
@@ -58,7 +59,8 @@ def misfits(found: Checked) -> list[str]:
     return [line.sentence for line in found.report.misfits]
 
 
-@pytest.mark.parametrize("format_", ["json", "yaml"])
+@pytest.mark.usefixtures("simulator")
+@pytest.mark.parametrize("format_", [*in_turn(["json", "yaml"], 1, of=2)])
 def test_the_way_out_and_back_is_exact(chassis: Chassis, administrator: User, format_: Format) -> None:
     before = written(administrator, format_)
     found = checked(administrator, before)
@@ -70,9 +72,9 @@ def test_the_way_out_and_back_is_exact(chassis: Chassis, administrator: User, fo
     wanted = Wanted(
         attachments={
             gpu.pk: None, other.pk: host_port_of(chassis, "H2").pk,
-            **{one.pk: None for one in Device.objects.filter(slot__drawer__number=2)},
+            device_in(chassis, drawer=2, slot=1).pk: None,
         },
-        modes={Drawer.objects.get(number=2).pk: DrawerMode.STANDARD_ONE_HOST},
+        modes={Drawer.objects.get(number=2).pk: DrawerMode.ADVANCED},
         settings={gpu.slot.port_id or 0: Setting(configured_width=4)},
     )  # fmt: skip
     changed = plan_create(person=administrator, wanted=wanted, title="Change much", origin="api")
@@ -189,6 +191,7 @@ def test_nothing_is_made_of_a_file_with_problems_or_of_half_a_file(administrator
     assert Wanted.from_json(plan.wanted) == Wanted(attachments={share[0].pk: None})
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_tenant_rearranges_its_share_by_a_file(chassis: Chassis, member: User, share: list[Device]) -> None:
     plain = json.loads(written(member))
     slot_of(plain, 1)["attached_to"] = None
@@ -213,6 +216,7 @@ def test_a_file_is_compared_with_what_will_be_once_open_operations_are_done(
     assert written(administrator) == before
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_of_two_imports_at_once_one_is_applied_and_the_other_told_why_not(
     chassis: Chassis, administrator: User
 ) -> None:
@@ -437,6 +441,7 @@ class TestCommand:
             call_command("allocation", "export")
         assert Plan.objects.count() == 0
 
+    @pytest.mark.usefixtures("simulator")
     def test_it_waits_for_the_plan(
         self, chassis: Chassis, administrator: User, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

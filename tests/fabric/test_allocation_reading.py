@@ -169,14 +169,14 @@ BOMBS = {
     "digits": "9" * 4_000_000,
     "exponent": '{"version": 1e' + "9" * 4_000_000 + "}",
     "white": " " * 4_000_000 + "x",
-    "breaks": "\n" * 4_000_000 + "@",
+    "breaks": "\n" * 1_000_000 + "@",
     "comments": "#" * 4_000_000,
     "directives": "%YAML 1.2\n" * 400_000,
     "key": '{"' + "k" * 4_000_000 + '": 1}',
     "unknown": HEAD + '[], "' + "k" * 4_000_000 + '": 1}',
     "value": HEAD + '[{"name": "' + "n" * 4_000_000 + '"}]}',
-    "entries": HEAD + "[" + "{}," * 1_000_000 + "{}]}",
-    "repeated": HEAD + '[{"name": "a", "drawers": [' + ",".join(['{"number": 1}'] * 100_000) + "]}]}",
+    "entries": HEAD + "[" + "{}," * 250_000 + "{}]}",
+    "repeated": HEAD + '[{"name": "a", "drawers": [' + ",".join(['{"number": 1}'] * 25_000) + "]}]}",
     "document ends": "...\n" * 500_000,
 }
 

@@ -9,13 +9,14 @@ from django.test import Client
 
 from accounts.models import User
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, HostPort
+from fabric.models import Chassis, Device, Drawer, HostPort
 from fabric.planning import Wanted
 from fabric.services import changes
 from fabric.services.jobs import plan_cancel
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Conflict
 from falconweb.testing import SimulatorProcess, add_mirrored, carry_out_plan
+from tests.turns import at_night
 
 DIALECTS = {
     "patch": "zone_patch",
@@ -25,26 +26,25 @@ DIALECTS = {
 }
 
 
-@pytest.fixture(params=DIALECTS)
+# Zones that are patched are those of all other tests.
+@pytest.fixture(params=[*at_night("patch"), *list(DIALECTS)[1:]])
 def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def simulator(dialect: str) -> Iterator[SimulatorProcess]:
+def simulator(transactional_db: None, dialect: str) -> Iterator[SimulatorProcess]:
     with SimulatorProcess("--dialect", dialect, chassis="falcon-1") as process:
         process.set_speed(20)
         yield process
 
 
-def wanted(chassis: Chassis) -> Wanted:
-    """All of drawer 1 to H3, and the drawer in standard mode for it."""
-    devices = Device.objects.filter(chassis=chassis, slot__drawer__number=1)
+def wanted() -> Wanted:
+    """A device of drawer 1 detached, another one attached, and drawer 2 in another mode."""
+    leaves, comes = (Device.objects.get(slot__drawer__number=1, slot__number=number).pk for number in (1, 7))
     return Wanted(
-        attachments=dict.fromkeys(
-            devices.values_list("pk", flat=True), HostPort.objects.get(chassis=chassis, label="H3").pk
-        ),
-        modes={chassis.drawers.get(number=1).pk: DrawerMode.STANDARD_ONE_HOST},
+        attachments={leaves: None, comes: HostPort.objects.get(label="H3").pk},
+        modes={Drawer.objects.get(number=2).pk: DrawerMode.ADVANCED},
     )
 
 
@@ -60,23 +60,24 @@ def test_a_plan_attaches_detaches_and_changes_the_mode_and_goes_back(
     assert chassis.dialect_reason
     before, modes = zones(simulator), simulator.state()["modes"]
     simulator.fault("link_downgrade", "drawer1slot7", lanes=1)
-    plan = plan_create(person=administrator, wanted=wanted(chassis), title="", origin="api")
+    plan = plan_create(person=administrator, wanted=wanted(), title="", origin="api")
     stopped = carry_out_plan(plan_apply(person=administrator, plan=plan))
     assert stopped.state == "stopped"
-    assert zones(simulator) != before
+    assert "drawer1slot1" not in zones(simulator)["hostport1_H1"]
     simulator.clear_faults()
     assert carry_out_plan(plan_cancel(person=administrator, plan=stopped, roll_back=True)).state == "rolled_back"
     assert (zones(simulator), simulator.state()["modes"]) == (before, modes)
-    plan = plan_create(person=administrator, wanted=wanted(chassis), title="", origin="api")
+    plan = plan_create(person=administrator, wanted=wanted(), title="", origin="api")
     ended = carry_out_plan(plan_apply(person=administrator, plan=plan))
     assert (ended.state, ended.sentence) == ("done", "")
-    assert len(zones(simulator)["hostport1_H3"]) == 7
-    assert simulator.state()["modes"]["drawer1"] == "StandardOneHost"
+    assert "drawer1slot1" not in zones(simulator)["hostport1_H1"]
+    assert zones(simulator)["hostport1_H3"] == ["drawer1slot7"]
+    assert simulator.state()["modes"]["drawer2"] == "Advanced"
     assert set(ended.operations.values_list("proof__untouched", flat=True)) == {True}
 
 
 def test_a_service_without_any_of_them_is_monitored_only_and_says_so(
-    transactional_db: None, administrator: User, client: Client
+    db: None, administrator: User, client: Client
 ) -> None:
     with SimulatorProcess("--dialect", "none", chassis="falcon-1") as process:
         row = add_mirrored(process)

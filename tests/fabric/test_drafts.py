@@ -71,6 +71,7 @@ def test_a_name_that_somebody_gave_stays_as_the_draft_grows(chassis: Chassis, ad
     assert Plan.objects.get().title == "For Friday"
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_two_windows_of_one_person_add_to_one_draft(chassis: Chassis, administrator: User) -> None:
     devices = [device_in(1, slot).pk for slot in (1, 2, 3, 4)]
 

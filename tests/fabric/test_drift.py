@@ -9,7 +9,6 @@ import contextlib
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -25,7 +24,9 @@ from fabric.services.operations import mode_request, operation_request
 from fabric.services.sync import inventory_apply
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
 from tests.fabric.outside import configure, explain, put, recable, turn
-from tests.fabric.test_sync import walked, with_device
+from tests.fabric.test_sync import walked
+from tests.fabric.walks import found, last_walk, with_device
+from tests.turns import in_turn
 
 Kind = Drift.Kind
 
@@ -61,11 +62,12 @@ def test_a_site_of_before_approves_what_its_next_walk_finds(chassis: Chassis) ->
     for model in (Device, Drawer, HostPort, Port):
         model.objects.update(approved_at=None)
     Device.objects.update(approved_host_port=None)
-    mirror(chassis)
+    found(chassis)
     assert open_drift() == []
     assert device_in(chassis, drawer=1, slot=1).approved_host_port == host_port_of(chassis, "H1")
 
 
+@pytest.mark.usefixtures("simulator")
 def test_what_an_operation_did_is_approved(chassis: Chassis, administrator: User) -> None:
     card = device_in(chassis, drawer=1, slot=7)
     target = host_port_of(chassis, "H2")
@@ -81,6 +83,7 @@ def test_what_an_operation_did_is_approved(chassis: Chassis, administrator: User
     assert not Drift.objects.exists()
 
 
+@pytest.mark.usefixtures("simulator")
 def test_the_end_of_an_operation_that_nobody_told_is_found_by_the_walk(chassis: Chassis, administrator: User) -> None:
     card, target = device_in(chassis, drawer=1, slot=7), host_port_of(chassis, "H2")
     drawer = Drawer.objects.get(number=2)
@@ -127,24 +130,20 @@ def test_it_is_noticed_once_and_asked_about_once(chassis: Chassis, simulator: Si
     mirror(chassis)
     explain(chassis)
     first = only()
-    for _ in range(2):
-        mirror(chassis)
-        explain(chassis)
+    found(chassis)
+    explain(chassis)
     again = only()
     assert (again.pk, again.noticed_at, again.log_asked_at) == (first.pk, first.noticed_at, first.log_asked_at)
 
 
-def test_what_is_as_approved_again_has_gone_away(chassis: Chassis, simulator: SimulatorProcess) -> None:
+def test_what_is_as_approved_again_has_gone_away(chassis: Chassis) -> None:
     gpu, home = device_in(chassis, drawer=1, slot=1), host_port_of(chassis, "H1")
-    put(chassis, simulator, gpu, to=host_port_of(chassis, "H2"))
-    mirror(chassis)
-    put(chassis, simulator, gpu, to=None)
-    mirror(chassis)
+    found(chassis, attached={gpu: host_port_of(chassis, "H2")})
+    found(chassis, attached={gpu: None})
     # Elsewhere again: one drift ended and another began, so that each says what was found when.
     assert open_drift() == [(Kind.ATTACHMENT, "no host", "node-a (H1)")]
     assert Drift.objects.get(found_words="node-b (H2)").end == Drift.End.SUPERSEDED
-    put(chassis, simulator, gpu, to=home)
-    mirror(chassis)
+    found(chassis, attached={gpu: home})
     assert open_drift() == []
     assert Drift.objects.get(found_words="no host").end == Drift.End.WENT_AWAY
 
@@ -195,7 +194,7 @@ def test_a_port_that_was_configured_is_noticed_and_explained(chassis: Chassis, s
 def test_a_device_that_was_swapped_is_told_as_such(chassis: Chassis, tenant: Tenant) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     Device.objects.filter(pk=gpu.pk).update(tenant=tenant)
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
     swapped = with_device(inventory, gpu.uri, serial_number="ANOTHER")
     for _ in range(2):
         inventory_apply(chassis=chassis, inventory=swapped)
@@ -233,11 +232,11 @@ def test_what_an_operation_is_about_is_judged_when_it_has_ended(
     operation, _ = operation_request(person=administrator, device=card, target=host_port_of(chassis, "H2"))
     for device in (card, gpu):
         put(chassis, simulator, device, to=host_port_of(chassis, "H3"))
-    mirror(chassis)
+    found(chassis, attached=dict.fromkeys((card, gpu), host_port_of(chassis, "H3")))
     # The other device is nobody's to wait for.
     assert [row.device for row in Drift.objects.all()] == [gpu]
     assert carry_out(operation).state == "failed"
-    mirror(chassis)
+    found(chassis)
     assert open_drift() == [
         (Kind.ATTACHMENT, "node-c (H3)", "node-a (H1)"),
         (Kind.ATTACHMENT, "node-c (H3)", "no host"),
@@ -245,6 +244,7 @@ def test_what_an_operation_is_about_is_judged_when_it_has_ended(
     assert Drift.objects.get(device=card).cause == Drift.Cause.UNKNOWN  # the operation did not put it there
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_walk_that_began_before_an_operation_ended_judges_nothing_of_it(
     chassis: Chassis, administrator: User
 ) -> None:
@@ -279,66 +279,61 @@ def test_what_a_failed_operation_left_is_told_with_the_operation(
     assert view.because.startswith(f"‘{operation.summary}’, asked by ada, did not get to its end")
 
 
-def test_an_operation_that_failed_long_ago_is_not_blamed(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
+def test_an_operation_that_failed_long_ago_is_not_blamed(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
     then = timezone.now() - timedelta(hours=1)
     Device.objects.update(approved_at=then - timedelta(hours=1))
     Operation.objects.filter(pk=operation.pk).update(state="failed", started_at=then, finished_at=then)
-    put(chassis, simulator, gpu, to=None)
-    mirror(chassis)
+    found(chassis, attached={gpu: None})
     assert only().cause == Drift.Cause.UNKNOWN
 
 
 # --- what cannot be read ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/Chassis/drawer1",
-        "/Systems",
-        "/Systems/node-a",
-        "/Fabrics/PCIe",
-        "/Switches/drawer1_switch/Ports",
-        "/Fabrics/PCIe/Zones",
-        "/Zones/hostport1_H1",
-        "/Zones/hostport2_H2",
-        "/Endpoints/hostport1_H1",
-        "/Endpoints/drawer1slot1",
-    ],
+UNREAD = (
+    "/Chassis/drawer1",
+    "/Systems",
+    "/Systems/node-a",
+    "/Fabrics/PCIe",
+    "/Switches/drawer1_switch/Ports",
+    "/Fabrics/PCIe/Zones",
+    "/Zones/hostport1_H1",
+    "/Zones/hostport2_H2",
+    "/Endpoints/hostport1_H1",
+    "/Endpoints/drawer1slot1",
 )
-def test_what_could_not_be_read_neither_drifts_nor_ends_a_drift(
-    chassis: Chassis, simulator: SimulatorProcess, path: str
-) -> None:
+
+
+def test_what_could_not_be_read_neither_drifts_nor_ends_a_drift(chassis: Chassis, simulator: SimulatorProcess) -> None:
     put(chassis, simulator, device_in(chassis, drawer=1, slot=1), to=host_port_of(chassis, "H2"))
     mirror(chassis)
     before = list(Drift.objects.values())
-    simulator.fault("server_error", path=path)
-    with contextlib.suppress(BmcError):
-        mirror(chassis)
-    assert list(Drift.objects.values()) == before
-    simulator.clear_faults()
+    for path in in_turn(UNREAD, 0, of=2):
+        fault = simulator.fault("server_error", path=path)
+        with contextlib.suppress(BmcError):
+            mirror(chassis)
+        assert list(Drift.objects.values()) == before, path
+        simulator.end_fault(fault)
     mirror(chassis)
     assert list(Drift.objects.values()) == before
 
 
 def test_a_mode_that_is_not_told_for_a_moment_is_no_drift(chassis: Chassis) -> None:
-    inventory = walked(chassis)
-    drawers = tuple(msgspec.structs.replace(one, mode=DrawerMode.UNKNOWN) for one in inventory.drawers)
-    inventory_apply(chassis=chassis, inventory=msgspec.structs.replace(inventory, drawers=drawers))
+    told = {drawer: DrawerMode(drawer.mode) for drawer in Drawer.objects.all()}
+    found(chassis, modes=dict.fromkeys(told, DrawerMode.UNKNOWN))
     assert not Drift.objects.exists()
-    mirror(chassis)
+    found(chassis, modes=told)
     assert not Drift.objects.exists()
 
 
 def test_a_bmc_that_is_away_is_asked_again_and_one_without_a_log_is_not(
     chassis: Chassis, simulator: SimulatorProcess
 ) -> None:
-    put(chassis, simulator, device_in(chassis, drawer=1, slot=1), to=None)
-    mirror(chassis)
+    gpu = device_in(chassis, drawer=1, slot=1)
+    put(chassis, simulator, gpu, to=None)
+    found(chassis, attached={gpu: None})
     away = simulator.fault("server_error", path="/Managers")
     explain(chassis)
     assert only().log_asked_at is None
@@ -350,10 +345,10 @@ def test_a_bmc_that_is_away_is_asked_again_and_one_without_a_log_is_not(
 def test_what_somebody_else_did_before_is_no_answer(chassis: Chassis, simulator: SimulatorProcess) -> None:
     gpu, other = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=7)
     put(chassis, simulator, other, to=host_port_of(chassis, "H3"))
-    mirror(chassis)
+    found(chassis, attached={other: host_port_of(chassis, "H3")})
     # A change of another zone tells nothing about this device.
     put(chassis, simulator, gpu, to=None)
-    mirror(chassis)
+    found(chassis, attached={gpu: None})
     explain(chassis)
     told = Drift.objects.get(device=gpu)
     assert "hostport1_H1" in told.log_message
@@ -371,6 +366,6 @@ def queries_of(chassis: Chassis, inventory: Any) -> int:
 
 
 def test_a_walk_without_news_asks_two_questions_more(chassis: Chassis) -> None:
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
     inventory_apply(chassis=chassis, inventory=inventory)
     assert queries_of(chassis, inventory) == 2

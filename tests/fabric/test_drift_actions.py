@@ -22,11 +22,10 @@ from fabric.services.drift import Ahead, drifts_accept, drifts_ahead, drifts_rea
 from fabric.services.grants import device_grant, host_port_grant
 from fabric.services.hands import called
 from fabric.services.operations import operation_request
-from fabric.services.sync import inventory_apply
 from falconweb.errors import Conflict, FalconWebError, Forbidden, NotFound
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
-from tests.fabric.outside import configure, explain, put, recable, turn
-from tests.fabric.test_sync import walked, with_device
+from tests.fabric.outside import explain, put, recable, turn
+from tests.fabric.walks import found
 
 Act = Callable[..., Any]
 
@@ -56,36 +55,33 @@ def work_off(plan: Plan) -> None:
 # --- accept -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_accepted_is_approved_from_then_on(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
+def test_what_is_accepted_is_approved_from_then_on(chassis: Chassis, administrator: User) -> None:
     gpu, there = device_in(chassis, drawer=1, slot=1), host_port_of(chassis, "H2")
-    put(chassis, simulator, gpu, to=there)
-    mirror(chassis)
+    found(chassis, attached={gpu: there})
     (ended,) = drifts_accept(person=administrator, drifts=[Drift.objects.get().pk])
     assert (ended.end, ended.ended_by_name) == (Drift.End.ACCEPTED, "ada")
     gpu.refresh_from_db()
     assert gpu.approved_host_port == there
-    mirror(chassis)
+    found(chassis)
     assert Drift.objects.count() == 1
     entry = AuditEntry.objects.get(action="drift.accept")
     assert (entry.actor_name, entry.outcome) == ("ada", "done")
     assert list((entry.after or {}).values()) == ["node-b (H2)"]
 
 
-def test_a_mode_a_cable_and_a_swapped_device_are_accepted(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
+def test_a_mode_a_cable_and_a_swapped_device_are_accepted(chassis: Chassis, administrator: User) -> None:
     drawer = Drawer.objects.get(number=2)
     mode = DrawerMode.STANDARD_TWO_HOSTS if drawer.mode == DrawerMode.ADVANCED else DrawerMode.ADVANCED
-    turn(chassis, simulator, drawer, mode)
-    recable(simulator, "H2", "node-c")
-    inventory = with_device(walked(chassis), device_in(chassis, drawer=1, slot=1).uri, serial_number="ANOTHER")
-    inventory_apply(chassis=chassis, inventory=inventory)
+    found(
+        chassis,
+        modes={drawer: mode},
+        cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")},
+        devices={device_in(chassis, drawer=1, slot=1): {"serial_number": "ANOTHER"}},
+    )
     drifts = list(Drift.objects.values_list("pk", flat=True))
     assert len(drifts) == 3
     drifts_accept(person=administrator, drifts=drifts)
-    inventory_apply(chassis=chassis, inventory=inventory)
+    found(chassis)
     assert not Drift.objects.filter(ended_at=None).exists()
     drawer.refresh_from_db()
     assert (drawer.approved_mode, host_port_of(chassis, "H2").approved_host) == (
@@ -93,11 +89,9 @@ def test_a_mode_a_cable_and_a_swapped_device_are_accepted(
     )  # fmt: skip
 
 
-def test_of_two_who_accept_at_once_one_is_told_that_the_other_did(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
-    put(chassis, simulator, device_in(chassis, drawer=1, slot=1), to=None)
-    mirror(chassis)
+@pytest.mark.usefixtures("transactional_db")
+def test_of_two_who_accept_at_once_one_is_told_that_the_other_did(chassis: Chassis, administrator: User) -> None:
+    found(chassis, attached={device_in(chassis, drawer=1, slot=1): None})
     drift, outcomes = Drift.objects.get(), []
     together = threading.Barrier(2)
 
@@ -121,28 +115,20 @@ def test_of_two_who_accept_at_once_one_is_told_that_the_other_did(
     assert "ada accepted it at" in refused
 
 
-def test_what_has_changed_again_is_not_accepted_and_nothing_beside_it(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
+def test_what_has_changed_again_is_not_accepted_and_nothing_beside_it(chassis: Chassis, administrator: User) -> None:
     first, second = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=2)
-    for device in (first, second):
-        put(chassis, simulator, device, to=host_port_of(chassis, "H2"))
-    mirror(chassis)
+    found(chassis, attached=dict.fromkeys((first, second), host_port_of(chassis, "H2")))
     seen = list(Drift.objects.values_list("pk", flat=True))
-    put(chassis, simulator, first, to=host_port_of(chassis, "H3"))
-    mirror(chassis)
+    found(chassis, attached={first: host_port_of(chassis, "H3")})
     with pytest.raises(Conflict, match="has changed again") as refused:
         drifts_accept(person=administrator, drifts=seen)
     assert len(refused.value.details["differences"]) == 1
     assert Drift.objects.filter(end=Drift.End.ACCEPTED).count() == 0
 
 
-def test_what_an_operation_has_read_back_since_is_not_accepted(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
+def test_what_an_operation_has_read_back_since_is_not_accepted(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    put(chassis, simulator, gpu, to=host_port_of(chassis, "H2"))
-    mirror(chassis)
+    found(chassis, attached={gpu: host_port_of(chassis, "H2")})
     operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H3"))
     seen = [Drift.objects.get().pk]
     with pytest.raises(Conflict, match="is being changed: ada asked to 'Move"):
@@ -189,18 +175,15 @@ def test_a_mode_is_re_applied(chassis: Chassis, simulator: SimulatorProcess, adm
 
 def test_a_swapped_device_is_for_hands_in_the_lab(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    inventory_apply(chassis=chassis, inventory=with_device(walked(chassis), gpu.uri, serial_number="ANOTHER"))
+    found(chassis, devices={gpu: {"serial_number": "ANOTHER"}})
     with pytest.raises(Conflict, match="put the approved device back by hand"):
         drifts_reapply(person=administrator, drifts=[Drift.objects.get().pk])
     assert not Plan.objects.exists()
 
 
-def test_what_cannot_be_re_applied_leaves_no_plan_behind(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
+def test_what_cannot_be_re_applied_leaves_no_plan_behind(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    put(chassis, simulator, gpu, to=host_port_of(chassis, "H2"))
-    mirror(chassis)
+    found(chassis, attached={gpu: host_port_of(chassis, "H2")})
     operation_request(person=administrator, device=gpu, target=None)
     with pytest.raises(FalconWebError):
         drifts_reapply(person=administrator, drifts=[Drift.objects.get().pk])
@@ -212,14 +195,11 @@ def test_what_cannot_be_re_applied_leaves_no_plan_behind(
 
 def test_a_tenant_sees_what_differs_of_its_own_and_names_no_host_of_others(
     chassis: Chassis,
-    simulator: SimulatorProcess,
     member: User,
     theirs: tuple[Device, HostPort, HostPort],
 ) -> None:
-    put(chassis, simulator, theirs[0], to=host_port_of(chassis, "H3"))
-    put(chassis, simulator, device_in(chassis, drawer=1, slot=2), to=None)
-    mirror(chassis)
-    explain(chassis)
+    found(chassis, attached={theirs[0]: host_port_of(chassis, "H3"), device_in(chassis, drawer=1, slot=2): None})
+    Drift.objects.update(cause=Drift.Cause.LOG, originator="operator", origin_address="127.0.0.1")
     (view,) = drift_views(member, drift_rows(member))
     assert (view.expected, view.found) == ("node-a (H1)", NOT_YOURS)
     assert view.because.startswith("An account of the site’s operators changed it")
@@ -255,30 +235,30 @@ def test_to_read_much_takes_no_more_queries_than_to_read_little(
 
 
 def test_a_tenant_does_not_see_what_differed_before_it_held_the_device(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, member: User, tenant: Tenant
+    chassis: Chassis, administrator: User, member: User, tenant: Tenant
 ) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    put(chassis, simulator, gpu, to=host_port_of(chassis, "H3"))
-    mirror(chassis)
+    found(chassis, attached={gpu: host_port_of(chassis, "H3")})
     device_grant(person=administrator, device=gpu, tenant=tenant)
     assert not drift_rows(member).exists()
     assert drift_rows(administrator).count() == 1
 
 
 @pytest.mark.parametrize("act", [drifts_accept, drifts_reapply])
-def test_who_may_accept_and_re_apply(  # noqa: PLR0917 - fixtures
+def test_who_may_accept_and_re_apply(
     act: Act,
     chassis: Chassis,
-    simulator: SimulatorProcess,
     member: User,
     viewer: User,
     theirs: tuple[Device, HostPort, HostPort],
 ) -> None:
     gpu, _, other = theirs
-    put(chassis, simulator, gpu, to=other)
-    turn(chassis, simulator, Drawer.objects.get(number=1), DrawerMode.ADVANCED)
-    recable(simulator, "H2", "node-c")
-    mirror(chassis)
+    found(
+        chassis,
+        attached={gpu: other},
+        modes={Drawer.objects.get(number=2): DrawerMode.ADVANCED},
+        cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")},
+    )
     stranger = User.objects.create_user("mallory", role="user", tenant=Tenant.objects.create(name="Strangers"))
     own = Drift.objects.get(device=gpu)
     with pytest.raises(NotFound):
@@ -293,14 +273,12 @@ def test_who_may_accept_and_re_apply(  # noqa: PLR0917 - fixtures
 
 def test_a_tenant_brings_its_device_back_from_where_it_may_compose_alone(
     chassis: Chassis,
-    simulator: SimulatorProcess,
     administrator: User,
     member: User,
     theirs: tuple[Device, HostPort, HostPort],
 ) -> None:
     gpu, home, other = theirs
-    put(chassis, simulator, gpu, to=other)
-    mirror(chassis)
+    found(chassis, attached={gpu: other})
     host_port_grant(person=administrator, host_port=home, tenant=None)
     drift = Drift.objects.get(device=gpu)
     with pytest.raises(Forbidden, match="approved for a host port that is not granted to your tenant"):
@@ -352,13 +330,12 @@ def agreed_to(answer: Any) -> dict[str, Any]:
 
 
 def test_before_a_cable_is_re_applied_the_page_says_what_is_taken_out_and_that_hands_are_needed(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+    chassis: Chassis, administrator: User
 ) -> None:
     port = host_port_of(chassis, "H2")
     attached = list(Device.objects.filter(host_port=port))
     assert attached, "the lab has devices at node-b"
-    recable(simulator, "H2", "node-c")
-    mirror(chassis)
+    found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift, client = Drift.objects.get(), signed_in(administrator)
     assert "somebody has to move the cable by hand" in client.get(f"/drift/{drift.pk}/").content.decode()
     answer = client.post(reverse("fabric:drift_reapply"), {"only": drift.pk})
@@ -379,11 +356,10 @@ def test_before_a_cable_is_re_applied_the_page_says_what_is_taken_out_and_that_h
 
 
 def test_what_somebody_agreed_to_is_not_done_when_other_devices_would_go_out(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+    chassis: Chassis, administrator: User
 ) -> None:
     gpu, port = device_in(chassis, drawer=1, slot=1), host_port_of(chassis, "H2")
-    recable(simulator, "H2", "node-c")
-    mirror(chassis)
+    found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift, client = Drift.objects.get(), signed_in(administrator)
     fields = agreed_to(client.post(reverse("fabric:drift_reapply"), {"only": drift.pk}))
     assert gpu.name not in drifts_ahead(person=administrator, drifts=[drift.pk]).taken_out
@@ -398,25 +374,19 @@ def test_what_somebody_agreed_to_is_not_done_when_other_devices_would_go_out(
     assert gpu.pk in set(Plan.objects.get().operations.filter(kind="detach").values_list("device", flat=True))
 
 
-def test_a_port_that_is_re_applied_names_the_device_that_it_takes_out(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
+def test_a_port_that_is_re_applied_names_the_device_that_it_takes_out(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     port = Port.objects.get(slot__device=gpu)
-    put(chassis, simulator, gpu, to=None)
-    configure(chassis, simulator, port, ConfiguredWidth=8)
-    put(chassis, simulator, gpu, to=host_port_of(chassis, "H1"))
-    mirror(chassis)
+    found(chassis, ports={port: {"configured_width": 8}})
     ahead = drifts_ahead(person=administrator, drifts=[Drift.objects.get(kind="port").pk])
     assert ahead.taken_out == (called(gpu),)
     assert not ahead.cables
 
 
 def test_who_may_not_re_apply_is_told_nothing_of_what_is_ahead_and_the_attempt_is_on_record(
-    chassis: Chassis, simulator: SimulatorProcess, member: User, theirs: tuple[Device, HostPort, HostPort]
+    chassis: Chassis, member: User, theirs: tuple[Device, HostPort, HostPort]
 ) -> None:
-    recable(simulator, "H2", "node-c")
-    mirror(chassis)
+    found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift = Drift.objects.get()
     assert drifts_ahead(person=member, drifts=[drift.pk]) == Ahead()
     assert signed_in(member).post(reverse("fabric:drift_reapply"), {"only": drift.pk}).status_code == 403
@@ -424,12 +394,8 @@ def test_who_may_not_re_apply_is_told_nothing_of_what_is_ahead_and_the_attempt_i
     assert not Plan.objects.exists()
 
 
-def test_all_of_a_chassis_is_accepted_at_once(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
-    for slot in (1, 2, 3):
-        put(chassis, simulator, device_in(chassis, drawer=1, slot=slot), to=None)
-    mirror(chassis)
+def test_all_of_a_chassis_is_accepted_at_once(chassis: Chassis, administrator: User) -> None:
+    found(chassis, attached={device_in(chassis, drawer=1, slot=slot): None for slot in (1, 2, 3)})
     client = signed_in(administrator)
     client.post(reverse("fabric:drift_accept"), {"chassis": chassis.pk})
     assert Drift.objects.filter(end=Drift.End.ACCEPTED).count() == 3
@@ -437,13 +403,9 @@ def test_all_of_a_chassis_is_accepted_at_once(
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
 
 
-def test_the_api_accepts_re_applies_and_tells_the_difference(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User
-) -> None:
+def test_the_api_accepts_re_applies_and_tells_the_difference(chassis: Chassis, administrator: User) -> None:
     first, second = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=2)
-    for device in (first, second):
-        put(chassis, simulator, device, to=None)
-    mirror(chassis)
+    found(chassis, attached={first: None, second: None})
     client, json = signed_in(administrator), "application/json"
     listed = {one["device_id"]: one for one in client.get("/api/v1/drift/?state=open").json()["results"]}
     assert (listed[first.pk]["expected"], listed[first.pk]["found"]) == ("node-a (H1)", "no host")

@@ -24,7 +24,7 @@ from fabric.services.sync import inventory_apply
 from fabric.services.truth import truth_read
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
 from tests.fabric.outside import put
-from tests.fabric.test_sync import walked, with_device
+from tests.fabric.walks import found, last_walk
 
 Origin = Attachment.Origin
 
@@ -48,10 +48,11 @@ def test_every_device_has_a_time_from_the_first_sight(chassis: Chassis) -> None:
     for device in Device.objects.all():
         (row,) = times(device)
         assert (row.host_port, row.slot, row.origin, row.until) == (device.host_port, device.slot, Origin.FOUND, None)
-    mirror(chassis)
+    found(chassis)
     assert Attachment.objects.count() == Device.objects.count()
 
 
+@pytest.mark.usefixtures("simulator")
 def test_an_operation_begins_a_time_and_is_named(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     asked = [
@@ -109,7 +110,7 @@ def test_a_grant_splits_a_time_at_its_own_moment(chassis: Chassis, administrator
     gpu = device_in(chassis, drawer=1, slot=1)
     device_grant(person=administrator, device=gpu, tenant=tenant)
     gpu.refresh_from_db()
-    mirror(chassis)
+    found(chassis)
     assert story(gpu) == [("H1", "pool", "found", "grant"), ("H1", "Vision group", "grant", "")]
     assert times(gpu)[-1].since == gpu.tenant_since
     device_grant(person=administrator, device=gpu, tenant=None)
@@ -118,19 +119,19 @@ def test_a_grant_splits_a_time_at_its_own_moment(chassis: Chassis, administrator
 
 def test_another_device_in_the_slot_begins_a_time_of_its_own(chassis: Chassis, tenant: Tenant) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    inventory = walked(chassis)
-    inventory_apply(chassis=chassis, inventory=with_device(inventory, gpu.uri, serial_number="ANOTHER"))
+    found(chassis, devices={gpu: {"serial_number": "ANOTHER"}})
     assert [(row.serial_number, row.origin) for row in times(gpu)] == [
         (gpu.serial_number, "found"), ("ANOTHER", "swap"),
     ]  # fmt: skip
     # One whose serial number is not told for a moment is no other.
-    inventory_apply(chassis=chassis, inventory=with_device(inventory, gpu.uri, serial_number=""))
+    found(chassis, devices={gpu: {"serial_number": ""}})
     assert len(times(gpu)) == 2
 
 
+@pytest.mark.usefixtures("simulator")
 def test_what_an_old_walk_says_of_an_operation_is_not_written(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    begun, old = timezone.now(), walked(chassis)
+    begun, old = timezone.now(), last_walk(chassis)
     operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
     inventory_apply(chassis=chassis, inventory=old, begun_at=begun)
     carry_out(operation)
@@ -139,6 +140,7 @@ def test_what_an_old_walk_says_of_an_operation_is_not_written(chassis: Chassis, 
     assert [row[0] for row in story(gpu)] == ["H1", "H2"]
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_writers_at_once_tell_a_change_once(chassis: Chassis) -> None:
     devices = list(Device.objects.filter(host_port__label="H1"))
     Device.objects.filter(pk__in=[one.pk for one in devices]).update(host_port=host_port_of(chassis, "H2"))
@@ -163,19 +165,20 @@ def test_writers_at_once_tell_a_change_once(chassis: Chassis) -> None:
 
 
 @pytest.fixture
-def past(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, member: User, tenant: Tenant
-) -> tuple[Device, Client, Client]:
+def past(chassis: Chassis, administrator: User, member: User, tenant: Tenant) -> tuple[Device, Client, Client]:
     """A GPU with a history in several hands, a client of an administrator's, and one of its holder's."""
     gpu = device_in(chassis, drawer=1, slot=1)
     rival = Tenant.objects.create(name="Rival group")
     device_grant(person=administrator, device=gpu, tenant=rival)
-    carry_out(operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))[0])
+    operation, _ = operation_request(person=administrator, device=gpu, target=host_port_of(chassis, "H2"))
+    Device.objects.filter(pk=gpu.pk).update(host_port=host_port_of(chassis, "H2"))
+    now = timezone.now()
+    Operation.objects.filter(pk=operation.pk).update(state="done", started_at=now, finished_at=now)
+    attachments_follow([gpu.pk], operations={gpu.pk: operation})
     device_grant(person=administrator, device=gpu, tenant=None)
     device_grant(person=administrator, device=gpu, tenant=tenant)
     host_port_grant(person=administrator, host_port=host_port_of(chassis, "H1"), tenant=tenant)
-    put(chassis, simulator, gpu, to=host_port_of(chassis, "H1"))
-    mirror(chassis)
+    found(chassis, attached={gpu: host_port_of(chassis, "H1")})
     clients = [Client(), Client()]
     for client, person in zip(clients, (administrator, member), strict=True):
         client.force_login(person)

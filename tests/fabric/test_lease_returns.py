@@ -22,21 +22,22 @@ from falconweb.errors import Conflict
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of, mirror
 from tests.fabric import outside
 from tests.fabric.leasing import fresh, pass_time, plan_of, story, tenant_of
+from tests.fabric.walks import found
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def free(chassis: Chassis, administrator: User) -> Chassis:
+def free(chassis: Chassis, simulator: SimulatorProcess) -> Chassis:
     """A chassis of which nobody holds anything, and nothing is attached in slot 1 of drawer 1."""
-    asked, _ = operation_request(person=administrator, device=device_in(chassis, drawer=1, slot=1), target=None)
-    assert carry_out(asked).state == "done"
+    outside.put(chassis, simulator, gpu(chassis), to=None)
+    found(chassis, attached={gpu(chassis): None})
     return chassis
 
 
 @pytest.fixture
-def others(transactional_db: None) -> User:
+def others(db: None) -> User:
     """A user of another tenant."""
     tenant = Tenant.objects.create(name="Strangers")
     return User.objects.create_user("mallory", password="a-long-password-1", role=Role.USER, tenant=tenant)
@@ -44,6 +45,12 @@ def others(transactional_db: None) -> User:
 
 def gpu(chassis: Chassis) -> Device:
     return device_in(chassis, drawer=1, slot=1)
+
+
+def attached(chassis: Chassis, simulator: SimulatorProcess) -> None:
+    """Let the GPU be attached to H1, as its holder does."""
+    outside.put(chassis, simulator, gpu(chassis), to=host_port_of(chassis, "H1"))
+    found(chassis, attached={gpu(chassis): host_port_of(chassis, "H1")})
 
 
 def test_at_the_end_a_plan_detaches_what_is_attached_then_it_is_free(
@@ -82,8 +89,7 @@ def test_a_return_that_fails_is_tried_again_and_frees_nothing_meanwhile(
         person=administrator, tenant=tenant_of(member), things=[gpu(free), host_port_of(free, "H1")], starts_at=None,
         ends_at=timezone.now() + DAY,
     )  # fmt: skip
-    operation, _ = operation_request(person=member, device=gpu(free), target=host_port_of(free, "H1"))
-    carry_out(operation)
+    attached(free, simulator)
     pass_time(lease, days=2)
     leases_tend()
     plan = fresh(lease).plan
@@ -146,13 +152,13 @@ def test_what_was_attached_since_the_last_walk_is_detached_before_it_is_freed(
 
 
 def test_what_returns_is_attached_by_the_tenant_no_more_and_detached_whoever_does(
-    free: Chassis, administrator: User, member: User
+    free: Chassis, simulator: SimulatorProcess, administrator: User, member: User
 ) -> None:
     lease = lease_give(
         person=administrator, tenant=tenant_of(member), things=[gpu(free), host_port_of(free, "H1")], starts_at=None,
         ends_at=timezone.now() + DAY,
     )  # fmt: skip
-    carry_out(operation_request(person=member, device=gpu(free), target=host_port_of(free, "H1"))[0])
+    attached(free, simulator)
     pass_time(lease, days=2)
     leases_tend()
     carry_out_plan(plan_of(lease))
@@ -162,7 +168,9 @@ def test_what_returns_is_attached_by_the_tenant_no_more_and_detached_whoever_doe
     with pytest.raises(Conflict, match="is returning"):
         plan_create(person=member, wanted=again, title="", origin="api")
     # An administrator may, and it comes back all the same.
-    carry_out(operation_request(person=administrator, device=gpu(free), target=host_port_of(free, "H1"))[0])
+    operation_request(person=administrator, device=gpu(free), target=host_port_of(free, "H1"))
+    Operation.objects.open().update(state="done", finished_at=timezone.now())
+    attached(free, simulator)
     leases_tend()
     assert (fresh(lease).state, gpu(free).tenant) == ("ending", member.tenant)
     assert Plan.objects.count() == 2
@@ -172,14 +180,14 @@ def test_what_returns_is_attached_by_the_tenant_no_more_and_detached_whoever_doe
 
 
 def test_a_host_port_takes_along_what_the_tenant_attached_to_it_and_nobody_elses(
-    free: Chassis, administrator: User, member: User, others: User
+    free: Chassis, simulator: SimulatorProcess, administrator: User, member: User, others: User
 ) -> None:
     port = host_port_of(free, "H1")
     lease = lease_give(
         person=administrator, tenant=tenant_of(member), things=[port], starts_at=None, ends_at=timezone.now() + DAY
     )
     device_grant(person=administrator, device=gpu(free), tenant=tenant_of(member))
-    carry_out(operation_request(person=member, device=gpu(free), target=port)[0])
+    attached(free, simulator)
     strangers = Device.objects.filter(host_port=port).exclude(pk=gpu(free).pk).first()
     assert strangers is not None
     device_grant(person=administrator, device=strangers, tenant=tenant_of(others))
@@ -197,12 +205,12 @@ def test_a_host_port_takes_along_what_the_tenant_attached_to_it_and_nobody_elses
 
 
 def test_a_tenant_goes_from_one_lease_to_the_next_without_a_detach(
-    free: Chassis, administrator: User, member: User
+    free: Chassis, simulator: SimulatorProcess, administrator: User, member: User
 ) -> None:
     things: list[Thing] = [gpu(free), host_port_of(free, "H1")]
     end = timezone.now() + DAY
     first = lease_give(person=administrator, tenant=tenant_of(member), things=things, starts_at=None, ends_at=end)
-    carry_out(operation_request(person=member, device=gpu(free), target=host_port_of(free, "H1"))[0])
+    attached(free, simulator)
     second = lease_give(person=administrator, tenant=tenant_of(member), things=things, starts_at=end, ends_at=end + DAY)
     pass_time(first, days=1)
     pass_time(second, days=1)
@@ -214,12 +222,12 @@ def test_a_tenant_goes_from_one_lease_to_the_next_without_a_detach(
 
 
 def test_who_comes_next_waits_for_what_is_still_returning(
-    free: Chassis, administrator: User, member: User, others: User
+    free: Chassis, simulator: SimulatorProcess, administrator: User, member: User, others: User
 ) -> None:
     things: list[Thing] = [gpu(free), host_port_of(free, "H1")]
     end = timezone.now() + DAY
     first = lease_give(person=administrator, tenant=tenant_of(member), things=things, starts_at=None, ends_at=end)
-    carry_out(operation_request(person=member, device=gpu(free), target=host_port_of(free, "H1"))[0])
+    attached(free, simulator)
     second = lease_give(
         person=administrator, tenant=tenant_of(others), things=[gpu(free)], starts_at=end, ends_at=end + DAY
     )

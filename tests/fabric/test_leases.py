@@ -33,13 +33,13 @@ from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
 from falconweb.testing import device_in, host_port_of
 from tests.fabric.leasing import fresh, pass_time, story, tenant_of
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
 GPU = [Wish("gpu", 1)]
 
 
 @pytest.fixture
-def free(transactional_db: None) -> Chassis:
+def free(db: None) -> Chassis:
     """A chassis of which nobody holds anything: two GPUs in drawer 1, attached nowhere, and host port H1."""
     # Switched off: nobody asks it, and it is as its rows say.
     chassis = Chassis.objects.create(name="falcon-1", url="https://127.0.0.1:1", dialect="zone_patch", enabled=False)
@@ -59,7 +59,7 @@ def free(transactional_db: None) -> Chassis:
 
 
 @pytest.fixture
-def others(transactional_db: None) -> User:
+def others(db: None) -> User:
     """A user of another tenant."""
     tenant = Tenant.objects.create(name="Strangers")
     return User.objects.create_user("mallory", password="a-long-password-1", role=Role.USER, tenant=tenant)
@@ -298,6 +298,7 @@ def test_requests_that_wait_are_limited(free: Chassis, member: User) -> None:
         asked(member)
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_two_who_tend_at_once_start_and_end_each_lease_once(free: Chassis, administrator: User, tenant: Tenant) -> None:
     start = timezone.now() + timedelta(hours=1)
     lease = lease_give(person=administrator, tenant=tenant, things=[gpu(free)], starts_at=start, ends_at=start + DAY)
@@ -312,6 +313,7 @@ def test_two_who_tend_at_once_start_and_end_each_lease_once(free: Chassis, admin
     assert Tenure.objects.filter(device=gpu(free)).count() == 1
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_two_administrators_who_give_one_device_at_once_give_it_once(
     free: Chassis, administrator: User, tenant: Tenant, others: User
 ) -> None:

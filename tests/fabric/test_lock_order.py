@@ -150,6 +150,7 @@ def test_a_draft_grows_in_one_window_while_another_applies_it(chassis: Chassis, 
     assert Operation.objects.get().device == one
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_walk_finds_a_device_swapped_whose_lease_is_brought_back(
     gpu: Device, chassis: Chassis, administrator: User, tenant: Tenant
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_walk_finds_a_device_swapped_whose_lease_is_brought_back(
     assert gpu.tenant is None
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_walk_finds_a_device_swapped_that_a_lease_is_about_to_take(
     gpu: Device, chassis: Chassis, administrator: User, tenant: Tenant
 ) -> None:
@@ -184,6 +186,7 @@ def test_a_walk_finds_a_device_swapped_that_a_lease_is_about_to_take(
     assert LeaseItem.objects.get().taken_at is None
 
 
+@pytest.mark.usefixtures("simulator")  # what comes back is asked for what is attached
 def test_the_clock_makes_its_plan_while_somebody_asks_for_an_operation(
     gpu: Device, chassis: Chassis, administrator: User, tenant: Tenant
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_lease_frees_a_host_port_and_its_device_while_the_device_is_asked_for(
     assert fresh(lease).state == "ending"
 
 
+@pytest.mark.usefixtures("simulator")  # what comes back is asked for what is attached
 def test_a_chassis_is_removed_of_which_the_clock_brings_something_back(
     gpu: Device, chassis: Chassis, administrator: User, tenant: Tenant
 ) -> None:
@@ -228,6 +232,7 @@ def test_a_chassis_is_removed_of_which_the_clock_brings_something_back(
     assert isinstance(removed, Conflict)
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_chassis_is_removed_while_somebody_notes_where_a_device_of_it_is(
     gpu: Device, chassis: Chassis, administrator: User
 ) -> None:

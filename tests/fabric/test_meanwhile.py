@@ -35,7 +35,7 @@ from falconweb.threads import in_thread
 from tests.fabric import outside
 from tests.fabric.disorder import at_step, shorten_patience
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 def gpu(chassis: Chassis, slot: int = 1) -> Device:
@@ -63,6 +63,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_patience(0.03, monkeypatch.setattr)
 
 
+@pytest.mark.usefixtures("simulator")
 @pytest.mark.parametrize("state", ["running", "verifying"])
 def test_what_an_operation_at_work_has_read_back_is_newer_than_a_walk_beside_it(
     chassis: Chassis, administrator: User, state: str

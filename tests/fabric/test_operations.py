@@ -100,6 +100,7 @@ def test_the_rules_say_no_in_a_sentence(chassis: Chassis, administrator: User) -
         operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H1"))
 
 
+@pytest.mark.usefixtures("simulator")
 def test_people_move_only_what_is_granted_to_them(chassis: Chassis, tenant: Tenant, member: User, viewer: User) -> None:
     gpu = device_in("drawer1/PCIeDevices/slot1")
     with pytest.raises(NotFound):
@@ -115,6 +116,7 @@ def test_people_move_only_what_is_granted_to_them(chassis: Chassis, tenant: Tena
     assert request_and_run(member, gpu, port("H2")).state == "done"
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_two_people_take_one_device_and_one_is_told_who_has_it(chassis: Chassis, administrator: User) -> None:
     gpu = device_in("drawer1/PCIeDevices/slot1")
     answers: list[Operation | FalconWebError] = []
@@ -140,6 +142,7 @@ def test_two_people_take_one_device_and_one_is_told_who_has_it(chassis: Chassis,
     assert Operation.objects.count() == 1
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_device_that_is_not_where_it_was_seen_is_a_conflict(chassis: Chassis, administrator: User) -> None:
     gpu = device_in("drawer1/PCIeDevices/slot1")
     request_and_run(administrator, gpu, port("H2"))
@@ -175,6 +178,7 @@ def test_an_operation_whose_worker_died_after_the_detach_is_carried_to_its_end(
     assert zones_with(simulator, "drawer1slot1") == ["hostport1_H2"]
 
 
+@pytest.mark.usefixtures("simulator")
 def test_an_operation_is_carried_out_by_one_worker_only(chassis: Chassis, administrator: User) -> None:
     operation, _ = operation_request(
         person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H2")
@@ -283,6 +287,7 @@ def test_an_operation_ends_even_if_the_chassis_cannot_be_read_back(
     assert Device.objects.filter(missing_since=None).count() == len(simulator.state()["present"])
 
 
+@pytest.mark.usefixtures("simulator")
 def test_two_people_ask_by_the_api_and_one_is_told_who_has_it(
     chassis: Chassis, tenant: Tenant, member: User, administrator: User
 ) -> None:
@@ -328,6 +333,7 @@ def test_two_people_ask_by_the_api_and_one_is_told_who_has_it(
     assert f"{operation.requested_by_name} changed it at" in late.json()["detail"]
 
 
+@pytest.mark.usefixtures("simulator")
 def test_one_operation_at_a_time_in_a_drawer_and_in_the_order_of_asking(chassis: Chassis, administrator: User) -> None:
     first, _ = operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H2"))
     second, _ = operation_request(
@@ -363,6 +369,7 @@ def test_nothing_is_attached_while_the_mode_of_its_drawer_changes(chassis: Chass
         operation_request(person=administrator, device=device_in("drawer1/PCIeDevices/slot1"), target=port("H1"))
 
 
+@pytest.mark.usefixtures("simulator")
 def test_what_an_operation_says_names_no_host_of_others(
     chassis: Chassis, tenant: Tenant, member: User, administrator: User
 ) -> None:
@@ -450,6 +457,7 @@ def test_a_host_link_below_its_capability_is_said_wherever_it_is_shown(
     simulator.clear_faults()
 
 
+@pytest.mark.usefixtures("simulator")
 def test_operations_stay_with_the_tenant_they_were_asked_in(
     chassis: Chassis, tenant: Tenant, member: User, administrator: User
 ) -> None:
@@ -546,6 +554,7 @@ def together(work: Callable[[], Any], times: int) -> list[Any]:
     return answers
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_a_key_that_comes_twice_at_once_answers_the_same_operation(chassis: Chassis, administrator: User) -> None:
     gpu, target = device_in("drawer1/PCIeDevices/slot7"), port("H2")
     answers = together(
@@ -556,6 +565,7 @@ def test_a_key_that_comes_twice_at_once_answers_the_same_operation(chassis: Chas
     assert sorted(created for _, created in answers) == [False, False, False, True]
 
 
+@pytest.mark.usefixtures("simulator")
 def test_workers_that_come_at_once_carry_an_operation_out_once(chassis: Chassis, administrator: User) -> None:
     operation, _ = operation_request(
         person=administrator, device=device_in("drawer1/PCIeDevices/slot7"), target=port("H2")

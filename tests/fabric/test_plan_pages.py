@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,11 +19,8 @@ from fabric.services.drafts import draft_add
 from fabric.services.operations import operation_request
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan
-from falconweb.testing.hosts import AgentProcess
+from tests.fabric.hosts import MARIA, TellingHost
 from tests.fabric.plan_pages import browser, device_in, done_before, granted, page_of, port, post, words
-from tests.fabric.test_agents import enrolled, ladder, wait_until
-
-__all__ = ["enrolled"]
 
 
 @pytest.fixture
@@ -54,6 +49,7 @@ def test_a_preview_says_who_leaves_and_joins_what_and_what_is_touched(chassis: C
     assert "made by the API by ada" in text
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_preview_says_what_has_changed_since_and_is_planned_anew(chassis: Chassis, administrator: User) -> None:
     plan = draft_add(person=administrator, wanted=Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
     carry_out(operation_request(person=administrator, device=device_in(1, 1), target=None)[0])
@@ -110,26 +106,20 @@ def test_a_plan_that_would_take_out_a_device_of_others_is_objected_to_and_names_
     assert "Tesla" not in text
 
 
-@pytest.mark.process
 def test_a_plan_that_takes_what_is_in_use_says_from_whom_and_wants_its_name_typed(
-    falcon_chassis: Chassis,
-    simulated_falcon: SimulatorProcess,
-    falconweb_administrator: User,
-    enrolled: Callable[[str], AgentProcess],
+    chassis: Chassis, administrator: User
 ) -> None:
-    enrolled("node-a")
     gpu = device_in(1, 1)
-    simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
-    wait_until(lambda: ladder(gpu)["In use"] == "done")
-    plan = draft_add(person=falconweb_administrator, wanted=Wanted(attachments={gpu.pk: None}))
-    text = page_of(falconweb_administrator, plan)
+    TellingHost("node-a").tell({gpu: MARIA})
+    plan = draft_add(person=administrator, wanted=Wanted(attachments={gpu.pk: None}))
+    text = page_of(administrator, plan)
     assert "In use now." in text
-    assert re.search(r"train \(process \d+ of maria\)", text)
+    assert f"train (process {MARIA.pid} of maria)" in text
     for typed, told in (("", "is in use: train"), ("yes", "to confirm that")):
-        assert told in words(post(falconweb_administrator, "plan_apply", plan.pk, confirmation=typed))
+        assert told in words(post(administrator, "plan_apply", plan.pk, confirmation=typed))
         assert Plan.objects.get().state == "draft"
-    post(falconweb_administrator, "plan_apply", plan.pk, confirmation=plan.title)
-    assert carry_out_plan(plan).state == "done"
+    post(administrator, "plan_apply", plan.pk, confirmation=plan.title)
+    assert Plan.objects.get().operations.get().forced
 
 
 def test_steps_say_what_they_come_after() -> None:
@@ -138,6 +128,7 @@ def test_steps_say_what_they_come_after() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_job_tells_how_far_it_is_and_ends_with_its_proof(chassis: Chassis, administrator: User) -> None:
     done_before(chassis, "attach", *[5.0] * 5)
     wanted = Wanted(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})
@@ -231,6 +222,7 @@ def test_a_plan_that_stopped_goes_on(
     assert [turn.title for turn in job.turns] == ["Steps", "Planned anew and gone on"]
 
 
+@pytest.mark.usefixtures("simulator")
 def test_what_has_ended_cannot_be_decided_again(chassis: Chassis, administrator: User) -> None:
     plan = plan_create(
         person=administrator, wanted=Wanted(attachments={device_in(1, 1).pk: None}), title="", origin="api"
@@ -265,6 +257,7 @@ def test_progress_counts_what_was_planned_anew_once(
     assert (progress.done, progress.total, progress.back) == told
 
 
+@pytest.mark.usefixtures("simulator")
 def test_whoever_may_only_look_finds_no_button_and_is_refused(
     chassis: Chassis, tenant: Tenant, member: User, viewer: User
 ) -> None:
@@ -280,6 +273,7 @@ def test_whoever_may_only_look_finds_no_button_and_is_refused(
     assert "Undo" not in page_of(viewer, plan)
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_tenant_finds_its_own_plans_and_no_others(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
@@ -328,6 +322,7 @@ def test_the_list_keeps_what_is_asked_for(chassis: Chassis, administrator: User)
     assert "0 of 1" in words(client.get("/plans/?state=active"))
 
 
+@pytest.mark.usefixtures("simulator")
 def test_operations_and_the_overview_tell_steps_with_their_plan(chassis: Chassis, administrator: User) -> None:
     wanted = Wanted(attachments={device_in(1, 1).pk: None, device_in(1, 2).pk: None})
     plan = plan_create(person=administrator, wanted=wanted, title="Empty two", origin="api")

@@ -17,7 +17,7 @@ from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, devic
 from tests.fabric import outside
 from tests.fabric.disorder import at_step, shorten_patience
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +111,7 @@ def test_a_way_back_does_not_count_on_what_others_are_about_to_do(
     )
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_plan_is_not_done_by_what_others_are_about_to_do(chassis: Chassis, administrator: User) -> None:
     wish = to(chassis, "H3", 1)
     other, _ = operation_request(person=administrator, device=gpu(chassis), target=host_port_of(chassis, "H3"))

@@ -14,12 +14,13 @@ from fabric.bmc.types import DrawerMode
 from fabric.planning import DrawerSeen, Planned, Setting, Step, Wanted, after_steps
 from fabric.stepping import plan_steps
 from tests.fabric.drawers import ADVANCED, ONE, TWO, carried_out, drawer, refusal_of
+from tests.turns import NIGHTLY
 
 MODES = (ONE, TWO, ADVANCED)
 TYPES = ("DownstreamPort", "UpstreamPort", "UnconfiguredPort")
 WIDTHS = (4, 8, 16)
-MANY = settings(max_examples=max(150, settings.default.max_examples if settings.default else 0))
-SMALL = 1000  # drawers small enough to be tried out
+MANY = settings(max_examples=500 if NIGHTLY else 50)
+SMALL = 1000 if NIGHTLY else 250  # drawers small enough to be tried out
 MOST_OVER_FEWEST = 0.03
 
 State = tuple[DrawerMode, tuple[int | None, ...]]

@@ -23,6 +23,7 @@ from fabric.services.proof import UNTOUCHED
 from fabric.tasks import run_operation
 from falconweb.errors import Conflict, Forbidden, NotFound, RuleViolation
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, mirror
+from tests.fabric.disorder import at_step
 
 
 def device_in(drawer: int, slot: int) -> Device:
@@ -60,6 +61,11 @@ def turnover() -> Wanted:
         attachments=dict.fromkeys((device.pk for device in devices), port("H3").pk),
         modes={drawer(1).pk: DrawerMode.STANDARD_ONE_HOST},
     )
+
+
+def shift() -> Wanted:
+    """Three devices of drawer 1 to H3, one after the other."""
+    return Wanted(attachments=dict.fromkeys((device_in(1, slot).pk for slot in (1, 2, 3)), port("H3").pk))
 
 
 @pytest.fixture
@@ -100,6 +106,7 @@ def test_a_rule_that_stands_against_it_is_seen_in_the_draft_and_refused_at_the_a
     assert not Operation.objects.exists()
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_plan_on_a_state_that_has_changed_is_refused_with_the_difference(
     chassis: Chassis, administrator: User
 ) -> None:
@@ -130,6 +137,7 @@ def test_the_same_key_makes_the_same_plan(chassis: Chassis, administrator: User)
     assert planned(administrator, wanted, idempotency_key="k") == planned(administrator, wanted, idempotency_key="k")
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_nothing_to_do_is_done_at_once(chassis: Chassis, administrator: User) -> None:
     plan = applied(administrator, Wanted(attachments={device_in(1, 7).pk: None}))
     assert (plan.state, plan.preview) == ("done", [])
@@ -138,8 +146,8 @@ def test_nothing_to_do_is_done_at_once(chassis: Chassis, administrator: User) ->
 def test_a_failed_step_stops_the_plan_and_nothing_more_begins(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
 ) -> None:
-    simulator.fault("link_downgrade", "drawer1slot3", lanes=4)
-    plan = carry_out_plan(applied(administrator, turnover()))
+    simulator.fault("link_downgrade", "drawer1slot2", lanes=4)
+    plan = carry_out_plan(applied(administrator, shift()))
     assert plan.state == "stopped"
     assert "below what device and slot can do" in plan.sentence
     states = [operation.state for operation in plan.operations.in_turn()]
@@ -155,12 +163,12 @@ def test_a_failed_step_stops_the_plan_and_nothing_more_begins(
 def test_a_stopped_plan_is_resumed_from_what_the_hardware_shows(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
 ) -> None:
-    fault = simulator.fault("link_downgrade", "drawer1slot3", lanes=4)
-    plan = carry_out_plan(applied(administrator, turnover()))
+    fault = simulator.fault("link_downgrade", "drawer1slot2", lanes=4)
+    plan = carry_out_plan(applied(administrator, shift()))
     simulator.end_fault(fault)
     ended = carry_out_plan(plan_resume(person=administrator, plan=plan))
     assert (ended.state, ended.sentence) == ("done", "")
-    assert len(simulator.state()["zones"]["hostport1_H3"]) == 7
+    assert len(simulator.state()["zones"]["hostport1_H3"]) == 3
     done_twice = ended.operations.filter(state="done").values("device").annotate(count=Count("pk")).filter(count__gt=1)
     assert not done_twice, "what is done is not done again"
 
@@ -170,9 +178,9 @@ def test_a_stopped_plan_is_rolled_back_exactly(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None, answer: str
 ) -> None:
     before, modes = zones(simulator), simulator.state()["modes"]
-    simulator.fault("link_downgrade", "drawer1slot6", lanes=1)
+    simulator.fault("link_downgrade", "drawer1slot3", lanes=1)
     simulator.fault("half_applied_bind", "drawer1slot2", answer=answer)
-    plan = carry_out_plan(applied(administrator, turnover()))
+    plan = carry_out_plan(applied(administrator, shift()))
     assert plan.state == "stopped"
     simulator.clear_faults()
     ended = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
@@ -197,22 +205,22 @@ def test_a_plan_is_cancelled_before_and_in_the_middle_and_goes_back(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     before, modes = zones(simulator), simulator.state()["modes"]
-    plan = applied(administrator, turnover())
-    for _ in range(4):
+    plan = applied(administrator, shift())
+    for _ in range(2):
         first = plan.operations.filter(state="requested").in_turn().first()
         assert first is not None
         carry_out(first)
     ended = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
     assert ended.state == "rolled_back"
     assert (zones(simulator), simulator.state()["modes"]) == (before, modes)
-    assert plan.operations.filter(state="cancelled").count() == len(plan.preview) - 4
+    assert plan.operations.filter(state="cancelled").count() == len(plan.preview) - 2
 
 
 def test_a_cancelled_plan_stays_where_it_is_and_can_be_undone_later(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     before = zones(simulator)
-    plan = applied(administrator, turnover())
+    plan = applied(administrator, shift())
     first = plan.operations.in_turn().first()
     assert first is not None
     carry_out(first)
@@ -228,7 +236,7 @@ def test_a_cancelled_plan_stays_where_it_is_and_can_be_undone_later(
 def test_a_step_of_a_plan_whose_chassis_stays_away_stops_it_until_it_is_back(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
 ) -> None:
-    plan = applied(administrator, turnover())
+    plan = applied(administrator, shift())
     simulator.fault("hang")
     plan = carry_out_plan(plan)
     assert plan.state == "stopped"
@@ -253,6 +261,7 @@ def test_a_device_that_somebody_else_took_meanwhile_is_not_taken_back(
     assert carry_out_plan(plan_cancel(person=administrator, plan=again)).state == "left"
 
 
+@pytest.mark.usefixtures("simulator")
 def test_drawers_do_not_wait_for_each_other_and_a_second_plan_waits_behind_the_first(
     chassis: Chassis, administrator: User
 ) -> None:
@@ -268,6 +277,7 @@ def test_drawers_do_not_wait_for_each_other_and_a_second_plan_waits_behind_the_f
     assert carry_out_plan(second).state == "done"
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_worker_that_died_between_two_steps_is_missed(chassis: Chassis, administrator: User) -> None:
     plan = applied(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk}))
     [operation] = plan.operations.all()
@@ -279,6 +289,7 @@ def test_a_worker_that_died_between_two_steps_is_missed(chassis: Chassis, admini
     assert plans_waiting() == []
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_tenant_plans_with_what_it_holds_and_sees_nothing_of_others(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User, viewer: User
 ) -> None:
@@ -302,6 +313,7 @@ def test_a_tenant_plans_with_what_it_holds_and_sees_nothing_of_others(
     assert carry_out_plan(plan_apply(person=member, plan=plan)).state == "done"
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_tenant_that_holds_all_of_a_drawer_changes_its_mode(chassis: Chassis, tenant: Tenant, member: User) -> None:
     Device.objects.filter(slot__drawer__number=2).update(tenant=tenant)
     HostPort.objects.filter(drawer__number=2).update(tenant=tenant)
@@ -315,6 +327,7 @@ def test_the_site_itself_plans_and_its_operations_need_no_person(chassis: Chassi
     assert "drawer1slot1" not in simulator.state()["zones"]["hostport1_H1"]
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_plan_of_somebody_who_lost_the_right_stops(
     chassis: Chassis, administrator: User, tenant: Tenant, member: User
 ) -> None:
@@ -327,8 +340,9 @@ def test_a_plan_of_somebody_who_lost_the_right_stops(
     assert "may no longer do this" in ended.sentence
 
 
+@pytest.mark.usefixtures("simulator")
 def test_what_is_in_the_mirror_after_a_plan_is_what_a_walk_finds(chassis: Chassis, administrator: User) -> None:
-    carry_out_plan(applied(administrator, turnover()))
+    carry_out_plan(applied(administrator, shift()))
     shown = dict(Device.objects.values_list("uri", "host_port"))
     mirror(chassis)
     assert dict(Device.objects.values_list("uri", "host_port")) == shown
@@ -357,6 +371,7 @@ def test_a_port_is_configured_with_its_device_taken_out_and_put_back(
     assert Port.objects.get(pk=gpu.slot.port.pk).configured_width == 16
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_port_that_is_not_configured_takes_no_device(chassis: Chassis, administrator: User) -> None:
     nic = device_in(1, 7)
     assert nic.slot is not None
@@ -413,6 +428,7 @@ def test_a_cable_that_nobody_moves_is_waited_for_until_somebody_cancels(
     assert (operation.state, operation.error) == ("cancelled", "Cancelled while it was carried out.")
 
 
+@pytest.mark.usefixtures("simulator")
 def test_nobody_is_hurried_who_goes_to_move_a_cable(
     chassis: Chassis, administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,6 +447,7 @@ def test_only_administrators_have_cables_moved(chassis: Chassis, tenant: Tenant,
         planned(member, Wanted(cables={port("H3").pk: None}))
 
 
+@pytest.mark.usefixtures("simulator")
 def test_an_operation_is_cancelled_before_it_begins(chassis: Chassis, administrator: User, member: User) -> None:
     operation, _ = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
     with pytest.raises(NotFound):
@@ -452,17 +469,12 @@ def test_what_others_do_meanwhile_is_told_apart_from_what_nobody_explains(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     operation, _ = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
-    slow = simulator.fault("slow", path="/Zones/hostport1_H2", method="PATCH", delay=1.5)
 
     def meanwhile() -> None:
-        time.sleep(0.7)
         simulator.fault("surprise_removal", "drawer2slot1")
 
-    other = threading.Thread(target=meanwhile)
-    other.start()
-    ended = carry_out(operation)
-    other.join(5)
-    simulator.end_fault(slow)
+    with at_step(operation.pk, "Attach", meanwhile):
+        ended = carry_out(operation)
     proof = ended.proof
     assert (ended.state, proof.untouched) == ("done", False)
     assert {one["because"] for one in proof.differences} == {""}
@@ -470,6 +482,7 @@ def test_what_others_do_meanwhile_is_told_apart_from_what_nobody_explains(
     assert "Administrators see what" in proof.sentence
 
 
+@pytest.mark.usefixtures("simulator")
 def test_everything_that_was_asked_and_done_is_on_record(chassis: Chassis, administrator: User) -> None:
     plan = carry_out_plan(applied(administrator, Wanted(attachments={device_in(1, 7).pk: port("H2").pk})))
     actions = list(AuditEntry.objects.order_by("sequence").values_list("action", "outcome", "actor_name"))
@@ -518,6 +531,7 @@ def test_what_a_plan_only_interrupts_is_put_back_when_it_stops_halfway(
     assert zones(simulator) == before
 
 
+@pytest.mark.usefixtures("simulator")
 def test_what_a_worker_does_is_on_record_as_the_workers(chassis: Chassis, administrator: User) -> None:
     operation, _ = operation_request(person=administrator, device=device_in(1, 7), target=port("H2"))
     run_operation.apply(args=(str(operation.pk),))

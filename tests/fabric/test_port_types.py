@@ -16,7 +16,7 @@ from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Invalid
 from falconweb.testing import SimulatorProcess
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 def ports() -> tuple[Port, Port]:

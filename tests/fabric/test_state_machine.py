@@ -40,7 +40,7 @@ from tests.turns import NIGHTLY
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
-SETTINGS = settings_of(examples=40 if NIGHTLY else 5, steps=20 if NIGHTLY else 9)
+SETTINGS = settings_of(examples=40 if NIGHTLY else 2, steps=20 if NIGHTLY else 10)
 PATIENCE = 0.1  # of what it is
 SLOTS = tuple([(1, slot) for slot in range(1, 8)] + [(2, slot) for slot in range(1, 6)])
 

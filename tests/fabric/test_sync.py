@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from falconweb.testing import SimulatorProcess, add_mirrored, carry_out, device_
 from telemetry.catalogue import Catalogue
 from tests.bmc.conftest import serve_mockup
 from tests.bmc.test_mockups import FOLDERS, MOCKUPS
+from tests.fabric.walks import last_walk, with_device
 from tests.turns import in_turn
 
 PARTS: tuple[type[Part], ...] = (Drawer, Switch, Port, HostPort, Slot, Device)
@@ -61,14 +63,6 @@ def walked(chassis: Chassis) -> Inventory:
     return asyncio.run(walk())
 
 
-def with_device(inventory: Inventory, uri: str, **changes: Any) -> Inventory:
-    """Return a walk in which one device answers otherwise."""
-    devices = tuple(
-        msgspec.structs.replace(device, **changes) if device.uri == uri else device for device in inventory.devices
-    )
-    return msgspec.structs.replace(inventory, devices=devices)
-
-
 # --- going and coming back ----------------------------------------------------------------------------------------
 
 
@@ -97,6 +91,7 @@ def test_a_device_that_vanishes_is_missing_and_comes_back_the_same(
     assert back.slot == Slot.objects.get(drawer__number=1, number=1)
 
 
+@pytest.mark.usefixtures("simulator")
 def test_attachments_follow_what_others_do_at_the_chassis(chassis: Chassis) -> None:
     gpu, card = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=7)
 
@@ -118,6 +113,7 @@ def test_attachments_follow_what_others_do_at_the_chassis(chassis: Chassis) -> N
     assert Device.objects.filter(host_port=ports[0]).count() == 3
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_walk_that_is_older_than_what_an_operation_has_read_back_does_not_undo_it(
     chassis: Chassis, administrator: User
 ) -> None:
@@ -133,6 +129,7 @@ def test_a_walk_that_is_older_than_what_an_operation_has_read_back_does_not_undo
     assert not Drift.objects.exists()
 
 
+@pytest.mark.usefixtures("simulator")
 def test_a_walk_without_changes_changes_nothing(chassis: Chassis) -> None:
     before, revision = rows(chassis), chassis.inventory_revision
     again = mirror(chassis)
@@ -156,13 +153,14 @@ def told() -> Iterator[list[object]]:
     access_changed.disconnect(hear)
 
 
+@pytest.mark.usefixtures("transactional_db")  # what is sent is sent after a transaction
 @pytest.mark.parametrize("gone_between", [False, True])
 def test_a_swapped_device_is_nobodys(
     chassis: Chassis, tenant: Tenant, told: list[object], *, gone_between: bool
 ) -> None:
     gpu, other = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=2)
     Device.objects.filter(pk__in=[gpu.pk, other.pk]).update(tenant=tenant)
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
     if gone_between:
         without = tuple(device for device in inventory.devices if device.uri != gpu.uri)
         inventory_apply(chassis=chassis, inventory=msgspec.structs.replace(inventory, devices=without))
@@ -180,7 +178,7 @@ def test_a_device_without_a_serial_number_is_told_by_what_it_is(
     chassis: Chassis, tenant: Tenant, identity: dict[str, str]
 ) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
     inventory_apply(chassis=chassis, inventory=with_device(inventory, gpu.uri, serial_number=""))
     Device.objects.filter(pk=gpu.pk).update(tenant=tenant, serial_number="")
     inventory_apply(chassis=chassis, inventory=with_device(inventory, gpu.uri, serial_number="", **identity))
@@ -191,7 +189,7 @@ def test_a_device_without_a_serial_number_is_told_by_what_it_is(
 def test_a_serial_number_that_is_not_told_for_a_moment_hides_no_swap(chassis: Chassis, tenant: Tenant) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     Device.objects.filter(pk=gpu.pk).update(tenant=tenant)
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
     inventory_apply(chassis=chassis, inventory=with_device(inventory, gpu.uri, serial_number=""))
     serial, gpu.serial_number = gpu.serial_number, ""
     gpu.refresh_from_db()
@@ -228,17 +226,14 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("turn", "path"), list(enumerate(PLACES)))
-def test_a_walk_that_could_not_read_everything_loses_nothing(
-    chassis: Chassis, simulator: SimulatorProcess, turn: int, path: str
-) -> None:
+def test_a_walk_that_could_not_read_everything_loses_nothing(chassis: Chassis, simulator: SimulatorProcess) -> None:
     before = rows(chassis)
-    for fault in in_turn(("server_error", "reset_connections"), turn, of=2):
-        simulator.fault(fault, path=path)
+    for path, kind in in_turn(product(PLACES, ("server_error", "reset_connections")), 0, of=5):
+        fault = simulator.fault(kind, path=path)
         with contextlib.suppress(BmcError):  # so much was unreadable that nothing was written
             mirror(chassis)
-        assert differences(before, rows(chassis)) == {}
-        simulator.clear_faults()
+        assert differences(before, rows(chassis)) == {}, f"{kind} at {path}"
+        simulator.end_fault(fault)
     mirror(chassis)
     assert differences(before, rows(chassis)) == {}
 
@@ -253,15 +248,15 @@ def another(url: str, name: str = "another") -> Chassis:
 
 @pytest.mark.process
 @pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", [*in_turn(FOLDERS, 1, of=2)])
 def test_every_published_service_is_mirrored(transactional_db: None, folder: str) -> None:
     with serve_mockup(MOCKUPS / folder) as url:
-        chassis = mirror(another(url))
+        chassis = another(url)
         inventory = walked(chassis)
+        inventory_apply(chassis=chassis, inventory=inventory)
         found = rows(chassis)
         assert mirror(chassis).last_error == ""
     assert rows(chassis) == found
-    assert chassis.inventory_revision == 1
     assert Device.objects.filter(chassis=chassis).count() == len(inventory.devices)
     assert Slot.objects.filter(chassis=chassis).count() == len(inventory.slots)
     assert Port.objects.filter(chassis=chassis).count() == len(inventory.ports)
@@ -292,7 +287,7 @@ def test_every_published_service_is_mirrored(transactional_db: None, folder: str
 
 
 def test_the_same_names_everywhere_are_told_apart_by_where_they_are(chassis: Chassis) -> None:
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
 
     def renamed(parts: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(msgspec.structs.replace(part, name="Same") for part in parts)
@@ -322,7 +317,7 @@ def test_the_same_names_everywhere_are_told_apart_by_where_they_are(chassis: Cha
 )
 def test_a_nonsensical_value_keeps_no_other_out(chassis: Chassis, nonsense: dict[str, Any]) -> None:
     gpu, other = device_in(chassis, drawer=1, slot=1), device_in(chassis, drawer=1, slot=2)
-    inventory = with_device(walked(chassis), gpu.uri, **nonsense)
+    inventory = with_device(last_walk(chassis), gpu.uri, **nonsense)
     inventory_apply(chassis=chassis, inventory=with_device(inventory, other.uri, firmware_version="99.9"))
     other.refresh_from_db()
     assert other.firmware_version == "99.9"
@@ -351,7 +346,7 @@ def change_systems(inventory: Inventory, change: Callable[[int], dict[str, Any]]
 
 @pytest.mark.parametrize("uuid", ["", "00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"])
 def test_hosts_that_tell_no_identity_are_not_taken_for_one(chassis: Chassis, uuid: str) -> None:
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
     unnamed = change_systems(inventory, lambda _: {"uuid": uuid, "serial_number": "", "manufacturer": "Acme"})
     inventory_apply(chassis=chassis, inventory=unnamed)
     cabled = {port.host for port in HostPort.objects.filter(chassis=chassis)}
@@ -359,7 +354,7 @@ def test_hosts_that_tell_no_identity_are_not_taken_for_one(chassis: Chassis, uui
 
 
 def test_without_a_uuid_the_serial_number_tells_the_host(chassis: Chassis) -> None:
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
     changed = change_systems(inventory, lambda index: {"uuid": "", "serial_number": f"S{index}"})
     inventory_apply(chassis=chassis, inventory=changed)
     inventory_apply(chassis=chassis, inventory=changed)

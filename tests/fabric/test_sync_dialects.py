@@ -15,7 +15,10 @@ from fabric.bmc.types import Dialect, Inventory
 from fabric.models import Chassis, Device, Host, HostPort, Port
 from fabric.services.sync import inventory_apply
 from falconweb.testing import SimulatorProcess, add_chassis, add_mirrored, device_in, host_port_of, mirror
-from tests.fabric.test_sync import differences, rows, walked
+from tests.fabric.conftest import put_back
+from tests.fabric.test_sync import differences, rows
+from tests.fabric.walks import last_walk
+from tests.turns import in_turn
 
 SYSTEMS = "/redfish/v1/Systems"
 BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
@@ -29,9 +32,9 @@ def pool() -> Iterator[SimulatorProcess]:
 
 
 @pytest.fixture
-def by_blocks(transactional_db: None, pool: SimulatorProcess) -> Chassis:
+def by_blocks(db: None, pool: SimulatorProcess) -> Chassis:
     """The pool, mirrored once."""
-    return add_mirrored(pool)
+    return put_back(pool)
 
 
 def cable(process: SimulatorProcess, port: str, host: str | None) -> None:
@@ -70,23 +73,22 @@ def test_what_is_added_to_a_system_is_mirrored(by_blocks: Chassis) -> None:
     assert nic.host_port == port
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/Systems", "/Systems/hostport1_H1", "/CompositionService", "/CompositionService/ResourceBlocks",
-        "/ResourceBlocks/drawer1slot1", "/Processors", "/Endpoints", "/Endpoints/hostport1_H1", "/Fabrics",
-        "/NetworkInterfaces", "/Drives",
-    ],
+UNREAD = (
+    "/Systems", "/Systems/hostport1_H1", "/CompositionService", "/CompositionService/ResourceBlocks",
+    "/ResourceBlocks/drawer1slot1", "/Processors", "/Endpoints", "/Endpoints/hostport1_H1", "/Fabrics",
+    "/NetworkInterfaces", "/Drives",
 )  # fmt: skip
-def test_a_walk_that_could_not_read_everything_loses_nothing(
-    by_blocks: Chassis, pool: SimulatorProcess, path: str
-) -> None:
+
+
+def test_a_walk_that_could_not_read_everything_loses_nothing(by_blocks: Chassis, pool: SimulatorProcess) -> None:
     before = rows(by_blocks)
-    pool.fault("server_error", path=path)
-    broken = mirror(by_blocks)
-    assert broken.last_error == ""
-    assert differences(before, rows(by_blocks)) == {}
-    assert broken.dialect == Dialect.RESOURCE_BLOCKS
+    for path in in_turn(UNREAD, 0, of=2):
+        fault = pool.fault("server_error", path=path)
+        broken = mirror(by_blocks)
+        assert broken.last_error == ""
+        assert differences(before, rows(by_blocks)) == {}, path
+        assert broken.dialect == Dialect.RESOURCE_BLOCKS
+        pool.end_fault(fault)
 
 
 def test_a_dialect_that_cannot_be_told_for_now_stays(chassis: Chassis, simulator: SimulatorProcess) -> None:
@@ -97,7 +99,7 @@ def test_a_dialect_that_cannot_be_told_for_now_stays(chassis: Chassis, simulator
     assert differences(before, rows(chassis)) == {}
 
 
-def test_a_chassis_whose_dialect_was_never_told_says_so(transactional_db: None) -> None:
+def test_a_chassis_whose_dialect_was_never_told_says_so(db: None) -> None:
     with SimulatorProcess() as process:
         process.fault("server_error", path="/Zones")
         row = add_mirrored(process)
@@ -105,7 +107,7 @@ def test_a_chassis_whose_dialect_was_never_told_says_so(transactional_db: None) 
     assert "could not be told for now" in row.dialect_reason
 
 
-def test_a_chassis_without_a_way_to_attach_says_why(transactional_db: None) -> None:
+def test_a_chassis_without_a_way_to_attach_says_why(db: None) -> None:
     with SimulatorProcess("--dialect", "none") as process:
         row = add_mirrored(process)
     assert (row.dialect, row.is_composable) == (Dialect.NONE, False)
@@ -114,7 +116,7 @@ def test_a_chassis_without_a_way_to_attach_says_why(transactional_db: None) -> N
 
 
 @pytest.mark.parametrize("dialect", ["both", "blocks"])
-def test_a_moved_cable_is_mirrored_within_one_walk(transactional_db: None, dialect: str) -> None:
+def test_a_moved_cable_is_mirrored_within_one_walk(db: None, dialect: str) -> None:
     with SimulatorProcess("--dialect", dialect, "--speed", "20") as process:
         chassis = add_mirrored(process)
         node_b, node_c = Host.objects.get(name="node-b"), Host.objects.get(name="node-c")
@@ -131,10 +133,8 @@ def test_a_moved_cable_is_mirrored_within_one_walk(transactional_db: None, diale
         assert host_port_of(chassis, "H3").host == node_c  # the same row as before
 
 
-@pytest.mark.parametrize("dialect", ["both", "blocks"])
-def test_a_pulled_cable_leaves_devices_attached_and_the_old_host_where_others_lead(
-    transactional_db: None, dialect: str
-) -> None:
+@pytest.mark.parametrize("dialect", [*in_turn(["both", "blocks"], 1, of=2)])
+def test_a_pulled_cable_leaves_devices_attached_and_the_old_host_where_others_lead(db: None, dialect: str) -> None:
     with SimulatorProcess("--dialect", dialect, "--speed", "20") as process:
         chassis = add_mirrored(process)
         node_a = Host.objects.get(name="node-a")
@@ -148,7 +148,7 @@ def test_a_pulled_cable_leaves_devices_attached_and_the_old_host_where_others_le
 
 
 @pytest.mark.parametrize("options", [(), ("--no-expand",)])
-def test_a_refresh_sees_cables_too(transactional_db: None, options: tuple[str, ...]) -> None:
+def test_a_refresh_sees_cables_too(db: None, options: tuple[str, ...]) -> None:
     with SimulatorProcess(*options, "--speed", "20") as process:
         chassis = add_chassis(process)
 
@@ -175,7 +175,7 @@ def test_a_refresh_sees_cables_too(transactional_db: None, options: tuple[str, .
 
 
 def test_a_service_that_names_no_root_complex_without_a_cable_keeps_its_host_port(chassis: Chassis) -> None:
-    inventory = walked(chassis)
+    inventory = last_walk(chassis)
     port = host_port_of(chassis, "H3")
     endpoints = tuple(
         msgspec.structs.replace(each, role="", entity_type="", entity_uris=())
@@ -188,6 +188,7 @@ def test_a_service_that_names_no_root_complex_without_a_cable_keeps_its_host_por
     assert (port.missing_since, port.host) == (None, None)
 
 
+@pytest.mark.usefixtures("simulator")
 def test_how_a_port_is_set_up_is_mirrored(chassis: Chassis) -> None:
     port = Port.objects.get(chassis=chassis, port_id="slot1", switch__drawer__number=1)
     assert (port.port_type, port.configured_width, port.active_width) == ("DownstreamPort", 16, 16)
