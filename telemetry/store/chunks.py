@@ -83,8 +83,8 @@ def raw_rows(chunks: Sequence[Stored], wanted: Sequence[Identity], since: int, u
         except (DamagedError, IndexError):
             damaged.append(Damage(round(chunk.since * 1000), round(chunk.until * 1000) + 1))
             continue
-        run += chunk.before is None or chunk.before != last
-        last = chunk.until
+        run += (chunk.version, chunk.before) != last
+        last = chunk.version, chunk.until
         runs.append(np.full(len(parts[-1][0][0]), run))
     if not parts:
         return Rows(np.empty(0, np.int64), np.empty((len(wanted), 0)), np.zeros(len(wanted), np.int8)), damaged
@@ -105,20 +105,21 @@ def raw_rows(chunks: Sequence[Stored], wanted: Sequence[Identity], since: int, u
 def _in_runs(chunks: Sequence[Stored]) -> Iterator[Stored]:
     """Yield chunks so that each follows the one right before it, where that is there.
 
-    Two workers may have written at once, when one of them had lost its lease without knowing it.
+    Two workers may have written at once, when one of them had lost its lease without knowing it. Chunks of two runs may
+    end in the same millisecond, so that a moment alone does not tell which one is meant.
     """
-    following: dict[float, list[Stored]] = {}
-    ends = {chunk.until for chunk in chunks}
+    following: dict[tuple[int, float | None], list[Stored]] = {}
+    ends = {(chunk.version, chunk.until) for chunk in chunks}
     waiting: list[Stored] = []
     for chunk in sorted(chunks, reverse=True):
-        if chunk.before is None or chunk.before not in ends:
+        if (chunk.version, chunk.before) not in ends:
             waiting.append(chunk)
         else:
-            following.setdefault(chunk.before, []).append(chunk)
+            following.setdefault((chunk.version, chunk.before), []).append(chunk)
     while waiting:
         chunk = waiting.pop()
         yield chunk
-        waiting += following.pop(chunk.until, [])
+        waiting += following.pop((chunk.version, chunk.until), [])
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Chunk(models.Model):
     since = models.FloatField()  # raw: of the first row
     until = models.FloatField()  # raw: of the last row; a rollup: where the last bucket ends
     before = models.FloatField(null=True)
-    version = models.IntegerField(default=0)  # of a rollup: how often it was made anew
+    version = models.IntegerField(default=0)  # raw: a number of its run; a rollup: how often it was made anew
     rows = models.IntegerField()
     size = models.IntegerField()  # bytes of data
     data = models.BinaryField()

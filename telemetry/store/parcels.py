@@ -46,7 +46,7 @@ class Note:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is one of its own: rows are arrays, which == does not tell apart
 class Parcel:
     """Rows that follow each other, and what was missing before the first or is missing after the last."""
 
@@ -54,6 +54,7 @@ class Parcel:
     slack: float  # s; what is missing for so long is a gap
     heading: Heading | None = None
     rows: Sequence[Row] = ()
+    run: int = 0  # of rows that follow each other; a number that no other run has
     before: float | None = None  # when the row before the first was taken, where it belongs to the same run
     is_first: bool = False  # of its recorder: what the one before it left is looked at
     notes: Sequence[Note] = ()
@@ -70,7 +71,7 @@ class Parcel:
             self.written.set_result(None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Packed:
     """A parcel as it is stored."""
 

@@ -168,7 +168,8 @@ class _Reading:
         due = self._due()
         left = [self.grid.span]
         for tier in reversed([tier for tier in ROLLUPS if tier <= self.grid.tier]):
-            unmade = [widened(span, self.grid.step) for of, span in due if of <= tier]
+            # No wider than the tier's own buckets: what lies beside may be there in no tier below any more.
+            unmade = [widened(span, SHAPES[tier].step) for of, span in due if of <= tier]
             mine = minus(left, unmade)
             left = minus(left, mine)
             for span in mine:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ class Recorder:
         self._shift = chassis_id * 37 % 60
         self._is_first = True
         self._rows: list[Row] = []
+        self._run = 0
         self._before: float | None = None
         self._missing: Note | None = None  # what goes on, without readings
         self._missing_told = False
@@ -71,7 +73,7 @@ class Recorder:
             tally.add("clock_set_back", chassis=self._chassis)
         if verdict is not Verdict.GOES_ON:
             self._cut()
-            self._before = None
+            self._run, self._before = secrets.randbits(31), None
         elif self._is_full(sample):
             self._cut()
         self._rows.append(Row(sample.at, sample.measured_at, sample.counted))
@@ -126,7 +128,7 @@ class Recorder:
         if not self._rows and not notes_too:
             return None
         parcel = Parcel(
-            self._chassis, self._pace.slack, self._heading, tuple(self._rows), self._before,
+            self._chassis, self._pace.slack, self._heading, tuple(self._rows), self._run, self._before,
             is_first=self._is_first and bool(self._rows), notes=tuple(self._notes),
         )  # fmt: skip
         self._is_first = self._is_first and not self._rows

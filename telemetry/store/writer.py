@@ -251,7 +251,7 @@ def _chunk(one: Packed, heading: Heading) -> Chunk:
     return Chunk(
         chassis=chassis, tier=Tier.RAW, since=one.since, until=one.until, before=one.parcel.before,
         catalogue_id=catalogue_keep(chassis, heading.entries, heading.digest),
-        rows=one.rows, size=len(one.data), data=one.data,
+        version=one.parcel.run, rows=one.rows, size=len(one.data), data=one.data,
     )  # fmt: skip
 
 

@@ -124,6 +124,20 @@ def test_a_late_reading_makes_its_buckets_anew(database: str, feed: NewFeed) -> 
         late.roll()
 
 
+def test_a_wide_bucket_whose_end_is_not_rolled_up_has_what_is_only_rolled_up_too(database: str, feed: NewFeed) -> None:
+    some = feed(since=hours_ago(12))
+    some.run(range(600))
+    some.flush()
+    some.roll()
+    Chunk.objects.filter(chassis=some.chassis, tier=Tier.RAW).delete()  # as the clean-up does in its time
+    some.run(range(7200, 7260))
+    some.flush()
+    for _ in range(2):
+        found = reading.read(some.chassis, [TEMPERATURE], since=some.since, until=some.since + 7260, points=1)
+        assert found.count.tolist() == [[660]]
+        some.roll()
+
+
 def test_buckets_of_a_window_that_is_begun_are_whole(feed: NewFeed) -> None:
     some = feed()
     for end in range(100, 4000, 700):

@@ -166,6 +166,21 @@ def test_our_clock_that_is_set_back_loses_nothing_and_makes_no_false_rate(databa
     assert counted("clock_set_back", some.chassis) == 1
 
 
+def test_chunks_of_two_runs_that_end_at_the_same_moment_are_told_apart(database: str, feed: NewFeed) -> None:
+    some = feed()
+    some.run(range(150))
+    for number in range(150, 300):  # our clock was set back to where the first run began
+        some.take(made(number, some.since + number - 150))
+    some.end()
+    assert len(set(Chunk.objects.filter(chassis=some.chassis, before=None).values_list("until", flat=True))) == 1
+    rates = [value for _, value in raw(some, RECEIVED) if not math.isnan(value)]
+    assert len(rates) == 298
+    assert max(rates) < 1.1e6
+    some.roll()
+    found = reading.read(some.chassis, [RECEIVED], since=some.since, until=some.since + 150, points=15)
+    assert found.count.sum() == 298
+
+
 def test_five_thousand_readings_in_a_report_are_kept_in_shorter_chunks(feed: NewFeed) -> None:
     some = feed()
     many = [
