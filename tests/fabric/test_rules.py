@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fabric.bmc.types import DrawerMode
 from fabric.rules import MODE_NAMES, Connection, DrawerState, why_not_attach, why_not_mode, why_not_stay
 from simulator import rules as chassis_rules
+from tests.turns import NIGHTLY
 
 ONE, TWO, ADVANCED, UNKNOWN = (
     DrawerMode.STANDARD_ONE_HOST,
@@ -311,14 +312,14 @@ def refused(mode: DrawerMode, state: DrawerState, attached: dict[int, str]) -> b
     return chassis_rules.refusal(known, chassis_rules.Allocation(hosts, attached)) is not None
 
 
-@settings(max_examples=max(300, settings.default.max_examples if settings.default else 0))
+@settings(max_examples=500 if NIGHTLY else 100)
 @given(drawers())
 def test_the_chassis_takes_a_mode_exactly_if_the_rules_do(state: DrawerState) -> None:
     for mode in KNOWN:
         assert (why_not_mode(state, mode) != "") == refused(mode, state, state.attached)
 
 
-@settings(max_examples=max(300, settings.default.max_examples if settings.default else 0))
+@settings(max_examples=500 if NIGHTLY else 100)
 @given(drawers())
 def test_the_chassis_takes_an_attachment_exactly_if_the_rules_do(state: DrawerState) -> None:
     legal: dict[int, str] = {}
