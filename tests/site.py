@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,6 +19,10 @@ from falconweb.testing.prepared import copy_databases, link_static_files
 
 ROOT = Path(__file__).resolve().parent.parent
 ADMINISTRATOR_PASSWORD = "Falcon-site-test-1"
+
+
+# Commands that the launcher starts; the site's other processes go on from it, each under its name.
+COMMANDS = {"broker": "server 127.0.0.1:", "falcon-1": "simulator\0--chassis\0falcon-1"}
 
 
 class RunningSite:
@@ -112,3 +117,34 @@ def pids_naming(text: str) -> set[int]:
             except OSError:
                 continue
     return found
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process, 0 where it has ended."""
+    try:
+        # The name in parentheses may hold spaces.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def processes_of(site: RunningSite, part: str) -> set[int]:
+    """Return the processes that a part of the site consists of: worker, beat, web, or one of COMMANDS."""
+    found = pids_naming(COMMANDS[part]) if part in COMMANDS else pids_named(part)
+    return {pid for pid in found if parent_of(pid) == site.process.pid}
+
+
+def pids_named(part: str) -> set[int]:
+    """Return the ids of running processes that are called so, with a number or without."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if file.read_text().strip().partition("-")[0] == part:
+                found.add(int(file.parent.name))
+    return found
+
+
+def kill(pids: set[int]) -> None:
+    """End processes as a power cut does."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)

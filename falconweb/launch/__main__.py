@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
+import traceback
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from falconweb.config import BASE_DIR, Config, ConfigurationError
+from celery import Celery
+from django.core.management import call_command
+
+from falconweb.config import Config, ConfigurationError
 from falconweb.launch.agents import SimulatedHost, hosts_root, simulated_hosts, start_agents
 from falconweb.launch.broker import BrokerError, start_broker
-from falconweb.launch.commands import beat_command, web_command, worker_command
-from falconweb.launch.prepared import is_collected, is_migrated
-from falconweb.launch.processes import Child, allow_many_files, end_all
+from falconweb.launch.parts import beat_arguments, listening, serve, worker_arguments
+from falconweb.launch.processes import Child, Fork, allow_many_files, end_all
 from falconweb.launch.simulated import SimulatedChassis, start_simulated
 
 HEALTH_SECONDS = 60.0
@@ -41,8 +46,7 @@ def main() -> int:
         config = Config.from_environment()
         _can_be_reached(config)
         lock = _only_one(config.data)
-        _port_is_free(config)
-        _start(config, children, stop)
+        _start(config, children, _listening(config), stop)
         _say(f"FalconWeb is at {_address(config)} (Ctrl-C ends it)")
         while not stop:
             for child in children:
@@ -59,10 +63,11 @@ def main() -> int:
     return 0
 
 
-def _start(config: Config, children: list[Child], stop: list[int]) -> None:
+def _start(config: Config, children: list[Child], listener: socket.socket, stop: list[int]) -> None:
     """Start what makes the site answer, wait until it does, and start the rest.
 
-    Where an earlier start left nothing to prepare, the web process begins beside the simulated chassis.
+    What Django and the rooms need is loaded once, while the simulated chassis begin; the site's processes go on from
+    there.
     """
     logs = config.data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -73,52 +78,60 @@ def _start(config: Config, children: list[Child], stop: list[int]) -> None:
         broker = start_broker(config.data, environment)
         children.append(broker.child)
         environment["REDIS_URL"] = broker.url
-    is_prepared = not config.database_url and is_migrated(config.data) and is_collected(config.data / "static")
+    root = hosts_root(config.data)
+    answering = start_simulated(config.data, config.simulated, root, environment, children)
+    os.environ.update(environment)
+    celery = _load()
+    simulated = answering()
+    hosts = simulated_hosts(config.data, root)
 
-    def start(name: str, command: list[str], orphaned: int = signal.SIGKILL) -> None:
-        child = Child(name, command, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
+    def start(name: str, function: Callable[[], object], orphaned: int = signal.SIGKILL) -> Child:
+        child = Child(name, function, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
         child.start()
         children.append(child)
+        return child
 
-    def start_web() -> None:
-        command = web_command(
-            "falconweb.asgi:application",
-            host=config.host,
-            port=config.port,
-            processes=config.web_processes,
-            log=config.log,
-        )
-        start("web", command, signal.SIGTERM)
-
-    if is_prepared:
-        start_web()
-    root = hosts_root(config.data)
-    simulated = start_simulated(config.data, config.simulated, root, environment, children)
-    hosts = simulated_hosts(config.data, root)
     told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
-    _manage("prepare", environment={**environment, **told})
-    if not is_prepared:
-        start_web()
+    _prepare({**environment, **told})
+    for name in _numbered("web", config.web_processes):
+        start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
     _wait_until_healthy(config, children, stop)
     # A worker that is asked to end waits for a broker that is ending, too; its leases and operations are made for
     # a worker that is gone.
-    celery = "falconweb.celery:application"
-    for number, name in enumerate(_workers(config), 1):
-        start(name, worker_command(celery, number, log=config.log))
-    start("beat", beat_command(celery, log=config.log))
+    for number, name in enumerate(_numbered("worker", config.workers), 1):
+        start(name, partial(celery.start, worker_arguments(number, log=config.log)))
+    start("beat", partial(celery.start, beat_arguments(log=config.log)))
     start_agents(config.data, hosts, environment, children)
 
 
-def _workers(config: Config) -> list[str]:
-    return ["worker", *(f"worker-{number}" for number in range(2, config.workers + 1))]
+def _load() -> Celery:
+    """Import all that a process of the site needs."""
+    try:
+        import falconweb.asgi  # noqa: F401 - all that answers
+        from falconweb.celery import application
+
+        application.loader.import_default_modules()
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise CannotStartError("it cannot be loaded; why stands above.") from error
+    # What no process writes to, all share; the collector would.
+    gc.collect()
+    gc.freeze()
+    return application
 
 
-def _manage(*arguments: str, environment: dict[str, str]) -> None:
-    answer = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, str(BASE_DIR / "manage.py"), *arguments], env=environment, check=False
-    )
-    if answer.returncode != 0:
-        raise CannotStartError(f"'manage.py {arguments[0]}' ended with {answer.returncode}; its words are above.")
+def _numbered(name: str, count: int) -> list[str]:
+    return [name, *(f"{name}-{number}" for number in range(2, count + 1))]
+
+
+def _prepare(environment: Mapping[str, str]) -> None:
+    """Have tables, static files and what is simulated prepared, by a process of its own: it says what it does."""
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as terminal:
+        process = Fork("prepare", partial(call_command, "prepare"), environment, terminal, signal.SIGKILL)
+    if process.wait() != 0:
+        raise CannotStartError(f"'manage.py prepare' ended with {process.returncode}; its words are above.")
 
 
 def _as_json(simulated: list[SimulatedChassis]) -> str:
@@ -166,22 +179,21 @@ def _can_be_reached(config: Config) -> None:
         )
 
 
-def _port_is_free(config: Config) -> None:
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((config.host, config.port))
-        except OSError as error:
-            raise CannotStartError(
-                f"port {config.port} is taken ({error.strerror}). Choose another: PORT=8080 make up"
-            ) from error
+def _listening(config: Config) -> socket.socket:
+    try:
+        return listening(config.host, config.port)
+    except OSError as error:
+        raise CannotStartError(
+            f"port {config.port} is taken ({error.strerror}). Choose another: PORT=8080 make up"
+        ) from error
 
 
 def _only_one(data: Path) -> object:
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (data / "up.lock").open("w")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Of this process alone: those that go on from it do not have it.
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise CannotStartError(f"another FalconWeb uses {data}. End it, or set FALCONWEB_DATA.") from error
     return lock

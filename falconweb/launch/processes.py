@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 STOP_SECONDS = 8.0
 # A process that dies again within this time waits longer before its next start.
@@ -19,6 +22,7 @@ QUICK_DEATH_SECONDS = 10.0
 LONGEST_WAIT_SECONDS = 15.0
 LONGEST_LOG = 50 * 2**20
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 MANY_FILES = 65_536
 
 
@@ -38,25 +42,80 @@ def end_with_parent(by: int = signal.SIGTERM) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
 
 
+class Fork:
+    """What `subprocess.Popen` is for a command, for a function that has all that this process has loaded.
+
+    It stands under `name` in lists of processes (`ps -e -o pid,comm,args`); what it says goes to `log`.
+    """
+
+    def __init__(
+        self, name: str, function: Callable[[], object], environment: Mapping[str, str], log: IO[bytes], orphaned: int
+    ) -> None:
+        arguments = (name, function, environment, log.fileno(), orphaned)
+        self._process = multiprocessing.get_context("fork").Process(target=self._run, args=arguments, name=name)
+        self._process.start()
+        self.pid = self._process.pid or 0
+
+    @staticmethod
+    def _run(
+        name: str, function: Callable[[], object], environment: Mapping[str, str], log: int, orphaned: int
+    ) -> None:
+        os.setsid()
+        end_with_parent(orphaned)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for standard in (1, 2):
+            os.dup2(log, standard)
+        os.environ.clear()
+        os.environ.update(environment)
+        try:
+            function()
+        finally:
+            # It leaves without them: they are those of a whole interpreter.
+            atexit._run_exitfuncs()  # noqa: SLF001 - nothing else runs them
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, minus a signal's number where that ended it; None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return `returncode`."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it ended; raises subprocess.TimeoutExpired after so many seconds."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(self._process.name, timeout or 0.0)
+        return self.returncode
+
+
 class Child:
-    """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies."""
+    """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies.
+
+    What runs is a command, or a function: it begins at once, with all that this process has loaded.
+    """
 
     def __init__(
         self,
         name: str,
-        command: Sequence[str],
+        command: Sequence[str] | Callable[[], object],
         *,
         environment: Mapping[str, str],
         log: Path,
         orphaned: int = signal.SIGTERM,
     ) -> None:
         self.name = name
-        self.command = list(command)
+        self.command = command
         self.environment = dict(environment)
         self.log = log
         self.orphaned = orphaned
         self.restarts = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Fork | None = None
         self._started_at = 0.0
         self._start_again_at = 0.0
 
@@ -64,19 +123,26 @@ class Child:
         """Start it in a session of its own, so that Ctrl-C reaches only the launcher."""
         self._standard_input = standard_input
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own commands
-                self.command,
-                env=self.environment,
-                stdin=subprocess.PIPE if standard_input else subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=partial(end_with_parent, self.orphaned),  # noqa: PLW1509 - the launcher has one thread
-            )
-        if standard_input and self._process.stdin:
-            self._process.stdin.write(standard_input)
-            self._process.stdin.close()
+            if callable(self.command):
+                self._process = Fork(self.name, self.command, self.environment, log, self.orphaned)
+            else:
+                self._process = self._begun(self.command, log)
         self._started_at = time.monotonic()
+
+    def _begun(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(  # noqa: S603 - our own commands
+            command,
+            env=self.environment,
+            stdin=subprocess.PIPE if self._standard_input else subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=partial(end_with_parent, self.orphaned),  # noqa: PLW1509 - the launcher has one thread
+        )
+        if process.stdin:
+            process.stdin.write(self._standard_input)
+            process.stdin.close()
+        return process
 
     @property
     def alive(self) -> bool:

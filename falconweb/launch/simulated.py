@@ -6,7 +6,7 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,11 +32,11 @@ class SimulatedChassis:
 
 def start_simulated(
     data: Path, count: int, hosts: Path, environment: Mapping[str, str], children: list[Child]
-) -> list[SimulatedChassis]:
-    """Start up to two chassis and wait until each answers; raises TimeoutError with the log's path where one does not.
+) -> Callable[[], list[SimulatedChassis]]:
+    """Start up to two chassis; what it returns waits until each answers.
 
-    What their hosts see lies in the folder `hosts`. Each is appended to `children` as it starts, so that it is ended
-    whatever becomes of the others.
+    That raises TimeoutError with the log's path where one does not. What their hosts see lies in the folder `hosts`.
+    Each is appended to `children` as it starts, so that it is ended whatever becomes of the others.
     """
     password = kept_secret(data, "simulator_password")
     ports = _ports(data / "simulator" / "ports.json", NAMES[:count])
@@ -59,7 +59,7 @@ def start_simulated(
         child.start()
         children.append(child)
         started.append((name, child, log, offset))
-    return [_ready(name, child, log, offset, password) for name, child, log, offset in started]
+    return lambda: [_ready(name, child, log, offset, password) for name, child, log, offset in started]
 
 
 def _ready(name: str, child: Child, log: Path, offset: int, password: str) -> SimulatedChassis:

@@ -21,7 +21,7 @@ from accounts.models import User
 from fabric.models import Chassis, Device, HostPort, Operation, Plan
 from fabric.planning import Wanted
 from fabric.services.plans import plan_apply, plan_create
-from falconweb.launch.commands import worker_command
+from falconweb.launch.parts import celery_command, worker_arguments
 from falconweb.launch.processes import Child, end_all
 from falconweb.perf.figures import Figure
 from falconweb.perf.place import CannotMeasureError, simulator
@@ -46,7 +46,8 @@ Span = tuple[float, float]
 def measure(say: Callable[[str], None]) -> list[Figure]:
     """Return the figures of applying a plan."""
     log = settings.CONFIG.data / "logs" / "worker.log"
-    worker = Child("worker", worker_command("falconweb.perf.worker:application"), environment=os.environ, log=log)
+    command = celery_command("falconweb.perf.worker:application", worker_arguments())
+    worker = Child("worker", command, environment=os.environ, log=log)
     options = ("--chassis", "falcon-1", "--chassis-count", str(CHASSIS), "--slow-bind", str(BIND_SECONDS))
     with simulator(*options, environment=os.environ) as said:
         try:

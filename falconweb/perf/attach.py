@@ -21,7 +21,7 @@ from django.conf import settings
 from accounts.models import User
 from fabric.models import Chassis, Device, HostPort, Operation
 from fabric.services.operations import operation_request
-from falconweb.launch.commands import worker_command
+from falconweb.launch.parts import celery_command, worker_arguments
 from falconweb.launch.processes import Child, end_all
 from falconweb.perf.figures import Figure
 from falconweb.perf.place import CannotMeasureError, simulator
@@ -39,7 +39,8 @@ MOST_OWN_MS = 150.0
 def measure(say: Callable[[str], None]) -> list[Figure]:
     """Return the figures of attaching."""
     log = settings.CONFIG.data / "logs" / "worker.log"
-    worker = Child("worker", worker_command("falconweb.perf.worker:application"), environment=os.environ, log=log)
+    command = celery_command("falconweb.perf.worker:application", worker_arguments())
+    worker = Child("worker", command, environment=os.environ, log=log)
     with simulator("--speed", str(SPEED), environment=os.environ) as said:
         try:
             worker.start()

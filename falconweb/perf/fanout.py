@@ -100,17 +100,21 @@ async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[in
     crowds: list[Crowd] = []
     try:
         await bus.mset({f"polling:{number}": HOLDER for number in numbers})
-        servers = await _start_all(bus, outbox, cookie, chassis, children, crowds)
+        site, port = await start_web("site", "falconweb.asgi:application")
+        children.append(site)
+        live = f"ws://127.0.0.1:{port}/ws/live/"
+        crowds.append(await Crowd.start(live, cookie, _greeting(chassis)))
+        servers = await _start_all(bus, outbox, children, crowds)
         figures = await _loads(say, Feed(bus, chassis), servers)
         for crowd in crowds:
             await crowd.end()
         say("one that stops reading")
-        crowd = await Crowd.start(_live(children[0]), cookie, _greeting(other_chassis))
+        crowd = await Crowd.start(live, cookie, _greeting(other_chassis))
         crowds.append(crowd)
         figures += await measure_stalled(crowd, Feed(bus, other_chassis), outbox)
         await crowd.end()
-        made = partial(Crowd.start, _live(children[0]), cookie)
-        return figures + await spread.measure_spread(say, made, spread.Publisher(bus, outbox), children[0].pid, numbers)
+        made = partial(Crowd.start, live, cookie)
+        return figures + await spread.measure_spread(say, made, spread.Publisher(bus, outbox), site.pid, numbers)
     finally:
         for crowd in crowds:
             await crowd.end()
@@ -120,18 +124,14 @@ async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[in
         await bus.aclose()
 
 
-def _live(child: Child) -> str:
-    port = child.command[child.command.index("--port") + 1]
-    return f"ws://127.0.0.1:{port}/ws/live/"
-
-
 def _greeting(chassis: int) -> str:
     return json.dumps({"subscribe": [chassis]})
 
 
-async def _start_all(  # noqa: PLR0917 - what is started goes into the last two
-    bus: redis.asyncio.Redis, outbox: Outbox, cookie: str, chassis: int, children: list[Child], crowds: list[Crowd]
+async def _start_all(
+    bus: redis.asyncio.Redis, outbox: Outbox, children: list[Child], crowds: list[Crowd]
 ) -> dict[str, Server]:
+    """Start what the site is compared with, behind the site's own process and crowd."""
     from falconweb.perf import bare, stock
 
     layer = RedisChannelLayer(**stock.layers()["default"]["CONFIG"])
@@ -145,13 +145,10 @@ async def _start_all(  # noqa: PLR0917 - what is started goes into the last two
     async def by_channel(_: Frame, raw: bytes) -> None:
         await bus.publish(bare.CHANNEL, raw)
 
-    site, _ = await start_web("site", "falconweb.asgi:application")
-    children.append(site)
-    children.append((started := await start_web("stock", "falconweb.perf.stock:application", "--factory"))[0])
+    children.append((started := await start_web("stock", "falconweb.perf.stock:application"))[0])
     stock_url = f"ws://127.0.0.1:{started[1]}/"
     children.append((started := await start_bare("bare"))[0])
     bare_url = f"ws://127.0.0.1:{started[1]}/"
-    crowds.append(await Crowd.start(_live(site), cookie, _greeting(chassis)))
     crowds.append(await Crowd.start(stock_url))
     crowds.append(await Crowd.start(bare_url))
     return {

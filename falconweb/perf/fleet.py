@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import connections
 
 from fabric.models import Chassis
-from falconweb.launch.commands import beat_command, worker_command
+from falconweb.launch.parts import beat_arguments, celery_command, worker_arguments
 from falconweb.launch.processes import Child, end_all
 from falconweb.perf.figures import Figure
 from falconweb.perf.place import PASSWORD, CannotMeasureError, cpu_seconds, simulator
@@ -133,10 +133,11 @@ def _add(addresses: list[tuple[str, str]]) -> None:
 
 
 def _start(workers: int) -> list[Child]:
-    commands = [(f"worker-{number}", worker_command(CELERY, number)) for number in range(1, workers + 1)]
-    commands.append(("beat", beat_command(CELERY)))
+    commands = {f"worker-{number}": worker_arguments(number) for number in range(1, workers + 1)}
+    commands["beat"] = beat_arguments()
     children = []
-    for name, command in commands:
+    for name, arguments in commands.items():
+        command = celery_command(CELERY, arguments)
         child = Child(name, command, environment=os.environ, log=settings.CONFIG.data / "logs" / f"{name}.log")
         child.start()
         children.append(child)

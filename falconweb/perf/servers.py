@@ -14,7 +14,7 @@ import redis.asyncio
 from django.conf import settings
 
 from falconweb.launch.broker import free_port
-from falconweb.launch.commands import web_command
+from falconweb.launch.parts import web_command
 from falconweb.launch.processes import Child, end_with_parent
 from falconweb.perf.place import START_SECONDS, CannotMeasureError
 from telemetry.catalogue import Entry
@@ -91,10 +91,10 @@ class Crowd:
             await self._process.wait()
 
 
-async def start_web(name: str, application: str, *options: str) -> tuple[Child, int]:
+async def start_web(name: str, application: str) -> tuple[Child, int]:
     """Start uvicorn as the site does and wait until it listens; returns the process and its port."""
     port = free_port()
-    return await _start(name, port, [*web_command(application, host="127.0.0.1", port=port, processes=1), *options])
+    return await _start(name, port, web_command(application, port))
 
 
 async def start_bare(name: str) -> tuple[Child, int]:

@@ -18,8 +18,8 @@ import pytest
 
 from fabric.allocation.reading import TOO_LARGE
 from falconweb.config import Config
-from falconweb.launch.commands import LARGEST_SOCKET_MESSAGE
-from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
+from falconweb.launch.parts import LARGEST_SOCKET_MESSAGE
+from tests.site import ADMINISTRATOR_PASSWORD, RunningSite, processes_of
 
 pytestmark = pytest.mark.process
 
@@ -107,7 +107,7 @@ def test_a_forged_address_gives_no_more_guesses(site: RunningSite) -> None:
 def test_many_who_sign_in_at_once_do_not_fill_the_memory(site: RunningSite) -> None:
     with ThreadPoolExecutor(24) as crowd:
         assert set(crowd.map(lambda number: guess(site, f"nobody{number}"), range(24))) == {200}
-    (web,) = (pid for pid, command in processes(site).items() if "falconweb.asgi" in command)
+    (web,) = processes_of(site, "web")
     peak = re.search(r"VmHWM:\s+(\d+) kB", (PROC / str(web) / "status").read_text())
     assert peak
     assert int(peak[1]) // 1024 < MOST_MEMORY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from falconweb.launch import processes
-from tests.site import ROOT, RunningSite, pids_naming
+from tests.site import ROOT, RunningSite, kill, processes_of
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -96,11 +97,9 @@ def test_two_starts_on_one_data_folder_are_told_apart(site: RunningSite) -> None
 
 
 def test_a_dead_worker_is_started_again(site: RunningSite) -> None:
-    worker = f"worker-{site.process.pid}@"
-    before = wait_for(lambda: pids_naming(worker), "there is no worker")
-    for pid in before:
-        os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: pids_naming(worker) - before, "it was not started again", seconds=10)
+    before = wait_for(lambda: processes_of(site, "worker"), "there is no worker")
+    kill(before)
+    wait_for(lambda: processes_of(site, "worker") - before, "it was not started again", seconds=10)
 
 
 def test_a_killed_launcher_takes_its_processes_with_it(data: Path, site: RunningSite) -> None:
@@ -145,3 +144,20 @@ def test_a_long_log_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert aside.read_text()[0].isdigit()
     finally:
         processes.end_all([child])
+
+
+def test_a_function_goes_on_in_a_process_of_its_own_and_ends_as_a_command_does(tmp_path: Path) -> None:
+    log = tmp_path / "forked.log"
+
+    def work() -> None:
+        atexit.register(os.write, 1, b"the end\n")
+        os.write(1, f"{os.environ['NAME']} {Path('/proc/self/comm').read_text()}".encode())
+        sys.exit(3)
+
+    child = processes.Child("forked", work, environment={"NAME": "ada"}, log=log)
+    child.start()
+    said = wait_for(child.look_after, "it did not end")
+    assert said == f"forked ended with 3; starting it again. Its log: {log}"
+    assert log.read_text() == "ada forked\nthe end\n"
+    wait_for(lambda: (child.look_after(), log.read_text().count("the end"))[1] == 2, "it was not started again")
+    processes.end_all([child])

@@ -17,7 +17,6 @@ from accounts.audit.context import note_about, telling_about
 from accounts.models import Token, User
 from accounts.services import token_create
 from falconweb.config import Config, ConfigurationError
-from falconweb.launch.commands import JSON_LOGS
 from falconweb.logs import JsonLines
 from tests.processes import ROOT
 
@@ -126,18 +125,6 @@ def test_an_error_of_the_api_names_who_asked_by_token(log: Lines) -> None:
     assert answer.status_code == 404
     line = [one for one in log.told if one["logger"] == "django.request"][-1]
     assert (line["person_id"], line["via"], line["status_code"]) == (person.pk, "api", 404)
-
-
-@pytest.mark.process
-def test_the_web_server_itself_logs_the_same_before_the_site_is_loaded() -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "uvicorn", "json:application", "--log-config", str(JSON_LOGS), "--port", "1"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-    assert said.returncode != 0
-    lines = [json.loads(line) for line in said.stderr.splitlines()]
-    assert [line["logger"] for line in lines] == ["uvicorn.error"]
-    assert "Error loading ASGI app" in lines[0]["message"]
 
 
 def test_the_log_is_plain_unless_json_is_asked_for_and_nothing_else_can_be() -> None:

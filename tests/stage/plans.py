@@ -15,9 +15,9 @@ from typing import Any
 from fabric.bmc.client import BmcClient
 from fabric.bmc.log import read_log_entries
 from fabric.bmc.types import Address, Trust
-from tests.site import RunningSite
+from tests.site import RunningSite, kill, processes_of
 from tests.stage.chassis import LOOK_SECONDS
-from tests.stage.processes import kill, processes_of, web_processes, workers_at
+from tests.stage.processes import workers_at
 from tests.stage.stage import Stage
 from tests.stage.watcher import Watcher
 from tests.waiting import wait_for
@@ -167,13 +167,12 @@ def kill_parts(stage: Stage) -> KilledParts:
         return run.workers_at(*steps)
 
     def killed(part: str, *steps: str) -> None:
-        name = "worker" if steps else part
-        of = partial(web_processes, site) if "web" in part else partial(processes_of, site, name)
+        of = partial(processes_of, site, "worker" if steps else part)
         workers: set[int] = wait_for(partial(at_work, *steps), f"no plan is at work to kill {part}", 90)
         before, found.pollers[part] = of(), stage.pollers()
         found.killed = found.killed or next(iter(workers))
         found.killed_at[part] = time.time()
-        kill({next(iter(workers))} if steps else before | (processes_of(site, "web") if part == "web" else set()))
+        kill({next(iter(workers))} if steps else before)
         wait_for(lambda: of() - before, f"{part} was not started again", every=0.1)
 
     def taken_over() -> dict[int, int] | None:
@@ -188,7 +187,6 @@ def kill_parts(stage: Stage) -> KilledParts:
         wait_for(lambda: found.read_since("worker that detaches", 1.5), "nobody reads them")
         killed("beat")
         killed("worker that attaches", "Attach")
-        killed("web processes")
         killed("web")
         stage.wait_until_shared()
         killed("broker")

@@ -3,49 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import redis
 
-from tests.site import RunningSite, pids_naming
-
-NAMED = {
-    "worker": "celery\0--app\0falconweb.celery:application\0worker",
-    "beat": "beat\0--loglevel",
-    "web": "falconweb.asgi:application",
-    "broker": "server 127.0.0.1:",
-    "falcon-1": "simulator\0--chassis\0falcon-1",
-}
-
-
-def parent_of(pid: int) -> int:
-    """Return the parent of a process, 0 where it has ended."""
-    try:
-        # The name in parentheses may hold spaces.
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def processes_of(site: RunningSite, part: str) -> set[int]:
-    """Return the processes that a part of the site consists of, as the launcher started them."""
-    return {pid for pid in pids_naming(NAMED[part]) if parent_of(pid) == site.process.pid}
-
-
-def web_processes(site: RunningSite) -> set[int]:
-    """Return the web processes that answer: the web server starts them, with their tracker."""
-    servers = processes_of(site, "web")
-    return {pid for pid in pids_naming("multiprocessing.spawn") if parent_of(pid) in servers}
-
-
-def kill(pids: set[int]) -> None:
-    """End processes as a power cut does."""
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+from tests.site import RunningSite, processes_of
 
 
 def broker_of(site: RunningSite) -> tuple[int, redis.Redis]:

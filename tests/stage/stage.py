@@ -12,7 +12,7 @@ from typing import Any
 
 from simulator.lab import DEFAULT_LAB
 from tests.processes import SimulatorProcess
-from tests.site import RunningSite
+from tests.site import RunningSite, processes_of
 from tests.stage.chassis import PlayedChassis
 from tests.stage.operator import Operator
 from tests.stage.processes import broker_of, poller_of
@@ -64,8 +64,9 @@ class Stage:
 
         def shared() -> dict[int, int] | None:
             found = self.pollers()
-            counts = [list(found.values()).count(pid) for pid in set(found.values())]
-            return found if counts == [len(found) // 2] * 2 and 0 not in found.values() else None
+            # A lease of one that was killed stays for a while.
+            counts = [list(found.values()).count(pid) for pid in processes_of(self.site, "worker")]
+            return found if counts == [len(found) // 2] * 2 else None
 
         found: dict[int, int] = wait_for(shared, lambda: f"not shared: {self.pollers()}", 120, every=0.2)
         return found

