@@ -143,7 +143,8 @@ def bad_values(play: Play) -> tuple[str, ...]:
         chassis.fault("bad_values", f"drawer1_slot4_{name}", value="negative")
 
     def noticed() -> bool:
-        return all(values.count(None) >= 3 for values in chassis.live(*sick, rates, errors, since=play.began))
+        # More than are asked for: what comes again, since the BMC is late, is shown again and stored once.
+        return all(values.count(None) >= 5 for values in chassis.live(*sick, rates, errors, since=play.began))
 
     wait_for(noticed, "nobody noticed", every=LOOK_SECONDS)
     for name in (TEMPERATURE, RECEIVED_TOTAL, ERRORS_TOTAL):
