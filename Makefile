@@ -2,6 +2,10 @@
 SHELL := /bin/bash
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+# The system's own where it will do: distributions build it with a profile of what it runs, and one that is compiled
+# without (as pyenv does) takes a quarter more CPU for the same.
+PYTHON3 = $(shell for python in /usr/bin/python3 python3; do $$python -c 'import ensurepip, sys; \
+	assert sys.version_info >= (3, 11)' 2>/dev/null && break; done; echo $$python)
 # What a lock file names and nothing else.
 INSTALL = $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 ROOMS := falconweb accounts fabric telemetry benchmarks simulator agent trainer hostwire tests manage.py
@@ -66,8 +70,8 @@ clean: ## Remove the environment and browser libraries (the data folder stays)
 	rm -rf $(VENV) node_modules
 
 $(VENV)/bin/python:
-	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FalconWeb needs Python 3.11 or later."; exit 1; }
-	@python3 -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "FalconWeb needs Python 3.11 or later."; exit 1; }
+	@$(PYTHON3) -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 
 $(VENV)/site.stamp: requirements/site.txt | $(VENV)/bin/python
 	@echo "Installing the site's libraries..."
