@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from celery import Celery
-from django.core.management import call_command
+from django.core.management import execute_from_command_line
 
 from falconweb.config import Config, ConfigurationError
 from falconweb.launch.agents import SimulatedHost, hosts_root, simulated_hosts, start_agents
@@ -85,11 +85,10 @@ def _start(config: Config, children: list[Child], listener: socket.socket, stop:
     simulated = answering()
     hosts = simulated_hosts(config.data, root)
 
-    def start(name: str, function: Callable[[], object], orphaned: int = signal.SIGKILL) -> Child:
+    def start(name: str, function: Callable[[], object], orphaned: int = signal.SIGKILL) -> None:
         child = Child(name, function, environment=environment, log=logs / f"{name}.log", orphaned=orphaned)
         child.start()
         children.append(child)
-        return child
 
     told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
     _prepare({**environment, **told})
@@ -129,7 +128,8 @@ def _numbered(name: str, count: int) -> list[str]:
 def _prepare(environment: Mapping[str, str]) -> None:
     """Have tables, static files and what is simulated prepared, by a process of its own: it says what it does."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as terminal:
-        process = Fork("prepare", partial(call_command, "prepare"), environment, terminal, signal.SIGKILL)
+        prepare = partial(execute_from_command_line, ["manage.py", "prepare"])
+        process = Fork("prepare", prepare, environment, terminal, signal.SIGKILL)
     if process.wait() != 0:
         raise CannotStartError(f"'manage.py prepare' ended with {process.returncode}; its words are above.")
 
