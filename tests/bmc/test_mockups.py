@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
+import http.client
 import json
 import re
-import urllib.error
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,9 +22,16 @@ from fabric.bmc.errors import SignInRefused
 from fabric.bmc.types import Address, Inventory, ProblemKind
 from tests.bmc.conftest import SHARED, serve_mockup
 from tests.bmc.test_inventory_command import run
+from tests.turns import in_turn
 
 MOCKUPS = SHARED / "mockups"
 FOLDERS = sorted(path.name for path in MOCKUPS.iterdir() if path.is_dir()) if MOCKUPS.is_dir() else []
+# Open services and protected ones.
+SERVED = [
+    (folder, credentials)
+    for turn, folder in enumerate(FOLDERS)
+    for credentials in in_turn(["", "admin:secret"], turn, of=2)
+]
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not FOLDERS, reason="../shared/redfish/mockups is missing")]
 
 KINDS = {
@@ -64,20 +71,20 @@ class PlainWalk:
         self.resources: dict[str, dict[str, Any]] = {}
         self.dead: set[str] = set()
         self.foreign: set[str] = set()
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
         headers = {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()} if credentials else {}
         waiting = ["/redfish/v1"]
         seen = set(waiting)
         while waiting:
             path = waiting.pop()
-            try:
-                with opener.open(urllib.request.Request(url + path, headers=headers), timeout=10) as answer:
-                    body = json.loads(answer.read())
-            except urllib.error.HTTPError as error:
-                if error.code != 404:
-                    raise
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            told = answer.read()
+            if answer.status == 404:
                 self.dead.add(path)
                 continue
+            assert answer.status == 200, path
+            body = json.loads(told)
             self.resources[path] = body
             for link in links_of(body):
                 target = link.split("#")[0].rstrip("/")
@@ -86,6 +93,7 @@ class PlainWalk:
                 elif target not in seen:
                     seen.add(target)
                     waiting.append(target)
+        connection.close()
 
     def kinds(self) -> dict[str, set[str]]:
         """Return the paths of each kind of resource."""
@@ -104,14 +112,15 @@ async def walk(url: str, credentials: str) -> Inventory:
 
 
 @functools.cache
-def walked(folder: str, credentials: str) -> tuple[PlainWalk, Inventory]:
+def walked(folder: str, credentials: str | None = None) -> tuple[PlainWalk, Inventory]:
     """Return both walks of a published service; each takes seconds, and the trees never change."""
+    if credentials is None:
+        return walked(folder, dict(SERVED)[folder])
     with serve_mockup(MOCKUPS / folder, credentials) as url:
         return PlainWalk(url, credentials), asyncio.run(walk(url, credentials))
 
 
-@pytest.mark.parametrize("credentials", ["", "admin:secret"], ids=["open", "protected"])
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize(("folder", "credentials"), SERVED, ids=lambda said: {"": "open"}.get(said, said))
 def test_every_resource_that_a_plain_walk_finds_is_listed(folder: str, credentials: str) -> None:
     plain, inventory = walked(folder, credentials)
     kinds = plain.kinds()
@@ -131,7 +140,7 @@ def test_every_resource_that_a_plain_walk_finds_is_listed(folder: str, credentia
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_identifying_fields_are_as_the_service_gave_them(folder: str) -> None:
-    plain, inventory = walked(folder, "")
+    plain, inventory = walked(folder)
     names = {
         "serial_number": "SerialNumber",
         "part_number": "PartNumber",
@@ -150,7 +159,7 @@ def test_identifying_fields_are_as_the_service_gave_them(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_members_of_the_older_thermal_and_power_are_listed_with_a_pointer(folder: str) -> None:
-    plain, inventory = walked(folder, "")
+    plain, inventory = walked(folder)
     kinds = plain.kinds()
     expected = {
         f"{uri}#/{group}/{index}"
@@ -173,7 +182,7 @@ async def test_a_refresh_of_an_unchanged_service_changes_nothing(folder: str) ->
 
 
 def test_the_real_pcie_fabric_is_understood() -> None:
-    _, inventory = walked("rsd-pcie-fabric", "")
+    _, inventory = walked("rsd-pcie-fabric")
     (port,) = inventory.ports
     assert (port.port_type, port.width, port.speed_gbps, port.max_speed_gbps) == ("UpstreamPort", 4, 32.0, 64.0)
     (zone,) = inventory.zones
@@ -198,8 +207,7 @@ async def test_without_a_name_a_protected_service_is_listed_as_refused() -> None
     assert {problem.kind for problem in inventory.problems} == {ProblemKind.REFUSED}
 
 
-@pytest.mark.parametrize("credentials", ["", "admin:secret"], ids=["open", "protected"])
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize(("folder", "credentials"), SERVED, ids=lambda said: {"": "open"}.get(said, said))
 def test_the_command_prints_every_list_as_json(folder: str, credentials: str, tmp_path: Path) -> None:
     user, _, password = credentials.partition(":")
     (tmp_path / "password").write_text(password + "\n")
