@@ -26,6 +26,7 @@ SEEN = "Seen by the host"
 # Of a host of others, whose device this is not: nothing of it is told, not even its name.
 UNTOLD = "No agent tells of its host."
 LEAVE_SECONDS = 10.0  # how long who holds a device may take to leave by themselves
+RESTORE_SECONDS = 5.0  # for a device that was let go, and is still attached
 APPEAR_SECONDS = 60.0  # a rescan takes from under 1 s up to minutes
 BROKER_SECONDS = 20.0  # how long a broker may be away that is started again
 BROKER_PAUSE = 0.5
@@ -90,7 +91,7 @@ async def restore(turn: Turn, device: Device, port: HostPort) -> None:
     if agent is None:
         return
     try:
-        await agent_ask(agent.host, Restore(wanted_of(device), wait=5.0), wait=5.0)
+        await agent_ask(agent.host, Restore(wanted_of(device), wait=RESTORE_SECONDS), wait=RESTORE_SECONDS)
     except Unavailable as error:
         logger.warning("operation %s: the device was not given back: %s", turn.operation.pk, error.sentence)
 

@@ -9,12 +9,16 @@ def test_a_held_gpu_is_not_drained(simulated_falcon, host_agent):
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import os
 import secrets
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +31,7 @@ import redis
 from celery import Celery
 
 from falconweb.config import BASE_DIR
-from falconweb.testing.ending import OwnProcess
+from falconweb.testing.ending import OwnProcess, shared_start
 from hostwire.messages import (
     ANSWER_TASK,
     REPORT_TASK,
@@ -38,9 +42,11 @@ from hostwire.messages import (
     queue_name,
     seal_command,
 )
-from hostwire.shapes import Answer, Command, HostReport, Request
+from hostwire.shapes import Answer, Command, HostReport, Report, Request
 
 START_SECONDS = 30.0
+# What an agent of the test's own is told, and what none has that tests share one after the other.
+OWN = frozenset({"broker", "key", "site_queue"})
 T = TypeVar("T")
 
 
@@ -68,7 +74,7 @@ class AgentProcess(OwnProcess):
         **environment: str,
     ) -> None:
         self.root = root
-        self.identity = (root / "sys/class/dmi/id/product_uuid").read_text().strip()
+        self.identity = identity_of(root)
         self.key = key or new_key()
         self.broker = broker or os.environ["REDIS_URL"]
         self.site_queue = site_queue or f"site-{secrets.token_hex(4)}"
@@ -88,6 +94,7 @@ class AgentProcess(OwnProcess):
             "AGENT_PARENT": str(os.getpid()),
             **environment,
         }
+        self._first_environment = dict(self.environment)
         self._site = self.sender(self.broker)
         self._waiting: list[tuple[str, str]] = []
         state.mkdir(parents=True, exist_ok=True)
@@ -102,6 +109,7 @@ class AgentProcess(OwnProcess):
 
     def start(self) -> None:
         """Start it (again) and wait until it takes commands."""
+        _kept.rid(self.identity)
         with self.log.open("ab") as log:
             offset = log.tell()
             self.process = subprocess.Popen(
@@ -113,6 +121,31 @@ class AgentProcess(OwnProcess):
                 self.stop()
                 raise RuntimeError(f"the agent did not get ready: {said}")
             time.sleep(0.02)
+
+    def rest(self) -> bool:
+        """Let it stand still for a later test; False where it has ended, or was told something else meanwhile."""
+        fit = self.process.poll() is None and self.environment == self._first_environment
+        if fit:
+            self.process.send_signal(signal.SIGSTOP)
+        return fit
+
+    def go_on(self) -> bool:
+        """Let it go on in a test that knows nothing of what it saw and was told before; False where it cannot."""
+        with redis.Redis.from_url(self.broker) as broker:
+            broker.delete(self.site_queue, queue_name(self.identity))
+        os.truncate(self.log, 0)
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            # Of the next two reports, one may have waited to be sent, and one been begun, when it came to rest.
+            before = self.report().number
+            for _ in range(2):
+                self.ask(Report())
+            seen = self.report(lambda report: report.number > before + 1)
+        except TimeoutError:
+            return False
+        self._waiting.clear()
+        # A device that could not be read is not read again for a while, and who was refused is told of for long.
+        return not (seen.problems or seen.busy or any(device.problems for device in seen.devices))
 
     def send(self, request: Request, *, life: float = 60.0) -> Command:
         """Send it a command, as the site does, and return the command."""
@@ -202,37 +235,104 @@ class AgentProcess(OwnProcess):
         return found
 
 
+def identity_of(root: Path) -> str:
+    """Return what the BMC of a chassis calls a simulated host by."""
+    return (root / "sys/class/dmi/id/product_uuid").read_text().strip()
+
+
 def _text(message: dict[str, Any]) -> str:
     return str(json.loads(base64.b64decode(message["body"]))[0][0])
 
 
+class _Kept:
+    """What the tests of this process have one after the other: a folder of hosts, and an agent of each that rests."""
+
+    def __init__(self) -> None:
+        self._made: list[Path] = []
+        self._resting: dict[str, tuple[dict[str, Any], AgentProcess]] = {}
+        atexit.register(self._end)
+
+    @property
+    def folder(self) -> Path:
+        """A folder to which no run writes that an earlier test has left behind."""
+        if not self._made or any(not (run / "end.json").exists() for run in self._made[-1].glob("agent-*/runs/*")):
+            self.rid(*self._resting)
+            self._made.append(Path(tempfile.mkdtemp(prefix="falconweb-hosts-")))
+        return self._made[-1]
+
+    def take(self, host: str, options: dict[str, Any]) -> AgentProcess:
+        """Return the agent that rests, where it has these options, or a new one."""
+        folder = self._made[-1]
+        root = folder / "hosts" / host
+        had, agent = self._resting.pop(identity_of(root), ({}, None))
+        if agent is not None:
+            if had == options and agent.go_on():
+                return agent
+            agent.kill()
+        with shared_start():
+            return AgentProcess(root, state=Path(tempfile.mkdtemp(prefix=f"agent-{host}-", dir=folder)), **options)
+
+    def give_back(self, options: dict[str, Any], agent: AgentProcess) -> None:
+        """Let an agent rest, or end it where no other test can have it."""
+        if agent.rest():
+            self.rid(agent.identity)
+            self._resting[agent.identity] = (options, agent)
+        else:
+            agent.stop()
+
+    def rid(self, *identities: str) -> None:
+        """End agents that rest: they might take one more command of the queue of their host."""
+        for identity in identities:
+            if identity in self._resting:
+                self._resting.pop(identity)[1].kill()
+
+    def _end(self) -> None:
+        self.rid(*self._resting)
+        for folder in self._made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+_kept = _Kept()
+
+
 @pytest.fixture
-def simulated_hosts(tmp_path: Path) -> Path:
+def simulated_hosts() -> Path:
     """The folder of the hosts of `simulated_falcon`: what each sees lies in `node-a`, `node-b`, `node-c`.
 
     def test_a_host_sees_its_devices(simulated_falcon, simulated_hosts):
         assert (simulated_hosts / "node-a/sys/bus/pci/devices/0000:40:00.0").exists()
     """
-    return tmp_path / "hosts"
+    hosts = _kept.folder / "hosts"
+    shutil.rmtree(hosts, ignore_errors=True)
+    return hosts
 
 
 @pytest.fixture
 def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., AgentProcess]]:
     """A function that starts the agent of a host of `simulated_falcon`; options as of `AgentProcess`.
 
+    One that an earlier test had with the same options, and left as it was, rests meanwhile and goes on: a start takes
+    a second. With a `broker`, a `key` or a `site_queue` of the test's own it is always a new one.
+
     def test_an_agent_says_what_its_host_sees(simulated_falcon, host_agent):
         assert host_agent("node-b").report().devices
     """
-    started: list[AgentProcess] = []
+    started: list[tuple[dict[str, Any], AgentProcess]] = []
 
     def start(host: str = "node-a", **options: Any) -> AgentProcess:
-        agent = AgentProcess(simulated_hosts / host, state=tmp_path / f"agent-{host}", **options)
-        started.append(agent)
+        if OWN & options.keys():
+            agent = AgentProcess(simulated_hosts / host, state=tmp_path / f"agent-{host}", **options)
+        else:
+            agent = _kept.take(host, options)
+        started.append((options, agent))
         return agent
 
     yield start
-    for agent in started:
-        agent.stop()
+    for options, agent in started:
+        if OWN & options.keys():
+            agent.stop()
+        else:
+            _kept.give_back(options, agent)
 
 
 __all__ = ["AgentProcess", "host_agent", "simulated_hosts"]

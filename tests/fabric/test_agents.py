@@ -47,10 +47,8 @@ def enrolled(falcon_chassis: Chassis, host_agent: Start) -> Iterator[Callable[[s
     with ExitStack() as stack:
 
         def enrol(name: str) -> AgentProcess:
-            host = Host.objects.get(name=name)
-            key = new_key()
-            agent_register(host=host, key=key)
-            agent = host_agent(name, key=key)
+            host, agent = Host.objects.get(name=name), host_agent(name)
+            agent_register(host=host, key=agent.key)
             stack.enter_context(agent.delivering())
             wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
             return agent
@@ -209,8 +207,9 @@ def test_an_agent_that_died_is_left_out_once_it_counts_as_away(
     falconweb_administrator: User,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(agents, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(agents, "ANSWER_SECONDS", 0.3)
     monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(presence, "RESTORE_SECONDS", 0.0)
     TellingHost("node-a").tell()
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
     ended = carry_out(asked(falconweb_administrator, gpu, None))

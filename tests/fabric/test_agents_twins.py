@@ -29,7 +29,6 @@ from falconweb.testing import (
     host_port_of,
     mirror,
 )
-from hostwire.messages import new_key
 from tests.fabric import outside
 from tests.fabric.disorder import endpoint_of
 from tests.fabric.hosts import MARIA, VICTOR, TellingHost, card
@@ -73,9 +72,8 @@ class Site:
         wait_until(lambda: len(self.falcon.state()["hosts"][host]) > before)
 
     def enrol(self, name: str) -> AgentProcess:
-        host, key = Host.objects.get(name=name), new_key()
-        agent_register(host=host, key=key)
-        agent = self.start(name, key=key, AGENT_NVML="")
+        host, agent = Host.objects.get(name=name), self.start(name, AGENT_NVML="")
+        agent_register(host=host, key=agent.key)
         self.stack.enter_context(agent.delivering())
         wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
         return agent
@@ -267,9 +265,9 @@ def test_a_device_is_given_back_where_the_answer_that_it_was_let_go_is_lost(
 ) -> None:
     monkeypatch.setattr(agents, "ANSWER_SECONDS", 1.5)
     monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.0)
-    host, key, gpu = Host.objects.get(name="node-a"), new_key(), site.device(1, 1)
-    agent_register(host=host, key=key)
-    agent = site.start("node-a", key=key)
+    monkeypatch.setattr(presence, "RESTORE_SECONDS", 2.0)
+    host, gpu, agent = Host.objects.get(name="node-a"), site.device(1, 1), site.start("node-a")
+    agent_register(host=host, key=agent.key)
     with agent.delivering():
         wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
     # From here on nothing that it says arrives.
