@@ -45,6 +45,7 @@ from hostwire.messages import (
 from hostwire.shapes import Answer, Command, HostReport, Report, Request
 
 START_SECONDS = 30.0
+MEMORY, LEAST_MEMORY = Path("/dev/shm"), 2**30  # noqa: S108 - folders in it are made as those in /tmp are
 # What an agent of the test's own is told, and what none has that tests share one after the other.
 OWN = frozenset({"broker", "key", "site_queue"})
 T = TypeVar("T")
@@ -235,6 +236,17 @@ class AgentProcess(OwnProcess):
         return found
 
 
+def folder_of_hosts() -> Path:
+    """Return a new folder for the trees of simulated hosts, which goes when this process ends.
+
+    It lies in memory where there is room: a host has hundreds of small files, which are looked at all the time.
+    """
+    roomy = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > LEAST_MEMORY
+    folder = Path(tempfile.mkdtemp(prefix="falconweb-hosts-", dir=MEMORY if roomy else None))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def identity_of(root: Path) -> str:
     """Return what the BMC of a chassis calls a simulated host by."""
     return (root / "sys/class/dmi/id/product_uuid").read_text().strip()
@@ -250,14 +262,14 @@ class _Kept:
     def __init__(self) -> None:
         self._made: list[Path] = []
         self._resting: dict[str, tuple[dict[str, Any], AgentProcess]] = {}
-        atexit.register(self._end)
+        atexit.register(lambda: self.rid(*self._resting))
 
     @property
     def folder(self) -> Path:
         """A folder to which no run writes that an earlier test has left behind."""
         if not self._made or any(not (run / "end.json").exists() for run in self._made[-1].glob("agent-*/runs/*")):
             self.rid(*self._resting)
-            self._made.append(Path(tempfile.mkdtemp(prefix="falconweb-hosts-")))
+            self._made.append(folder_of_hosts())
         return self._made[-1]
 
     def take(self, host: str, options: dict[str, Any]) -> AgentProcess:
@@ -285,11 +297,6 @@ class _Kept:
         for identity in identities:
             if identity in self._resting:
                 self._resting.pop(identity)[1].kill()
-
-    def _end(self) -> None:
-        self.rid(*self._resting)
-        for folder in self._made:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 _kept = _Kept()

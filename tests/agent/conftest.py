@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from falconweb.testing import AgentProcess
+from falconweb.testing.hosts import folder_of_hosts
 from hostwire.shapes import Rescan
 from tests.processes import SimulatorProcess
 from tests.simulator.conftest import Client, eventually
@@ -64,9 +65,9 @@ def make_lab(
 
 
 @pytest.fixture(scope="module")
-def lab_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab_of_module() -> Iterator[Lab]:
     """One lab for a module. Its agent takes the commands of `node-a`: no other one may be started there beside it."""
-    folder = tmp_path_factory.mktemp("lab")
+    folder = folder_of_hosts()
     with (
         SimulatorProcess("--hosts-root", str(folder / "hosts"), "--speed", "20") as falcon,
         AgentProcess(folder / "hosts/node-a", state=folder / "agent") as agent,

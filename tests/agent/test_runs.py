@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from falconweb.testing import AgentProcess
+from falconweb.testing.hosts import folder_of_hosts
 from hostwire.shapes import DeviceWanted, Drain, Train, TrainForget, TrainLook, TrainStop
 from hostwire.training import (
     Began,
@@ -40,9 +41,9 @@ BYTES = 4e9
 
 
 @pytest.fixture(scope="module")
-def lab_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab_of_module() -> Iterator[Lab]:
     """A lab whose agent soon takes a silent run for a hanging one."""
-    folder = tmp_path_factory.mktemp("lab")
+    folder = folder_of_hosts()
     with (
         SimulatorProcess("--hosts-root", str(folder / "hosts"), "--speed", str(SPEED)) as falcon,
         AgentProcess(
