@@ -81,20 +81,13 @@ def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess
     )
 
 
-def test_the_documents_example_passes_and_touches_no_site(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=len)
+def test_the_documents_example_and_that_of_every_docstring_pass_and_touch_no_site(
+    processes: tuple[str, ...], tmp_path: Path
+) -> None:
     files = documented_files()
     assert set(files) == {"conftest.py", "test_attach.py"}
     assert len(files["conftest.py"].splitlines()) <= 3
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    result = run(tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "2 passed" in result.stdout
-    assert "warning" not in result.stdout
-    assert not (tmp_path / "site").exists()
-
-
-def test_every_docstring_has_an_example_that_passes_in_two_processes_too(tmp_path: Path) -> None:
     found: dict[str, str] = {}
     for module in FIXTURES_AND_HELPERS:
         found |= examples(ast.parse(inspect.getsource(module)))
@@ -103,11 +96,13 @@ def test_every_docstring_has_an_example_that_passes_in_two_processes_too(tmp_pat
             assert own, f"{module.__name__}.{node.name} shows no example"
             assert not own.keys() & found.keys()
             found |= own
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_examples.py").write_text("\n\n".join(["from falconweb.testing import *\n", *found.values()]))
-    result = run(tmp_path, "-n", "2")
+    files["test_examples.py"] = "\n\n".join(["from falconweb.testing import *\n", *found.values()])
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = run(tmp_path, *processes)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"{len(found)} passed" in result.stdout
+    assert f"{2 + len(found)} passed" in result.stdout
+    assert "warning" not in result.stdout
     assert not (tmp_path / "site").exists()
 
 
