@@ -26,9 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given:
             return _look()
+        settings = Settings.from_environment()
+        # Celery takes half a second, which whoever has mistyped a setting need not wait for.
         from agent.application import run
 
-        run(Settings.from_environment())
+        run(settings)
     except (SettingsError, JournalError) as error:
         sys.stderr.write(f"The agent did not start: {error}\n")
         return 1
