@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,9 @@ def lab(running_lab: RunningLab) -> RunningLab:
     return running_lab
 
 
-def test_a_run_composes_runs_and_gives_its_devices_back(lab: RunningLab) -> None:
+def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_until_it_is_cancelled(
+    lab: RunningLab,
+) -> None:
     before = attached(lab.chassis)
     assert before[5] == "H2"
     run = ended(lab.ask(lab.place(1, 5)))
@@ -78,39 +81,48 @@ def test_a_run_composes_runs_and_gives_its_devices_back(lab: RunningLab) -> None
         Run.objects.filter(pk=run.pk).update(provenance=provenance, source=source)
         assert len(observations(lab.person)) == learnt
 
-
-def test_devices_that_went_back_are_not_offered_again_while_a_later_run_has_them(lab: RunningLab) -> None:
-    first = ended(lab.ask(lab.place(5)))
-    second = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
-    assert first.plan is not None
+    # What went back is not offered again while a later run has it.
+    later = until(lab.ask(lab.place(5), given={"steps": 5000}), lambda one: one.steps_done > 0)
     assert attached(lab.chassis)[5] == "H1"
     with pytest.raises(Conflict, match="back where they were"):
-        run_return(person=lab.person, run=first)
-    run_cancel(person=lab.person, run=second)
-    assert ended(second).state == "cancelled"
+        run_return(person=lab.person, run=run)
+    run_cancel(person=lab.person, run=later)
+    with pytest.raises(Conflict, match="being cancelled"):
+        run_cancel(person=lab.person, run=later)
+    later = ended(later)
+    assert (later.state, later.trouble, later.error) == ("cancelled", "", "ada cancelled it.")
+    assert attached(lab.chassis) == before
 
 
-def test_a_crash_a_cancel_and_no_way_to_attach_give_everything_back(lab: RunningLab) -> None:
+def test_a_crash_and_no_way_to_attach_give_everything_back_and_no_way_back_is_offered_again(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     crashed = ended(lab.ask(lab.place(5), exercise={"fails": "crash", "after": 4}))
     assert (crashed.state, crashed.trouble, crashed.exit_code) == ("failed", "crash", 1)
     assert "crashed after 4 steps" in crashed.error
     assert attached(lab.chassis) == before
 
-    run = until(lab.ask(lab.place(5), given={"steps": 5000}), lambda one: one.steps_done > 0)
-    run_cancel(person=lab.person, run=run)
-    with pytest.raises(Conflict, match="being cancelled"):
-        run_cancel(person=lab.person, run=run)
-    run = ended(run)
-    assert (run.state, run.trouble, run.error) == ("cancelled", "", "ada cancelled it.")
-    assert attached(lab.chassis) == before
-
-    lab.simulator.fault("server_error", method="PATCH", status=400)
+    fault = lab.simulator.fault("server_error", method="PATCH", status=400)
     refused = ended(lab.ask(lab.place(5)))
     assert (refused.state, refused.trouble, refused.started_at) == ("failed", "compose", None)
     assert refused.error.startswith("Its devices were not attached")
+    lab.simulator.end_fault(fault)
     assert attached(lab.chassis) == before
     assert not Hold.objects.exists()
+
+    run = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
+    lab.simulator.fault("server_error", method="PATCH", status=400)
+    run_cancel(person=lab.person, run=run)
+    run = ended(run)
+    assert run.state == "cancelled"
+    assert run.sentence.startswith("Its devices were not given back")
+    assert attached(lab.chassis)[5] == "H1"
+    assert not Hold.objects.exists()
+    lab.simulator.clear_faults()
+    run = ended(run_return(person=lab.person, run=run))
+    assert (run.state, run.sentence) == ("cancelled", "")
+    assert attached(lab.chassis) == before
+    with pytest.raises(Conflict, match="back where they were"):
+        run_return(person=lab.person, run=run)
 
 
 def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: RunningLab) -> None:
@@ -236,39 +248,11 @@ def test_a_host_that_reports_and_answers_nothing_keeps_no_device_for_ever(
     assert attached(lab.chassis) == before
 
 
-def test_devices_that_could_not_be_given_back_are_offered_again(lab: RunningLab) -> None:
-    before = attached(lab.chassis)
-    run = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
-    lab.simulator.fault("server_error", method="PATCH", status=400)
-    run_cancel(person=lab.person, run=run)
-    run = ended(run)
-    assert run.state == "cancelled"
-    assert run.sentence.startswith("Its devices were not given back")
-    assert attached(lab.chassis)[5] == "H1"
-    assert not Hold.objects.exists()
-    lab.simulator.clear_faults()
-    run = ended(run_return(person=lab.person, run=run))
-    assert (run.state, run.sentence) == ("cancelled", "")
-    assert attached(lab.chassis) == before
-    with pytest.raises(Conflict, match="back where they were"):
-        run_return(person=lab.person, run=run)
-
-
 def drive_of_chassis(lab: RunningLab) -> tuple[Device, Composition]:
     """Return a drive of the chassis, and a place of a run that reads it."""
     drive = lab.device(5, drawer=2)
     assert drive.host_port_id is not None
     return drive, Composition(host=lab.host.pk, cpu=True, devices={drive.pk: drive.host_port_id}, storage=drive.pk)
-
-
-@needs_torch
-def test_pytorch_of_a_simulated_host_is_not_said_to_have_read_a_drive_that_is_not_there(lab: RunningLab) -> None:
-    for place in (Composition(host=lab.host.pk, cpu=True, own_drive=True), drive_of_chassis(lab)[1]):
-        with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
-            run_create(
-                person=lab.person, spec=spec_of("mnist_cnn", "tiny", {}), composition=place, executor="torch",
-                preset="tiny",
-            )  # fmt: skip
 
 
 def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_was_chosen(lab: RunningLab) -> None:
@@ -300,16 +284,21 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
 
 
 @needs_torch
-def test_pytorch_measures_on_the_cpu_with_two_ranks(lab: RunningLab) -> None:
-    spec = spec_of("mnist_cnn", "tiny", {})
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_pytorch_measures_on_the_cpu_and_is_not_said_to_have_read_a_drive(lab: RunningLab, ranks: int) -> None:
+    spec = spec_of("mnist_cnn", "tiny", {"devices": ranks})
+    asked: dict[str, Any] = {"person": lab.person, "spec": spec, "executor": "torch", "preset": "tiny"}
     place = Composition(host=lab.host.pk, cpu=True)
-    run = run_create(person=lab.person, spec=spec, composition=place, executor="torch", preset="tiny")
-    run = ended(run, seconds=120.0)
+    # The drives of a simulated host are none.
+    for with_drive in (replace(place, own_drive=True), drive_of_chassis(lab)[1]):
+        with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
+            run_create(composition=with_drive, **asked)
+    run = ended(run_create(composition=place, **asked), seconds=120.0)
     assert (run.state, run.error, run.exit_code) == ("completed", "", 0)
-    assert (run.provenance, spec.devices) == ("measured", 2)
+    assert (run.provenance, spec.devices) == ("measured", ranks)
     assert run.software["framework"].startswith("torch ")
     summary = summary_of(run)
     assert summary.step_seconds is not None
     assert summary.step_seconds.count == spec.steps
-    assert summary.exposed_seconds is not None
+    assert (summary.exposed_seconds is not None) == (ranks > 1)
     assert summary.last_loss is not None
