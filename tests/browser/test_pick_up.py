@@ -15,8 +15,10 @@ from tests.waiting import wait_for
 
 
 def middle(target: Locator) -> tuple[float, float]:
-    """Return where in the window the middle of something is."""
-    box = target.bounding_box()
+    """Return where in the window the middle of something is, once it stands still."""
+    found = target.element_handle()
+    found.wait_for_element_state("stable")
+    box = found.bounding_box()
     assert box is not None
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
