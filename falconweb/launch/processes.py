@@ -71,11 +71,12 @@ class Fork:
             os.dup2(log, standard)
         os.environ.clear()
         os.environ.update(environment)
+        # What was to be done at the end of this process is not its own to do; what it registers itself is.
+        atexit._clear()  # noqa: SLF001 - a fork is no business of the module
         try:
             function()
         finally:
-            # It leaves without them: they are those of a whole interpreter.
-            atexit._run_exitfuncs()  # noqa: SLF001 - nothing else runs them
+            atexit._run_exitfuncs()  # noqa: SLF001
 
     @property
     def returncode(self) -> int | None:
