@@ -31,8 +31,17 @@ def administrator(transactional_db: None) -> User:
 
 
 @pytest.fixture
-def lab(falcon_chassis: Chassis, simulated_falcon: SimulatorProcess, simulated_hosts: Path, administrator: User) -> Lab:
-    """node-a of falcon-1, which has reported what it is like once; nothing can be run there."""
+def lab(
+    request: pytest.FixtureRequest,
+    falcon_chassis: Chassis,
+    simulated_falcon: SimulatorProcess,
+    simulated_hosts: Path,
+    administrator: User,
+) -> Lab:
+    """node-a of falcon-1, which has reported what it is like once; only a test `with_agent` can run something there."""
+    if request.node.get_closest_marker("with_agent"):
+        running: Lab = request.getfixturevalue("running_lab")
+        return running
     host, key = Host.objects.get(name="node-a"), new_key()
     agent_register(host=host, key=key)
     report_keep(seal_report(reported(simulated_hosts, host), key))

@@ -37,13 +37,7 @@ from telemetry.events.models import Event
 from tests.benchmarks.runs.lab import RunningLab, attached, ended, in_state, until
 from tests.without import needs_torch
 
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def lab(running_lab: RunningLab) -> RunningLab:
-    """A lab whose host runs what is asked."""
-    return running_lab
+pytestmark = [pytest.mark.process, pytest.mark.with_agent]
 
 
 def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_until_it_is_cancelled(

@@ -28,15 +28,7 @@ from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
 from tests.benchmarks.runs.lab import RunningLab, attached, work
 from tests.benchmarks.sweeps.world import ask, freed, grid_of, points, running, settled, states, tend, until
 
-pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def lab(running_lab: RunningLab) -> RunningLab:
-    """A lab whose host runs what is asked."""
-    return running_lab
-
-
+pytestmark = [pytest.mark.process, pytest.mark.with_agent]
 FIRST = 1
 
 
@@ -44,12 +36,12 @@ def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_e
     before = freed(lab, 1, 2, 3, 4)
     assert {1, 2, 3, 4} & set(before) == set()
     drawer = Drawer.objects.get(chassis=lab.chassis, number=FIRST)
-    sweep = ask(lab, placement=[f"drawer:{drawer.pk}"], count=[2, 4], batch=[8, 16])
-    assert (sweep.compositions, sweep.moves, len(points(sweep))) == (1, 4, 4)
+    sweep = ask(lab, placement=[f"drawer:{drawer.pk}"], count=[1, 2], batch=[8, 16])
+    assert (sweep.compositions, sweep.moves, len(points(sweep))) == (1, 2, 4)
     # The larger composition comes first: the smaller one finds its devices in place.
-    assert [one.values["count"] for one in points(sweep)] == [4, 4, 2, 2]
+    assert [one.values["count"] for one in points(sweep)] == [2, 2, 1, 1]
     until(sweep, lambda one: "completed" in states(one))
-    assert {1, 2, 3, 4} <= set(attached(lab.chassis))
+    assert len({1, 2, 3, 4} & set(attached(lab.chassis))) == 2
     assert not Sweep.objects.get(pk=sweep.pk).settled
 
     sweep_halt(person=lab.person, sweep=sweep)

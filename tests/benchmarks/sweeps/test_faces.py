@@ -18,16 +18,10 @@ from tests.benchmarks.runs.lab import RunningLab
 from tests.benchmarks.sweeps.test_manifest import FFDL, SECRET
 from tests.benchmarks.sweeps.world import ask, settled
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.with_agent]
 
 MANIFEST = FFDL.replace("gpus: 2", "gpus: [1, 2]").replace("learners: 2", "learners: 1")
 MANIFEST += "workload: mnist_cnn\ngrid:\n  same: {steps: 5, warmup: 1}\n"
-
-
-@pytest.fixture
-def lab(running_lab: RunningLab) -> RunningLab:
-    """A lab whose host runs what is asked."""
-    return running_lab
 
 
 @pytest.fixture
