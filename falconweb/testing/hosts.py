@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ import redis
 from celery import Celery
 
 from falconweb.config import BASE_DIR
+from falconweb.launch.processes import end_with_parent
 from falconweb.testing.ending import OwnProcess, shared_start
 from hostwire.messages import (
     ANSWER_TASK,
@@ -114,7 +116,13 @@ class AgentProcess(OwnProcess):
         with self.log.open("ab") as log:
             offset = log.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "agent"], cwd=BASE_DIR, env=self.environment, stdout=log, stderr=log
+                [sys.executable, "-m", "agent"],
+                cwd=BASE_DIR,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                # One that rests sees for itself neither that this process was killed nor anything else.
+                preexec_fn=partial(end_with_parent, signal.SIGKILL),  # noqa: PLW1509
             )
         deadline = time.monotonic() + START_SECONDS
         while "ready\n" not in (said := self.log.read_text()[offset:]):

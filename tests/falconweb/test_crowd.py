@@ -30,8 +30,8 @@ from tests.turns import NIGHTLY
 pytestmark = pytest.mark.process
 
 CHASSIS = 4
-SECONDS = 120.0 if NIGHTLY else 4.0
-ADMINISTRATORS, VIEWERS, USERS = (6, 2, 42) if NIGHTLY else (2, 1, 8)
+SECONDS = 120.0 if NIGHTLY else 6.0
+ADMINISTRATORS, VIEWERS, USERS = (6, 2, 42) if NIGHTLY else (3, 1, 10)
 PAUSE = 2.0  # s that somebody thinks at most
 SETTLE_SECONDS = 600.0 if NIGHTLY else 90.0
 OPEN = ("requested", "running", "verifying")

@@ -17,7 +17,7 @@ from tests.stage.operator import Operator
 from tests.waiting import wait_for
 
 CHUNK_SECONDS = 60  # of readings are given to the store at once
-LOOK_SECONDS = 0.4  # many wait side by side: each looks rarely
+LOOK_SECONDS = 0.8  # many wait side by side: each looks rarely
 Values = list[float | None]
 
 
