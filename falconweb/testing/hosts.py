@@ -47,7 +47,6 @@ from hostwire.messages import (
 from hostwire.shapes import Answer, Command, HostReport, Report, Request
 
 START_SECONDS = 30.0
-MEMORY, LEAST_MEMORY = Path("/dev/shm"), 2**30  # noqa: S108 - folders in it are made as those in /tmp are
 # What an agent of the test's own is told, and what none has that tests share one after the other.
 OWN = frozenset({"broker", "key", "site_queue"})
 T = TypeVar("T")
@@ -245,12 +244,8 @@ class AgentProcess(OwnProcess):
 
 
 def folder_of_hosts() -> Path:
-    """Return a new folder for the trees of simulated hosts, which goes when this process ends.
-
-    It lies in memory where there is room: a host has hundreds of small files, which are looked at all the time.
-    """
-    roomy = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > LEAST_MEMORY
-    folder = Path(tempfile.mkdtemp(prefix="falconweb-hosts-", dir=MEMORY if roomy else None))
+    """Return a new folder for the trees of simulated hosts, which goes when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="falconweb-hosts-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 

@@ -181,7 +181,10 @@ def kill_parts(stage: Stage) -> KilledParts:
 
     with contextlib.ExitStack() as stack:
         found.watchers = [stack.enter_context(Watcher(stage.operator, stage.numbers)) for _ in range(2)]
-        wait_for(lambda: all(len(one.times(pk)) >= 3 for one in found.watchers for pk in stage.numbers), "no frames")
+        wait_for(
+            lambda: all(len(one.times(pk)) >= 3 for one in found.watchers for pk in stage.numbers),
+            lambda: f"no frames: {stage.missing(found.watchers)}",
+        )
         killed("worker that detaches", "Detach")
         found.pollers["one worker less"] = wait_for(taken_over, "nobody took over")
         wait_for(lambda: found.read_since("worker that detaches", 1.5), "nobody reads them")

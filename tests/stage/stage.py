@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +16,7 @@ from tests.site import RunningSite, processes_of
 from tests.stage.chassis import PlayedChassis
 from tests.stage.operator import Operator
 from tests.stage.processes import broker_of, poller_of
+from tests.stage.watcher import Frames
 from tests.waiting import wait_for
 
 OWN = ("falcon-1", "falcon-2")  # of the site: their hosts have agents, and the launcher starts them again
@@ -58,6 +59,16 @@ class Stage:
         _, broker = broker_of(self.site)
         with contextlib.closing(broker):
             return {pk: poller_of(broker, pk) for pk in self.numbers}
+
+    def missing(self, readers: Sequence[Frames]) -> list[str]:
+        """Return what is known of each chassis of which somebody has hardly a frame."""
+        pollers = self.pollers()
+        return [
+            f"{name}: {[len(one.times(chassis.pk)) for one in readers]} frames, read by {pollers[chassis.pk]},"
+            f" at fault: {chassis.row()['last_error'] or 'nothing'}"
+            for name, chassis in self.chassis.items()
+            if any(len(one.times(chassis.pk)) < 3 for one in readers)
+        ]
 
     def wait_until_shared(self) -> dict[int, int]:
         """Wait until each of two workers reads half of the chassis; return who reads which."""
