@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+import django
 from celery import Celery
 from django.core.management import execute_from_command_line
 
@@ -92,6 +93,7 @@ def _start(config: Config, children: list[Child], listener: socket.socket, stop:
 
     told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
     _prepare({**environment, **told})
+    _load_answering()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
     _wait_until_healthy(config, children, stop)
@@ -104,10 +106,12 @@ def _start(config: Config, children: list[Child], listener: socket.socket, stop:
 
 
 def _load() -> Celery:
-    """Import all that a process of the site needs."""
+    """Import all that a process of the site needs and that is there before static files are."""
     try:
-        import falconweb.asgi  # noqa: F401 - all that answers
         from falconweb.celery import application
+
+        django.setup()
+        import falconweb.urls  # noqa: F401 - all views, and what they read
 
         application.loader.import_default_modules()
     except ConfigurationError:
@@ -115,10 +119,16 @@ def _load() -> Celery:
     except Exception as error:
         traceback.print_exc()
         raise CannotStartError("it cannot be loaded; why stands above.") from error
+    return application
+
+
+def _load_answering() -> None:
+    """Import what answers requests: it reads the names of all static files."""
+    import falconweb.asgi  # noqa: F401
+
     # What no process writes to, all share; the collector would.
     gc.collect()
     gc.freeze()
-    return application
 
 
 def _numbered(name: str, count: int) -> list[str]:

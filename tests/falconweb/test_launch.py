@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,11 @@ def first_start(data: Path) -> list[str]:
     with RunningSite(data, prepared=False, FALCONWEB_ADMIN_PASSWORD="") as site:
         status, text = site.get("/healthz")
         assert (status, json.loads(text)["status"]) == (200, "ok")
+        # Static files are collected by now, and their names known.
+        status, page = site.get("/sign-in/")
+        assert status == 200
+        for place in re.findall(r'"(/static/[^"]+)"', page):
+            assert site.get(place)[0] == 200, place
         wait_for(lambda: len(processes_naming(f"FALCONWEB_DATA={data}")) >= 6, "there are fewer processes")
         assert site.stop() == 0
     assert all_gone(data)
