@@ -76,9 +76,11 @@ def marked(run: str) -> list[Member]:
 def end(find: Callable[[], Iterable[Member]], grace: float, tend: Callable[[], None] = lambda: None) -> list[Member]:
     """Ask processes to end, kill them after `grace` seconds, and return those that stay all the same.
 
-    `find` tells which there are now; `tend` is called while they are waited for.
+    `find` tells which there are now; `tend` is called while they are waited for. Without grace nobody is asked: one
+    that ends just after it begot another leaves nothing to find that by.
     """
-    _signal(find(), signal.SIGTERM)
+    if grace > 0:
+        _signal(find(), signal.SIGTERM)
     deadline = time.monotonic() + grace
     while (left := list(find())) and time.monotonic() < deadline:
         tend()

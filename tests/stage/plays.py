@@ -101,7 +101,7 @@ def sick(**trouble: Any) -> Act:
         play.known = [known(chassis)]
         with chassis.counting("polls_failed", 3):
             chassis.fault(**trouble)
-            play.said = wait_for(lambda: chassis.row()["last_error"], "nobody said so", seconds=45, every=LOOK_SECONDS)
+            play.said = wait_for(lambda: chassis.row()["last_error"], "nobody said so", seconds=90, every=LOOK_SECONDS)
             play.known.append(known(chassis))
         chassis.heal()
         wait_for(lambda: chassis.row()["last_error"] == "", "it did not come back", every=LOOK_SECONDS)
