@@ -40,22 +40,32 @@ RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
 Kept = tuple[int, list[Entry]]
 
 
-async def restore_catalogue(bus: redis.asyncio.Redis, chassis: int, revision: int, series: list[Entry]) -> None:
-    """Put the catalogue in force back where Redis has lost it; one that is there stays."""
-    await bus.set(f"live:catalogue:{chassis}", json.dumps({"revision": revision, "series": series}), nx=True)
+async def keep_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[Entry], *, lost: int = 1) -> int:
+    """Make a catalogue the one in force; returns its revision: the same for the same series, else the next (u16).
+
+    Where Redis has none it is `lost`: what it had before it lost its memory. Two workers that do so at once, as while a
+    chassis goes from one to the other, get different revisions.
+    """
+    key = f"live:catalogue:{chassis}"
+
+    async def keep(pipe: Any) -> int:
+        raw = await pipe.get(key)
+        kept = json.loads(raw) if raw else {"revision": (lost - 1) & 0xFFFF, "series": None}
+        pipe.multi()
+        if kept["series"] == series:
+            return int(kept["revision"])
+        if raw:
+            pipe.set(f"{key}:{kept['revision']}", raw, ex=int(RECENT_SECONDS))
+        revision = (kept["revision"] + 1) & 0xFFFF
+        pipe.set(key, f'{_head(revision)}"series": {json.dumps(series)}}}')
+        return revision
+
+    return int(await bus.transaction(keep, key, value_from_callable=True))
 
 
-async def keep_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[Entry]) -> int:
-    """Make a catalogue the one in force; returns its revision: the same for the same series, else the next (u16)."""
-    raw = await bus.get(f"live:catalogue:{chassis}")
-    kept = json.loads(raw) if raw else None
-    if kept is not None and kept["series"] == series:
-        return int(kept["revision"])
-    revision = (kept["revision"] + 1) & 0xFFFF if kept is not None else 1
-    if kept is not None:
-        await bus.set(f"live:catalogue:{chassis}:{kept['revision']}", raw, ex=int(RECENT_SECONDS))
-    await bus.set(f"live:catalogue:{chassis}", json.dumps({"revision": revision, "series": series}))
-    return revision
+def _head(revision: int) -> str:
+    """Return how the JSON of a catalogue begins: Redis tells by it whether a frame fits."""
+    return f'{{"revision": {revision}, '
 
 
 class _Codec(threading.local):
@@ -92,20 +102,23 @@ class News:
     counters: Values | None = None
     period: float = 1.0
 
-    def packed(self) -> tuple[int, bytes, bytes, bytes, int]:
-        """Return chassis, key frame, recent frame, counters ('' for none), and for how many s it is the newest."""
+    def packed(self) -> tuple[int, bytes, bytes, bytes, int, str]:
+        """Return chassis, key frame, recent frame, counters ('' for none), and for how many s it is the newest.
+
+        Last comes the head of its catalogue.
+        """
         frame = self.frame
         counted = b""
         if self.counters is not None:
             counted = RECENT_HEADER.pack(frame.revision, frame.at) + self.counters.astype("<f8").tobytes()
         lasting = max(FRAME_SECONDS, round(3 * self.period))
-        return frame.chassis, encode_key(frame), pack_recent(frame), counted, lasting
+        return frame.chassis, encode_key(frame), pack_recent(frame), counted, lasting, _head(frame.revision)
 
 
 PUBLISH_HELD = f"""
-local published, lost = 0, {{}}
-for place = 2, #ARGV, 5 do
-  local chassis, raw, recent, counted, lasting = unpack(ARGV, place, place + 4)
+local published, unknown = 0, {{}}
+for place = 2, #ARGV, 6 do
+  local chassis, raw, recent, counted, lasting, head = unpack(ARGV, place, place + 5)
   local newest = redis.call('GETRANGE', 'live:frame:' .. chassis, 8, 11)
   if redis.call('GET', 'polling:' .. chassis) == ARGV[1] and newest ~= string.sub(raw, 9, 12) then
     redis.call('SET', 'live:frame:' .. chassis, raw, 'EX', lasting)
@@ -114,11 +127,13 @@ for place = 2, #ARGV, 5 do
     redis.call('LTRIM', 'live:recent:' .. chassis, -{RECENT_FRAMES}, -1)
     redis.call('EXPIRE', 'live:recent:' .. chassis, math.max({int(RECENT_SECONDS)}, tonumber(lasting)))
     redis.call('PUBLISH', 'live:' .. chassis, raw)
-    if redis.call('EXISTS', 'live:catalogue:' .. chassis) == 0 then lost[#lost + 1] = chassis end
+    if redis.call('GETRANGE', 'live:catalogue:' .. chassis, 0, #head - 1) ~= head then
+      unknown[#unknown + 1] = chassis
+    end
     published = published + 1
   end
 end
-return {{published, lost}}
+return {{published, unknown}}
 """
 
 
@@ -132,15 +147,15 @@ class HeldFrames:
     async def publish(self, news: Sequence[News]) -> tuple[int, frozenset[int]]:
         """Hand frames to every listener, and keep them for those who come later, all in one round trip.
 
-        Returns how many were published, and the chassis that have no catalogue. The rest is somebody else's by now, or
+        Returns how many were published, and the chassis whose catalogue in force is another, or gone. The rest is somebody else's by now, or
         has the number (bytes 8 to 11) of the newest frame: another worker, which the chassis was taken over from, has
         published that second.
         """
         arguments: list[Any] = [self._holder]
         for one in news:
             arguments += one.packed()
-        published, lost = await self._script(args=arguments)
-        return int(published), frozenset(map(int, lost))
+        published, unknown = await self._script(args=arguments)
+        return int(published), frozenset(map(int, unknown))
 
 
 def recent(chassis: int, keys: Sequence[str], *, since: float) -> tuple[list[float], dict[str, list[float | None]]]:

@@ -20,7 +20,6 @@ class Told:
     """What the readings from now on are of: `catalogue.entries[i]` and `catalogue.series[i]` name the i-th value."""
 
     chassis_id: int
-    revision: int  # of the live catalogue
     catalogue: Catalogue
     inventory: Inventory
     owners: Mapping[str, Owner]

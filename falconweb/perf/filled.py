@@ -112,7 +112,7 @@ def fill(chassis: int, entries: Sequence[Entry], *, since: float, until: float) 
     catalogue.entries = list(entries)
     writer = Writer(gather=0.2)
     recorder = Recorder(chassis, writer)
-    recorder.begin(Told(chassis, 1, catalogue, cast("Inventory", None), {}))
+    recorder.begin(Told(chassis, catalogue, cast("Inventory", None), {}))
     measured = Measured(entries)
     at = since
     while at < until:

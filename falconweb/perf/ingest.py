@@ -137,7 +137,7 @@ class _Played:
         self._recording = recording
         self._catalogue = Catalogue(recording.series, {})
         self.recorder = Recorder(number, writer)
-        self.recorder.begin(Told(number, 1, self._catalogue, Inventory(), {}))
+        self.recorder.begin(Told(number, self._catalogue, Inventory(), {}))
 
     def second(self, second: int, since: float) -> None:
         """Take the reading of a second, as the poller does once its answer is decoded."""

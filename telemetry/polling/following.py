@@ -27,7 +27,7 @@ from falconweb.errors import FalconWebError
 from falconweb.threads import in_thread
 from telemetry.catalogue import Catalogue
 from telemetry.frames import Frame
-from telemetry.live import News, keep_catalogue, restore_catalogue
+from telemetry.live import News, keep_catalogue
 from telemetry.pipeline import tally
 from telemetry.polling.beats import EARLY, Beats
 from telemetry.polling.heard import Hearers
@@ -154,7 +154,7 @@ class Following:
             catalogue = known  # a walk that found nothing new costs no rate
         self._catalogue = catalogue
         revision = await keep_catalogue(self._around.bus, self._pk, catalogue.entries)
-        self._hearers.begin(Told(self._pk, revision, catalogue, inventory, mirror.owners))
+        self._hearers.begin(Told(self._pk, catalogue, inventory, mirror.owners))
         self._units.begin(plan.series)
         period = max(plan.period, settings.CONFIG.reading_period)
         self._beats.plan(period)
@@ -173,7 +173,7 @@ class Following:
                 self._second = max(self._second + 1, int(number * period))
                 frame = Frame(revision, self._pk, self._second, sample.at, sample.values)
                 if await self._around.outbox.publish(News(frame, catalogue.counters(sample), period)):
-                    await restore_catalogue(self._around.bus, self._pk, revision, catalogue.entries)
+                    revision = await keep_catalogue(self._around.bus, self._pk, catalogue.entries, lost=revision)
                 self._beats.end(time.time(), len(sample.values))
                 if sample.is_late:
                     tally.add("readings_late", len(sample.values), chassis=self._pk)

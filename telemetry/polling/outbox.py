@@ -29,9 +29,10 @@ class Outbox:
         self._is_away = False
 
     async def publish(self, news: News) -> bool:
-        """Publish a frame, as far as Redis is there; tells once it is done, or given up, whether Redis lost its memory.
+        """Publish a frame, as far as Redis is there; tells once it is done, or given up, whether nobody understands it.
 
-        Then the catalogue of the chassis is gone, without which nobody understands its frames.
+        Then the catalogue in force is not that of the frame: Redis has lost its memory, or somebody who follows the
+        chassis no more has put another one there.
         """
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((news, done))
@@ -58,7 +59,7 @@ class Outbox:
 
     async def _send(self, news: list[News]) -> frozenset[int]:
         try:
-            published, lost = await self._frames.publish(news)
+            published, unknown = await self._frames.publish(news)
         except (redis.RedisError, OSError) as error:
             for one in news:
                 tally.add("publish_failures", chassis=one.frame.chassis)
@@ -71,10 +72,10 @@ class Outbox:
             if self._is_away:
                 logger.info("readings are published again")
             self._is_away = False
-            return lost
+            return unknown
 
 
-def _let_go(batch: list[tuple[News, asyncio.Future[bool]]], lost: frozenset[int]) -> None:
+def _let_go(batch: list[tuple[News, asyncio.Future[bool]]], unknown: frozenset[int]) -> None:
     for news, done in batch:
         if not done.done():
-            done.set_result(news.frame.chassis in lost)
+            done.set_result(news.frame.chassis in unknown)

@@ -16,7 +16,7 @@ from websockets.protocol import OPEN
 from websockets.uri import parse_uri
 
 from telemetry.frames import Frame, as_message, decode_key
-from telemetry.live import HeldFrames, News, keep_catalogue, pack_recent, recent, restore_catalogue, unpack_recent
+from telemetry.live import HeldFrames, News, keep_catalogue, pack_recent, recent, unpack_recent
 from telemetry.polling.outbox import Outbox
 from tests.telemetry.test_sockets import entry
 
@@ -38,8 +38,8 @@ async def forget(bus: redis.asyncio.Redis) -> None:
         await bus.delete(*keys)
 
 
-def news(second: int, *values: float, chassis: int = CHASSIS) -> News:
-    return News(Frame(1, chassis, second, float(second), np.array(values or (1.0, 2.0, 3.0))))
+def news(second: int, *values: float, chassis: int = CHASSIS, revision: int = 1) -> News:
+    return News(Frame(revision, chassis, second, float(second), np.array(values or (1.0, 2.0, 3.0))))
 
 
 async def test_only_frames_of_chassis_that_are_held_are_published(bus: redis.asyncio.Redis) -> None:
@@ -86,15 +86,32 @@ async def test_who_publishes_is_told_when_redis_has_lost_the_catalogue_and_puts_
     await bus.set(f"polling:{CHASSIS}", "me")
     outbox = Outbox(bus, "me")
     await keep_catalogue(bus, CHASSIS, SERIES[:2])
-    revision = await keep_catalogue(bus, CHASSIS, SERIES)
-    assert revision == 2
-    assert not await outbox.publish(news(7))
+    assert await keep_catalogue(bus, CHASSIS, SERIES) == 2
+    assert not await outbox.publish(news(7, revision=2))
     await bus.delete(f"live:catalogue:{CHASSIS}")
-    assert await outbox.publish(news(8))
-    await restore_catalogue(bus, CHASSIS, revision, SERIES)
-    assert not await outbox.publish(news(9))
+    assert await outbox.publish(news(8, revision=2))
+    assert await keep_catalogue(bus, CHASSIS, SERIES, lost=2) == 2
+    assert not await outbox.publish(news(9, revision=2))
     assert json.loads(await bus.get(f"live:catalogue:{CHASSIS}") or b"") == {"revision": 2, "series": SERIES}
     await outbox.close()
+
+
+async def test_who_publishes_is_told_when_another_that_followed_has_put_its_catalogue_there(
+    bus: redis.asyncio.Redis,
+) -> None:
+    await bus.set(f"polling:{CHASSIS}", "me")
+    outbox = Outbox(bus, "me")
+    assert await keep_catalogue(bus, CHASSIS, SERIES) == 1
+    assert await keep_catalogue(bus, CHASSIS, SERIES[:2]) == 2  # somebody else's
+    assert await outbox.publish(news(7))
+    assert await keep_catalogue(bus, CHASSIS, SERIES, lost=1) == 3
+    assert not await outbox.publish(news(8, revision=3))
+    await outbox.close()
+
+
+async def test_catalogues_that_are_kept_at_once_get_revisions_of_their_own(bus: redis.asyncio.Redis) -> None:
+    kept = await asyncio.gather(*(keep_catalogue(bus, CHASSIS, SERIES[:size]) for size in (1, 2, 3)))
+    assert sorted(kept) == [1, 2, 3]
 
 
 async def test_an_outbox_without_redis_lets_everybody_go_on() -> None:

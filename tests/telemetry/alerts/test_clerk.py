@@ -110,7 +110,7 @@ class Links:
             Series(property="/p#/Width", owner_uri="/p", quantity=Quantity.LINK_WIDTH),
         ]
         self.catalogue = Catalogue(series, {"/p": Owner("port", port)})
-        watch.begin(Told(watch.chassis_id, 1, self.catalogue, Inventory(), {}))
+        watch.begin(Told(watch.chassis_id, self.catalogue, Inventory(), {}))
 
     def take(self, after: float) -> None:
         """Tell that it is down and has 4 lanes, so many seconds after the last time."""

@@ -63,7 +63,7 @@ def record(chassis: int, entries: Sequence[Entry], times: Sequence[float], value
     catalogue.entries = list(entries)
     writer = Writer(gather=0.0)
     recorder = Recorder(chassis, writer)
-    recorder.begin(Told(chassis, 1, catalogue, cast("Inventory", None), {}))
+    recorder.begin(Told(chassis, catalogue, cast("Inventory", None), {}))
     for at in times:
         counted = np.array(values(at), dtype=np.float64)
         recorder.take(Sample(at=at, measured_at=at, counted=counted, values=counted))

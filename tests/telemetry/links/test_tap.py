@@ -54,7 +54,7 @@ class Fed:
             for name in names
         ]  # fmt: skip
         self.catalogue = Catalogue(series, {"/p": Owner("port", self.port.pk)})
-        self.watch.begin(Told(self.port.chassis_id, 1, self.catalogue, Inventory(), {}))
+        self.watch.begin(Told(self.port.chassis_id, self.catalogue, Inventory(), {}))
 
     def take(self, *, after: float = 1.0, **values: float) -> None:
         self.at += after

@@ -69,7 +69,7 @@ class Feed:
         """Tell the recorder what its readings are of."""
         self.series = series or self.series
         self.catalogue = Catalogue(self.series, OWNERS)
-        self.recorder.begin(Told(self.chassis, 1, self.catalogue, Inventory(), OWNERS))
+        self.recorder.begin(Told(self.chassis, self.catalogue, Inventory(), OWNERS))
 
     def take(self, one: Reading) -> None:
         """Hand one reading over."""
