@@ -147,9 +147,9 @@ class HeldFrames:
     async def publish(self, news: Sequence[News]) -> tuple[int, frozenset[int]]:
         """Hand frames to every listener, and keep them for those who come later, all in one round trip.
 
-        Returns how many were published, and the chassis whose catalogue in force is another, or gone. The rest is somebody else's by now, or
-        has the number (bytes 8 to 11) of the newest frame: another worker, which the chassis was taken over from, has
-        published that second.
+        Returns how many were published, and the chassis whose catalogue in force is another, or gone. The rest is
+        somebody else's by now, or has the number (bytes 8 to 11) of the newest frame: another worker, which the chassis
+        was taken over from, has published that second.
         """
         arguments: list[Any] = [self._holder]
         for one in news:

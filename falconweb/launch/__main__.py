@@ -107,6 +107,7 @@ def _start(config: Config, children: list[Child], listener: socket.socket, stop:
 
 def _load() -> Celery:
     """Import all that a process of the site needs and that is there before static files are."""
+    gc.disable()  # until all is there: there is nothing to collect
     try:
         from falconweb.celery import application
 
@@ -129,6 +130,8 @@ def _load_answering() -> None:
     # What no process writes to, all share; the collector would.
     gc.collect()
     gc.freeze()
+    gc.enable()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def _numbered(name: str, count: int) -> list[str]:
