@@ -165,6 +165,12 @@ READ_BACK: dict[type[Part], tuple[str, ...]] = {
 }  # fmt: skip
 
 
+def _is_change(row: Part, name: str, value: Any) -> bool:
+    """Tell whether a row has another value; of a related row only the id is looked at, which asks nobody."""
+    column = row._meta.get_field(name).attname  # noqa: SLF001 - Django's documented name
+    return bool(getattr(row, column) != (value.pk if isinstance(value, models.Model) else value))
+
+
 class _Mirror:
     """One pass over an inventory, from what contains to what is contained."""
 
@@ -242,9 +248,9 @@ class _Mirror:
             found["missing_since"] = None
             if isinstance(row, Device):
                 found |= self._identified(row, found)
-            changed = [name for name, value in found.items() if getattr(row, name) != value]
-            for name in changed:
-                setattr(row, name, found[name])
+            changed = [name for name, value in found.items() if _is_change(row, name, value)]
+            for name, value in found.items():
+                setattr(row, name, value)  # related rows that stay, too: nobody has to fetch them
             if changed:
                 row.save(update_fields=changed)
         for uri, row in existing.items():
