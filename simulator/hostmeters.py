@@ -71,6 +71,4 @@ class Meters:
             "to_device": to_device,
             "from_device": from_device,
         }
-        file = self.tree.folder / "gpus" / f"{card.address}.json"
-        file.parent.mkdir(exist_ok=True)
-        put(file, msgspec.json.encode(readings))
+        put(self.tree.folder / "gpus" / f"{card.address}.json", msgspec.json.encode(readings))

@@ -7,7 +7,6 @@ stays as an entry that no longer answers. Several chassis share the folder: each
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import shutil
 import time
@@ -186,9 +185,10 @@ class Hosts:
 
     def _obey_bus(self, site: Site, attached: dict[str, Slot]) -> None:
         for address, shown in list(site.shown.items()):
-            if not site.tree.has(address):
+            said = site.tree.told_to_go(address)
+            if said is None:
                 del site.shown[address]
-            elif _asked(site.tree.devices / address / "remove") and self._let_go(site, address):
+            elif said and self._let_go(site, address):
                 del site.shown[address]
                 site.tree.unplug(shown.card)
         if site.rescan.lines() or self._hotplug:
@@ -348,11 +348,3 @@ class Hosts:
             for process in (host / "proc").glob("[0-9]*"):
                 if int(process.name) // PIDS == self._index + 1:
                     shutil.rmtree(process, ignore_errors=True)
-
-
-def _asked(remove: Path) -> bool:
-    try:
-        found = os.stat(remove)  # noqa: PTH116 - twenty times a second for each device
-    except FileNotFoundError:
-        return False
-    return found.st_size > 0

@@ -52,10 +52,12 @@ class HostTree:
         self.name = name
         self.pci = folder / "sys/bus/pci"
         self.devices = self.pci / "devices"
+        self._devices = str(self.devices)
         self._make(host)
 
     def _make(self, host: Host) -> None:
-        for place in ("sys/bus/pci/devices", "sys/class/dmi/id", "proc/sys/kernel/random", "proc/1/fd", "dev", "etc"):
+        places = "sys/bus/pci/devices", "sys/class/dmi/id", "proc/sys/kernel/random", "proc/1/fd", "dev", "etc", "gpus"
+        for place in places:
             (self.folder / place).mkdir(parents=True, exist_ok=True)
         for driver in {*DRIVERS.values(), "ixgbe"}:
             (self.pci / "drivers" / driver).mkdir(parents=True, exist_ok=True)
@@ -83,6 +85,13 @@ class HostTree:
     def has(self, address: str) -> bool:
         """Tell whether the host has an entry for an address."""
         return (self.devices / address).is_dir()
+
+    def told_to_go(self, address: str) -> bool | None:
+        """Tell whether somebody has asked for a device's removal; None where the host has no entry for it."""
+        try:
+            return os.stat(f"{self._devices}/{address}/remove").st_size > 0  # noqa: PTH116 - ten times a second for each
+        except FileNotFoundError:
+            return None
 
     def plug(self, card: Card, lanes: int, generation: str) -> None:
         """Show a device, complete at once and bound to its driver."""
@@ -198,17 +207,24 @@ class HostTree:
 
 def put(file: Path, content: str | bytes) -> None:
     """Replace a file, so that nobody reads half of it; one that hangs keeps hanging and has the content after that."""
-    target = file
-    if file.exists() and stat.S_ISFIFO(file.stat().st_mode):
-        target = _aside(file)
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    new.write_bytes(content.encode() if isinstance(content, str) else content)
-    new.replace(target)
+    folder, name = os.path.split(file)
+    new = f"{folder}/.{name}.{os.getpid()}"
+    with open(new, "wb", buffering=0) as writing:  # noqa: PTH123 - some thirty files a second
+        writing.write(content.encode() if isinstance(content, str) else content)
+    os.replace(new, _aside(file) if _mode(file) == stat.S_IFIFO else file)  # noqa: PTH105
+
+
+def _mode(file: Path) -> int | None:
+    """Return what kind of file there is, None for none."""
+    try:
+        return stat.S_IFMT(os.stat(file).st_mode)  # noqa: PTH116
+    except FileNotFoundError:
+        return None
 
 
 def hang(file: Path) -> None:
     """Let whoever opens a file wait for ever."""
-    if file.exists() and not stat.S_ISFIFO(file.stat().st_mode):
+    if _mode(file) not in (None, stat.S_IFIFO):
         file.rename(_aside(file))
         os.mkfifo(file)
 
@@ -223,16 +239,16 @@ class Tail:
     """The lines that somebody appends to a control file, each told once."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self._file = str(file)
         self._at = file.stat().st_size
 
     def lines(self) -> list[str]:
         """Return the complete lines that are new."""
         try:
-            found = self._file.stat()
+            found = os.stat(self._file)  # noqa: PTH116 - ten times a second for each control file
             if not stat.S_ISREG(found.st_mode) or found.st_size <= self._at:
                 return []
-            with self._file.open("rb") as file:
+            with open(self._file, "rb") as file:  # noqa: PTH123
                 file.seek(self._at)
                 said = file.read()
         except FileNotFoundError:

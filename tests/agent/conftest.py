@@ -26,6 +26,7 @@ class Lab:
         self.hosts = hosts
         self.agent = agent
         self.bmc = Client(falcon)
+        self.runs: list[str] = []  # that a test may have begun
 
     @property
     def shown(self) -> dict[str, str]:
