@@ -50,13 +50,13 @@ async def keep_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[En
 
     async def keep(pipe: Any) -> int:
         raw = await pipe.get(key)
-        kept = json.loads(raw) if raw else {"revision": (lost - 1) & 0xFFFF, "series": None}
+        kept: dict[str, Any] = json.loads(raw) if raw else {"revision": (lost - 1) & 0xFFFF, "series": None}
         pipe.multi()
         if kept["series"] == series:
             return int(kept["revision"])
         if raw:
             pipe.set(f"{key}:{kept['revision']}", raw, ex=int(RECENT_SECONDS))
-        revision = (kept["revision"] + 1) & 0xFFFF
+        revision = (int(kept["revision"]) + 1) & 0xFFFF
         pipe.set(key, f'{_head(revision)}"series": {json.dumps(series)}}}')
         return revision
 

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import redis
 import redis.asyncio
@@ -131,7 +132,7 @@ class Following:
                     await self._read(bmc, plan, inventory, mirror, mirroring)
                     inventory = mirroring.result()
                 finally:
-                    await _ended(mirroring)
+                    await ended(mirroring)
         finally:
             listening.cancel()
 
@@ -189,7 +190,10 @@ class Following:
             await asyncio.wait({mirroring}, timeout=min(beat * period + phase - now, (1 + EARLY) * period))
 
 
-async def _ended(task: asyncio.Task[Inventory]) -> None:
+async def ended(task: asyncio.Task[Any]) -> None:
     """Wait until a task has been cancelled: two walks over one discovery would disturb each other."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    while not task.done():
+        # Asked again: where a request of a walk ends by its own time-out just now, it is taken for that, and a BMC that
+        # hangs would be walked on.
+        task.cancel()
+        await asyncio.wait({task}, timeout=1.0)

@@ -106,7 +106,9 @@ def test_a_forged_address_gives_no_more_guesses(site: RunningSite) -> None:
 @pytest.mark.skipif(not PROC.is_dir(), reason="needs Linux")
 def test_many_who_sign_in_at_once_do_not_fill_the_memory(site: RunningSite) -> None:
     with ThreadPoolExecutor(24) as crowd:
-        assert set(crowd.map(lambda number: guess(site, f"nobody{number}"), range(24))) == {200}
+        answers = set(crowd.map(lambda number: guess(site, f"nobody{number}"), range(24)))
+    # Where a machine is slow some are asked to come again (503): the database is asked to wait for nobody for long.
+    assert 200 in answers <= {200, 503}
     (web,) = processes_of(site, "web")
     peak = re.search(r"VmHWM:\s+(\d+) kB", (PROC / str(web) / "status").read_text())
     assert peak

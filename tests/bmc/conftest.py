@@ -6,8 +6,6 @@ import contextlib
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from fabric.bmc.client import BmcClient
 from fabric.bmc.types import Address, Trust
 from tests.processes import ROOT, SimulatorProcess
+from tests.waiting import wait_for
 
 SHARED = ROOT.parent / "shared" / "redfish"
 # It writes the head of an answer before the body, which would wait for the head's acknowledgement, 40 ms each time.
@@ -47,21 +46,20 @@ def serve_mockup(folder: Path, credentials: str = "") -> Iterator[str]:
     with subprocess.Popen(command) as process:
         try:
             url = f"http://127.0.0.1:{port}"
-            wait_for(url)
+            wait_for(lambda: answers(url), f"{url} did not get ready")
             yield url
         finally:
             process.terminate()
 
 
-def wait_for(url: str) -> None:
-    """Wait until something answers."""
+def answers(url: str) -> bool:
+    """Tell whether something answers."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(200):
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            opener.open(f"{url}/redfish", timeout=5).close()
-            return
-        time.sleep(0.05)
-    pytest.fail(f"{url} did not get ready")
+    try:
+        opener.open(f"{url}/redfish", timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from fabric.bmc.types import Event, Inventory
 from fabric.models import Chassis
 from falconweb.testing import add_chassis
 from telemetry.polling import mirroring
+from telemetry.polling.following import ended
 from telemetry.polling.mirroring import Mirror
 from tests.processes import SimulatorProcess
 
@@ -185,3 +186,16 @@ async def test_a_bmc_is_not_walked_again_and_again_while_the_database_is_away(
                 await until_told(caplog, "is not mirrored")
                 await asyncio.wait({task}, timeout=2)
         assert caplog.text.count("is not mirrored") == 1
+
+
+async def test_a_walk_that_takes_its_end_for_a_time_out_is_ended_nevertheless() -> None:
+    async def walk() -> None:
+        # As a request does whose own time-out comes at the same moment.
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    walking = asyncio.create_task(walk())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(ended(walking), 30)
+    assert walking.cancelled()
