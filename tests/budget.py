@@ -29,6 +29,7 @@ MEASURED = Path(".pytest_cache/v") / CACHE_KEY
 SESSION, CALIBRATION = "(session)", "(calibration)"
 FREE = 5.0  # CPU seconds that a file may take without a record, or beyond it
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
+CALIBRATION_PERIOD = 30.0  # s: a machine that others share is now faster, now slower
 TICKS = os.sysconf("SC_CLK_TCK")
 ADVICE = (
     "Most tests ask nothing of a wire: make rows (see docs/testing.md), share the simulator, or record it anew with"
@@ -52,6 +53,7 @@ class Budget:
         self.files: dict[str, float] = defaultdict(float)
         self.fixtures: dict[str, float] = defaultdict(float)
         self.calibrations: list[float] = []
+        self.calibrate_at = 0.0  # monotonic s
         # Other databases and longer profiles have other costs.
         self.whole = not any("::" in name for name in config.args) and not (
             os.environ.get("DATABASE_URL") or os.environ.get("HYPOTHESIS_PROFILE")
@@ -69,8 +71,9 @@ class Budget:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Charge what a test takes to its file."""
-        if not self.calibrations:
+        if time.monotonic() > self.calibrate_at:
             self.calibrations.append(calibrate())
+            self.calibrate_at = time.monotonic() + CALIBRATION_PERIOD
             self.usage = self._usage()
         self.item = item
         self.marked = any(item.get_closest_marker(name) for name in ("process", "browser"))

@@ -173,7 +173,8 @@ def test_a_report_older_than_the_one_before_is_kept_out_and_no_counter_goes_back
     play = played["late"]
     for rates, totals in play.both:
         assert None not in rates, play.both
-        assert all(0 < rate < FASTEST for rate in there(rates)), play.both
+        # A simulated BMC whose faults change writes a report anew between two steps of its counters: these stand still.
+        assert all(0 <= rate < FASTEST for rate in there(rates)), play.both
         assert totals == sorted(there(totals)), "errors were taken back"
         assert there(totals)[-1] > there(totals)[0]
     for earlier, later in itertools.pairwise(play.metrics[RECEIVED_TOTAL]):
