@@ -24,6 +24,20 @@ function place(part) {
   return part;
 }
 
+/** Take over what somebody has chosen or written in a part, without being at it any more, into what replaces it. */
+function keepFilledIn(part, now) {
+  for (const field of part.querySelectorAll("select[id], textarea[id], input[id]:not([type=file], [type=hidden])")) {
+    const next = now.querySelector(`#${CSS.escape(field.id)}`);
+    if (!next) continue;
+    if (field.type === "checkbox" || field.type === "radio") {
+      if (field.checked !== field.defaultChecked) next.checked = field.checked;
+    } else if (field.type === "select-one") {
+      const first = Math.max(0, [...field.options].findIndex((one) => one.defaultSelected));
+      if (field.selectedIndex !== first && [...next.options].some((one) => one.value === field.value)) next.value = field.value;
+    } else if (field.value !== field.defaultValue) next.value = field.value;
+  }
+}
+
 export async function refresh() {
   due = true;
   if (running) return;
@@ -56,6 +70,7 @@ export async function refresh() {
         const before = document.getElementById(shown.id);
         if (before) shown.open = before.open;
       }
+      keepFilledIn(part, now);
       part.replaceChildren(...now.childNodes);
       if (inside && node) part.querySelector(`[data-node="${node}"]`)?.focus();
       if (inside && !keep && link) (part.querySelector(`a[href="${CSS.escape(link)}"]`) ?? place(part)).focus({ preventScroll: true });

@@ -171,6 +171,23 @@ def test_a_mode_is_asked_for_without_javascript_too(
             expect(page.locator("dd", has_text=name)).to_be_visible()
 
 
+def test_a_choice_survives_that_the_page_is_brought_up_to_date(page: Page) -> None:
+    page.locator(slot(page, "falcon-2", 1, 3)).click()
+    target = page.locator("#target")
+    target.select_option(label="node-c (H2)")
+    target.evaluate("(one) => one.blur()")
+    chosen = target.input_value()
+    target.evaluate(
+        """(before) => new Promise((done) => {
+          document.addEventListener("falconweb:refreshed", () => before.isConnected || done());
+          document.dispatchEvent(new CustomEvent("falconweb:changed", { detail: { within: 0 } }));
+        })"""
+    )
+    assert target.input_value() == chosen
+    page.click("form[data-compose-form] button")
+    expect(page.locator("#attach")).to_contain_text("node-c (H2)")
+
+
 def test_the_rules_refusal_is_a_sentence(page: Page) -> None:
     # falcon-2's first drawer is in standard mode for two hosts: H2 does not reach slots 1 to 4.
     page.locator(slot(page, "falcon-2", 1, 3)).click()
