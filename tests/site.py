@@ -69,7 +69,7 @@ class RunningSite:
         """Return status and text of a plain GET without sign-in."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(self.address + path, timeout=10) as reply:
+            with opener.open(self.address + path, timeout=60) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -83,7 +83,7 @@ class RunningSite:
             data=None if body is None else json.dumps(body).encode(),
         )
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=10) as reply:
+        with opener.open(request, timeout=60) as reply:
             content = reply.read()
         return json.loads(content) if content else None
 

@@ -46,7 +46,7 @@ from hostwire.messages import (
 )
 from hostwire.shapes import Answer, Command, HostReport, Report, Request
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 # What an agent of the test's own is told, and what none has that tests share one after the other.
 OWN = frozenset({"broker", "key", "site_queue"})
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class AgentProcess(OwnProcess):
     """`python -m agent` over the tree of a simulated host; a context manager that ends it.
 
     It says what it has to say to a list of its own, which `ask`, `answer` and `report` read; `delivering` plays the
-    site's worker. Raises RuntimeError with the program's own words where it does not get ready within 30 s.
+    site's worker. Raises RuntimeError with the program's own words where it does not get ready within 60 s.
 
         def test_an_agent_reports(simulated_falcon, simulated_hosts, tmp_path):
             with AgentProcess(simulated_hosts / "node-a", state=tmp_path) as agent:

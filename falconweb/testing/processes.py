@@ -19,7 +19,7 @@ from falconweb.config import BASE_DIR
 from falconweb.testing.ending import OwnProcess, shared_start
 from falconweb.testing.people import PASSWORD
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 # A proxy of the environment has no business with a process on this machine.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 # Simulators that were given back, with their control addresses.
@@ -32,7 +32,7 @@ class SimulatorProcess(OwnProcess):
     `address` is the base URL (`addresses` all of them with `--chassis-count`), `control` the control
     address, `fingerprint` the certificate's SHA-256 as `AA:BB:..`, `certificate` its PEM file. The
     accounts administrator, operator and viewer share `password`. Raises RuntimeError with the
-    program's own words where it does not get ready within 30 s.
+    program's own words where it does not get ready within 60 s.
 
     A process that was given back is reset and used again, since a start takes fifty times as long; `own=True` starts
     one that ends with its context, for who kills it, freezes it or looks at its start. So does a password or a port.
@@ -150,7 +150,7 @@ class SimulatorProcess(OwnProcess):
         request = urllib.request.Request(
             self.control + path, method=method, data=None if body is None else json.dumps(body).encode()
         )
-        with _opener.open(request, timeout=10) as reply:
+        with _opener.open(request, timeout=60) as reply:
             content = reply.read()
         return json.loads(content) if content else None
 

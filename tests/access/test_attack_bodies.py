@@ -36,7 +36,7 @@ async def post(path: str, *chunks: bytes, declared: int | None = None) -> int:
     wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
     for place, chunk in enumerate(chunks):
         await wire.send_input({"type": "http.request", "body": chunk, "more_body": place < len(chunks) - 1})
-    status: int = (await wire.receive_output(timeout=10))["status"]
+    status: int = (await wire.receive_output(timeout=60))["status"]
     return status
 
 

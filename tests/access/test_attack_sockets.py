@@ -102,8 +102,8 @@ async def test_an_address_that_is_none_is_closed_without_an_error(path: str) -> 
     }  # fmt: skip
     wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
     await wire.send_input({"type": "websocket.connect"})
-    assert (await wire.receive_output(timeout=5))["type"] == "websocket.close"
-    await wire.wait(timeout=5)
+    assert (await wire.receive_output(timeout=60))["type"] == "websocket.close"
+    await wire.wait(timeout=60)
 
 
 async def test_what_is_said_before_signing_in_is_not_heard() -> None:

@@ -273,8 +273,8 @@ async def ask(path: str, *headers: tuple[bytes, bytes]) -> tuple[int, str]:
     }  # fmt: skip
     wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
     await wire.send_input({"type": "http.request", "body": b"", "more_body": False})
-    begin = await wire.receive_output(timeout=10)
-    await wire.receive_output(timeout=10)
+    begin = await wire.receive_output(timeout=60)
+    await wire.receive_output(timeout=60)
     return begin["status"], {name.lower(): value.decode() for name, value in begin["headers"]}[b"x-request-id"]
 
 

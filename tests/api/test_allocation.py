@@ -186,7 +186,7 @@ async def test_fifty_megabytes_are_refused_before_anything_reads_them(path: str)
         wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
         for chunk in chunks:
             await wire.send_input({"type": "http.request", "body": chunk, "more_body": chunk is not chunks[-1]})
-        return int((await wire.receive_output(timeout=10))["status"])
+        return int((await wire.receive_output(timeout=60))["status"])
 
     assert await post(50 * 2**20) == 413
     # One that lies about its length.

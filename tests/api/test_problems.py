@@ -151,7 +151,7 @@ async def test_a_request_that_is_too_large(path: str, kind: str) -> None:
         "headers": [(b"host", b"localhost"), (b"content-length", b"1000000000000")],
     }  # fmt: skip
     wire: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
-    begin, body = await wire.receive_output(timeout=10), await wire.receive_output(timeout=10)
+    begin, body = await wire.receive_output(timeout=60), await wire.receive_output(timeout=60)
     headers = {name.lower(): value for name, value in begin["headers"]}
     assert begin["status"] == 413
     assert headers[b"content-type"].decode().startswith(kind)

@@ -71,7 +71,7 @@ class PlainWalk:
         self.resources: dict[str, dict[str, Any]] = {}
         self.dead: set[str] = set()
         self.foreign: set[str] = set()
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         headers = {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()} if credentials else {}
         waiting = ["/redfish/v1"]
         seen = set(waiting)

@@ -37,9 +37,9 @@ class SignedIn:
         self.opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(self.jar)
         )
-        self.opener.open(f"{site.address}/sign-in/", timeout=10).read()
+        self.opener.open(f"{site.address}/sign-in/", timeout=60).read()
         form = {"username": "administrator", "password": ADMINISTRATOR_PASSWORD, "csrfmiddlewaretoken": self.forgery()}
-        self.opener.open(f"{site.address}/sign-in/", urllib.parse.urlencode(form).encode(), timeout=10).read()
+        self.opener.open(f"{site.address}/sign-in/", urllib.parse.urlencode(form).encode(), timeout=60).read()
 
     def forgery(self) -> str:
         """Return the token against forgery."""
@@ -50,7 +50,7 @@ class SignedIn:
         headers = {"X-CSRFToken": self.forgery(), "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.site.address + path, data, headers, method=method)
-        with self.opener.open(request, timeout=10) as answer:
+        with self.opener.open(request, timeout=60) as answer:
             return json.loads(answer.read() or b"null")
 
 

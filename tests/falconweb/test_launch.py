@@ -39,7 +39,7 @@ def processes_naming(text: str) -> list[str]:
 def all_gone(data: Path) -> bool:
     """Wait until no process of a site is left."""
     what = f"FALCONWEB_DATA={data}"
-    wait_for(lambda: not processes_naming(what), lambda: f"{processes_naming(what)}", seconds=12, every=0.2)
+    wait_for(lambda: not processes_naming(what), lambda: f"{processes_naming(what)}", seconds=60, every=0.2)
     return True
 
 
@@ -105,12 +105,12 @@ def test_two_starts_on_one_data_folder_are_told_apart(site: RunningSite) -> None
 def test_a_dead_worker_is_started_again(site: RunningSite) -> None:
     before = wait_for(lambda: processes_of(site, "worker"), "there is no worker")
     kill(before)
-    wait_for(lambda: processes_of(site, "worker") - before, "it was not started again", seconds=10)
+    wait_for(lambda: processes_of(site, "worker") - before, "it was not started again", seconds=60)
 
 
 def test_a_killed_launcher_takes_its_processes_with_it(data: Path, site: RunningSite) -> None:
     site.process.send_signal(signal.SIGKILL)
-    site.process.wait(timeout=10)
+    site.process.wait(timeout=60)
     assert all_gone(data)
 
 

@@ -132,7 +132,7 @@ def test_a_subscriber_is_posted_what_it_asked_for(fresh: SimulatorProcess) -> No
         assert client.request("POST", SUBSCRIPTIONS, json=body).status_code == 201
         client.compose("hostport1_H3", ["hostport1_H3", "drawer1slot7"])
         fresh.fault("overheat", "drawer1slot1")
-        payload = received.get(timeout=10)
+        payload = received.get(timeout=60)
     finally:
         server.shutdown()
         server.server_close()

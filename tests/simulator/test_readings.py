@@ -132,9 +132,9 @@ def test_many_chassis_play_in_one_process() -> None:
         serials = set()
         for address in process.addresses:
             client = Client(process)
-            reply = client.session.get(f"{address}{V1}/Chassis/falcon", timeout=10)
+            reply = client.session.get(f"{address}{V1}/Chassis/falcon", timeout=60)
             serials.add(reply.json()["SerialNumber"])
-            assert client.session.get(address + ALL, timeout=10).status_code == 200
+            assert client.session.get(address + ALL, timeout=60).status_code == 200
         assert len(serials) == 5
         assert process.state("falcon-1-3")["chassis"] == "falcon-1-3"
 

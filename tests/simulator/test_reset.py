@@ -30,7 +30,7 @@ def test_a_reset_forgets_what_was_attached_broken_counted_and_who_signed_in(proc
         f"{address}/redfish/v1/SessionService/Sessions",
         json={"UserName": "administrator", "Password": process.password},
         verify=str(process.certificate),
-        timeout=10,
+        timeout=60,
     )
     assert session.status_code == 503
     process.reset()

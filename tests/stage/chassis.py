@@ -172,7 +172,7 @@ class PlayedChassis:
         def more() -> int:
             return self.counts().get(name, 0) - before.get(name, 0)
 
-        wait_for(lambda: more() >= least, lambda: f"{name}: {more()} of {least}", seconds=10, every=LOOK_SECONDS)
+        wait_for(lambda: more() >= least, lambda: f"{name}: {more()} of {least}", seconds=60, every=LOOK_SECONDS)
         shown = next(row["words"] for row in self.operator.get("pipeline/")["counts"] if row["name"] == name)
         assert shown in html.unescape(self.operator.page("/telemetry/pipeline/"))
         sample = f'falconweb_chassis_bad_input_total{{chassis="{self.name}",what="{name}"}} '

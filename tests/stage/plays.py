@@ -121,7 +121,7 @@ def slow_bmc(play: Play) -> tuple[str, ...]:
     def is_read() -> bool:
         return len([at for at in chassis.seconds_read(20) if at > play.began + 2]) >= 2
 
-    wait_for(is_read, "it is not read", seconds=10, every=LOOK_SECONDS)
+    wait_for(is_read, "it is not read", seconds=60, every=LOOK_SECONDS)
     play.said = chassis.row()["last_error"]
     play.known.append(known(chassis))
     chassis.heal()

@@ -50,7 +50,7 @@ async def test_only_frames_of_chassis_that_are_held_are_published(bus: redis.asy
         mine, theirs, nobodys = (news(7, chassis=CHASSIS + number) for number in range(3))
         published, _ = await HeldFrames(bus, "me").publish([mine, theirs, nobodys])
         assert published == 1
-        while not (message := await heard.get_message(ignore_subscribe_messages=True, timeout=5)):
+        while not (message := await heard.get_message(ignore_subscribe_messages=True, timeout=60)):
             pass
         assert decode_key(message["data"]).chassis == CHASSIS
         assert await heard.get_message(ignore_subscribe_messages=True, timeout=0.3) is None

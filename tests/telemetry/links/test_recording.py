@@ -156,7 +156,7 @@ def test_a_database_that_is_away_loses_nothing(
 ) -> None:
     monkeypatch.setattr("telemetry.links.recording.RETRY_SECONDS", 0.2)
     monkeypatch.setattr("telemetry.links.recording.COUNT_SECONDS", 0.2)
-    recording.join(port.chassis_id).result(timeout=10)
+    recording.join(port.chassis_id).result(timeout=60)
     table = LinkCount._meta.db_table
     with connection.schema_editor() as editor:
         editor.alter_db_table(LinkCount, table, f"{table}_away")
@@ -185,7 +185,7 @@ def test_what_cannot_be_written_of_one_chassis_holds_up_no_other(
     other = Chassis.objects.create(name="falcon-2", url="https://127.0.0.1:2")
     good = Port.objects.create(chassis=other, uri="/p", name="Slot 1")
     for chassis in (port.chassis_id, other.pk):
-        recording.join(chassis).result(timeout=10)
+        recording.join(chassis).result(timeout=60)
     no_number: Any = object()
     recording.hand(port.chassis_id, Change(port=port.pk, at=BEGIN, state=UP, raw={"ReplayCount": no_number}))
     recording.hand(other.pk, Change(port=good.pk, at=BEGIN, state=UP))
@@ -219,7 +219,7 @@ def test_a_chassis_that_cannot_be_judged_holds_up_no_other_and_its_verdicts_grow
         port=port, watched_since=timezone.now(), state_since=timezone.now(), totals={"ReplayCount": "no number"}
     )
     for chassis in ids:
-        recording.join(chassis).result(timeout=10)
+        recording.join(chassis).result(timeout=60)
         recording.seen(chassis, BEGIN)
     recording.hand(other.pk, Change(port=good.pk, at=BEGIN, state=UP))
     wait_for(lambda: LinkVerdict.objects.filter(port=good).exists())

@@ -42,7 +42,7 @@ class Fed:
         self.port, self.at = port, time.time() - 1000
         self.watch = LinkWatch(port.chassis_id)
         self.begin(names)
-        self.watch._loading.result(timeout=10)
+        self.watch._loading.result(timeout=60)
 
     def begin(self, names: tuple[str, ...]) -> None:
         self.names = names

@@ -22,8 +22,8 @@ from telemetry.frames import Frame
 from telemetry.live import keep_catalogue
 from telemetry.store import newest, reading
 from telemetry.store.grids import grid_of
-from telemetry.store.models import Chunk, Tier
-from telemetry.store.tiers import ROLLUPS, SHAPES
+from telemetry.store.models import Chunk, Due, Tier
+from telemetry.store.tiers import ROLLUPS, SHAPES, window_of
 from tests.telemetry.publishing import put_frame
 from tests.telemetry.store.feeding import (
     ERROR_RATE,
@@ -80,6 +80,10 @@ def test_each_resolution_tells_the_same_before_and_after_it_is_rolled_up(databas
     asked = [(10.0, 1080), (60.0, 180), (180.0, 60), (900.0, 12), (3600.0, 3)]
     before = [reading.read(some.chassis, KEYS, since=some.since, until=some.since + span, points=n) for _, n in asked]
     assert {one.tier for one in Chunk.objects.filter(chassis=some.chassis)} == {Tier.RAW}
+    # What is to be rolled up lies in one window each.
+    for due in Due.objects.filter(chassis=some.chassis):
+        first, last = round(due.since * 1000), round(due.until * 1000) - 1
+        assert window_of(ROLLUPS[0], first) == window_of(ROLLUPS[0], last)
     some.roll()
     assert {one.tier for one in Chunk.objects.filter(chassis=some.chassis)} == set(Tier)
     for (step, points), old in zip(asked, before, strict=True):
