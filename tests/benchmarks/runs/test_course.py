@@ -39,6 +39,8 @@ from tests.without import needs_torch
 
 pytestmark = [pytest.mark.process, pytest.mark.with_agent]
 
+ENDLESS = {"steps": 1_000_000}  # however slow the machine is
+
 
 def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_until_it_is_cancelled(
     lab: RunningLab,
@@ -76,7 +78,7 @@ def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_un
         assert len(observations(lab.person)) == learnt
 
     # What went back is not offered again while a later run has it.
-    later = until(lab.ask(lab.place(5), given={"steps": 5000}), lambda one: one.steps_done > 0)
+    later = until(lab.ask(lab.place(5), given=ENDLESS), lambda one: one.steps_done > 0)
     assert attached(lab.chassis)[5] == "H1"
     with pytest.raises(Conflict, match="back where they were"):
         run_return(person=lab.person, run=run)
@@ -103,7 +105,7 @@ def test_a_crash_and_no_way_to_attach_give_everything_back_and_no_way_back_is_of
     assert attached(lab.chassis) == before
     assert not Hold.objects.exists()
 
-    run = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
+    run = until(lab.ask(lab.place(5), given=ENDLESS), in_state("running"))
     lab.simulator.fault("server_error", method="PATCH", status=400)
     run_cancel(person=lab.person, run=run)
     run = ended(run)
@@ -120,7 +122,7 @@ def test_a_crash_and_no_way_to_attach_give_everything_back_and_no_way_back_is_of
 
 
 def test_one_run_has_a_device_and_the_others_wait_in_their_order(lab: RunningLab) -> None:
-    first = lab.ask(lab.place(1), title="first", given={"steps": 5000})
+    first = lab.ask(lab.place(1), title="first", given=ENDLESS)
     second = lab.ask(lab.place(1, 2), title="second")
     third = lab.ask(lab.place(2), title="third")
     other = lab.ask(lab.place(3), title="other")
@@ -169,8 +171,8 @@ def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab
 def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     # Of the host's own GPUs none is given back: what it runs on them goes on, whatever this site knows.
-    stray = until(lab.ask(lab.place(local=1), given={"steps": 5000}), in_state("running"))
-    run = until(lab.ask(lab.place(5), given={"steps": 5000}), lambda one: one.steps_done > 0)
+    stray = until(lab.ask(lab.place(local=1), given=ENDLESS), in_state("running"))
+    run = until(lab.ask(lab.place(5), given=ENDLESS), lambda one: one.steps_done > 0)
     lab.agent.kill()
     lab.agent.start()
     done = run.steps_done
@@ -200,7 +202,7 @@ def test_whatever_ends_a_run_its_log_stays_and_its_devices_go_back(lab: RunningL
     lab.agent.kill()
     lab.agent.environment["AGENT_HANG_SECONDS"] = "1.5"
     lab.agent.start()
-    limited = lab.ask(lab.place(5), given={"steps": 5000}, limit_seconds=1.0)
+    limited = lab.ask(lab.place(5), given=ENDLESS, limit_seconds=1.0)
     hung = lab.ask(lab.place(local=1), title="Look what follows", exercise={"fails": "hang", "after": 2})
     full = lab.ask(lab.place(local=1), exercise={"fails": "out_of_memory", "after": 2})
     for asked, trouble, says in (
@@ -227,7 +229,7 @@ def test_a_host_that_reports_and_answers_nothing_keeps_no_device_for_ever(
     before = attached(lab.chassis)
     monkeypatch.setattr(hosting, "STOP_SECONDS", 0.1)
     monkeypatch.setattr(agents, "ANSWER_SECONDS", 0.3)
-    run = until(lab.ask(lab.place(5), given={"steps": 5000}), in_state("running"))
+    run = until(lab.ask(lab.place(5), given=ENDLESS), in_state("running"))
     lab.agent.kill()
     # It reported just now, and somebody cancelled the run long ago.
     HostAgent.objects.update(reported_at=timezone.now())
@@ -251,7 +253,7 @@ def drive_of_chassis(lab: RunningLab) -> tuple[Device, Composition]:
 
 def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_was_chosen(lab: RunningLab) -> None:
     own = replace(lab.place(1), own_drive=True)
-    first = lab.ask(own, title="first", given={"steps": 5000})
+    first = lab.ask(own, title="first", given=ENDLESS)
     assert first.topology["storage"] == {
         "model": "SSDPEDKX040T7", "place": "local", "link": {"lanes": 4, "generation": 3},
     }  # fmt: skip
