@@ -167,8 +167,9 @@ READ_BACK: dict[type[Part], tuple[str, ...]] = {
 
 def _is_change(row: Part, name: str, value: Any) -> bool:
     """Tell whether a row has another value; of a related row only the id is looked at, which asks nobody."""
-    column = row._meta.get_field(name).attname  # noqa: SLF001 - Django's documented name
-    return bool(getattr(row, column) != (value.pk if isinstance(value, models.Model) else value))
+    if not row._meta.get_field(name).is_relation:  # noqa: SLF001 - Django's documented name
+        return bool(getattr(row, name) != value)
+    return bool(getattr(row, f"{name}_id") != (None if value is None else value.pk))
 
 
 class _Mirror:
