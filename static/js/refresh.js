@@ -3,11 +3,14 @@ import { follow } from "./live.js";
 
 const PAUSE = 300; // ms; changes come in bursts
 const AGAIN = 2000; // ms until the next try
+const LEAVING = 10_000; // ms; a form is answered by another page, or by a file, within that time
 // What is marked with data-keep gets the focus back by that name, links by where they lead.
 const FILLED_IN = "input, select, textarea, form *:not([data-keep])";
 const shownAs = new WeakMap(); // parts to what the server sent for them
 let timer = 0;
 let running = false;
+let left = -LEAVING; // when a form was sent at last (ms)
+let asking = new AbortController();
 let due = false; // something has changed since all parts were brought up to date
 
 const parts = () => [...document.querySelectorAll("[data-refresh]")];
@@ -41,15 +44,16 @@ function keepFilledIn(part, now) {
 export async function refresh() {
   due = true;
   if (running) return;
-  if (document.hidden || parts().some(busy)) {
+  if (document.hidden || performance.now() < left + LEAVING || parts().some(busy)) {
     // Nothing is asked for until it can be shown; a tab in the background asks once somebody looks at it.
     if (!document.hidden) schedule(AGAIN);
     return;
   }
   running = true;
   due = false;
+  asking = new AbortController();
   try {
-    const answer = await fetch(location.href, { headers: { "X-Requested-With": "refresh" } });
+    const answer = await fetch(location.href, { headers: { "X-Requested-With": "refresh" }, signal: asking.signal });
     if (!answer.ok || answer.redirected) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of parts()) {
@@ -96,6 +100,12 @@ function schedule(pause) {
 if (parts().length > 0) {
   // `within` grows with how many look on: they do not all ask for the page at the same moment.
   document.addEventListener("falconweb:changed", ({ detail }) => schedule(PAUSE + Math.random() * 1000 * detail.within));
+  // What a page shows may be gone once its form was sent: it is not asked for again while it is being left.
+  document.addEventListener("submit", (event) => {
+    if (event.defaultPrevented) return;
+    left = performance.now();
+    asking.abort();
+  });
   document.addEventListener("visibilitychange", () => document.hidden || !due || refresh());
 }
 // Pages that follow no single chassis ask again by themselves.

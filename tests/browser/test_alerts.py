@@ -17,6 +17,7 @@ BROUGHT_UP_TO_DATE = """() => new Promise((done) => {
   document.addEventListener("falconweb:refreshed", done, { once: true });
   document.dispatchEvent(new CustomEvent("falconweb:changed", { detail: { within: 0 } }));
 })"""
+CHANGED = 'document.dispatchEvent(new CustomEvent("falconweb:changed", { detail: { within: 0 } }))'
 
 
 def quiet(page: Page) -> None:
@@ -104,6 +105,17 @@ def test_a_rule_is_tried_while_it_is_typed_and_the_form_shows_what_counts(page: 
     judge(page, "of one rule")
     page.get_by_role("button", name="Delete this rule").click()
     expect(page.get_by_role("alert")).to_contain_text("'Not frozen' is deleted")
+
+
+def test_what_a_page_shows_is_not_asked_for_any_more_once_its_form_was_sent(page: Page) -> None:
+    page.goto("/alerts/")
+    address = page.url
+    page.route(re.compile(r"/alerts/(\?.*)?$"), lambda _: None)  # it is not answered
+    with page.expect_request(lambda one: one.headers.get("x-requested-with") == "refresh"):
+        page.evaluate(CHANGED)
+    with page.expect_event("requestfailed", lambda one: one.url == address):
+        page.evaluate("document.querySelector('main form').requestSubmit()")
+    page.unroute_all(behavior="ignoreErrors")
 
 
 def test_a_test_by_a_route_arrives_and_its_log_says_so(page: Page) -> None:
