@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import pytest
@@ -42,6 +43,26 @@ def test_a_model_has_the_parameters_that_its_costs_count(name: str, preset: str)
     assert count == pytest.approx(costs(spec).parameters, rel=0.015 if name == "yolov5l" else 1e-9)
     if preset == "paper" and name in PUBLISHED:
         assert count / 1e6 == pytest.approx(PUBLISHED[name], rel=0.02)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_tiny_model_learns_from_a_batch(name: str) -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    spec = spec_of(name, "tiny", {})
+    task = task_of(spec)
+    model = task.model()
+    optimiser = task.optimiser(model)
+    (inputs, targets), *_ = batches(task.samples(spec.batch, 0), batch=spec.batch, workers=0, seed=0, pinned=False)
+    before = [one.detach().clone() for one in model.parameters()]
+    loss = task.loss(model(*inputs), targets)
+    assert math.isfinite(loss.item())
+    assert loss.item() > 0
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    assert all(one.grad is not None for one in model.parameters())
+    changed = [not torch.equal(one, was) for one, was in zip(model.parameters(), before, strict=True)]
+    assert sum(changed) > len(changed) / 2
 
 
 def test_the_same_seed_process_and_number_draw_the_same_sample() -> None:

@@ -1,4 +1,4 @@
-"""Every tiny preset, as a host runs it: real PyTorch on the CPU, two processes."""
+"""Tiny presets as a host runs them: real PyTorch on the CPU, two processes. One of a kind by day, all at night."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ pytestmark = pytest.mark.process
 Ran = Callable[..., Told]
 TRAINED = [name for name, workload in CATALOGUE.items() if workload.is_training]
 WARMUP = 2
+# Images, boxes and words; test_models takes a step with the model of each.
+BY_DAY = {"mnist_cnn", "yolov5l", "bert_base"}
 
 
 def ended_well(ran: Ran, name: str) -> Told:
@@ -40,7 +42,9 @@ def ended_well(ran: Ran, name: str) -> Told:
     return told
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name", [name if name in BY_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in TRAINED]
+)
 def test_a_tiny_preset_trains_and_tells_its_steps_losses_and_exposed_communication(ran: Ran, name: str) -> None:
     told = ended_well(ran, name)
     assert told.phases == ["build", "warmup", "timed", "no_sync", "finish"]
