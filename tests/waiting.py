@@ -6,13 +6,33 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+LONGEST_PAUSE = 0.3  # s
+
+
+class Pauses:
+    """Pauses between two looks: a fifth of the time since something last moved, so that who waits long looks rarely.
+
+    `every` is the shortest (s). A look is never later than by LONGEST_PAUSE, or `every` where that is more.
+    """
+
+    def __init__(self, every: float = 0.03) -> None:
+        self.every = every
+        self.moved = time.monotonic()
+        self._seen: object = None
+
+    def take(self, seen: object = None) -> None:
+        """Sleep until the next look; where `seen` is not what it was last time, it begins anew with the shortest."""
+        if seen != self._seen:
+            self.moved, self._seen = time.monotonic(), seen
+        time.sleep(max(self.every, min(LONGEST_PAUSE, (time.monotonic() - self.moved) / 5)))
+
 
 def wait_for(
-    true: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = 60.0, *, every: float = 0.05
+    true: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = 60.0, *, every: float = 0.03
 ) -> Any:
-    """Wait until something is so and return it, looking each `every` s; AssertionError with `what` was not."""
-    end = time.monotonic() + seconds
+    """Wait until something is so and return it, looking each `every` s at most; AssertionError with `what` was not."""
+    end, pauses = time.monotonic() + seconds, Pauses(every)
     while not (found := true()):
         assert time.monotonic() < end, (what() if callable(what) else what) or f"it did not come to pass: {found!r}"
-        time.sleep(every)
+        pauses.take()
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from fabric.tasks import run_operation
 from falconweb.errors import Conflict, Forbidden, NotFound, RuleViolation
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, mirror
 from tests.fabric.disorder import at_step
+from tests.waiting import wait_for
 
 
 def device_in(drawer: int, slot: int) -> Device:
@@ -393,8 +393,8 @@ def test_a_cable_is_moved_by_hand_while_the_plan_waits_for_it(
     plan = plan_apply(person=administrator, plan=plan)
 
     def move() -> None:
-        while not plan.operations.filter(kind="cable", state="running", steps__icontains="Now move the cable").exists():
-            time.sleep(0.05)
+        asked = plan.operations.filter(kind="cable", state="running", steps__icontains="Now move the cable")
+        wait_for(asked.exists)
         simulator.ask_control("POST", "/chassis/falcon-1/cabling", {"port": "H2", "host": "node-c"})
         connection.close()
 
@@ -414,8 +414,7 @@ def test_a_cable_that_nobody_moves_is_waited_for_until_somebody_cancels(
     plan = applied(administrator, Wanted(cables={port("H3").pk: None}))
 
     def cancel() -> None:
-        while not plan.operations.filter(state="running", steps__icontains="Now move the cable").exists():
-            time.sleep(0.05)
+        wait_for(plan.operations.filter(state="running", steps__icontains="Now move the cable").exists)
         plan_cancel(person=administrator, plan=plan)
         connection.close()
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.process
 
 CHASSIS = 4
 SECONDS = 120.0 if NIGHTLY else 6.0
-ADMINISTRATORS, VIEWERS, USERS = (6, 2, 42) if NIGHTLY else (3, 1, 10)
+ADMINISTRATORS, VIEWERS, USERS = (6, 2, 42) if NIGHTLY else (2, 1, 7)
 PAUSE = 2.0  # s that somebody thinks at most
 SETTLE_SECONDS = 600.0 if NIGHTLY else 90.0
 OPEN = ("requested", "running", "verifying")

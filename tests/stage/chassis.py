@@ -13,11 +13,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from tests.stage.operator import Operator
+from tests.stage.operator import LOOK_SECONDS, Operator
 from tests.waiting import wait_for
 
 CHUNK_SECONDS = 60  # of readings are given to the store at once
-LOOK_SECONDS = 0.8  # many wait side by side: each looks rarely
 Values = list[float | None]
 
 
@@ -76,10 +75,23 @@ class PlayedChassis:
         """Set the clock of its BMC forward, or back."""
         self.ask("POST", "/time", {"shift": seconds})
 
+    def await_trouble(self, seconds: float = 60.0) -> str:
+        """Wait until the site says what is wrong with it, and return that."""
+        began = time.monotonic()
+        said: str = wait_for(
+            lambda: self.trouble(began), f"{self.name}: nobody noticed", seconds=seconds, every=LOOK_SECONDS
+        )
+        return said
+
+    def trouble(self, since: float = math.inf) -> str:
+        """Return what the site says is wrong with it; now, or at some moment after another (monotonic s)."""
+        rows = self.operator.look("chassis/", since=since)
+        return next(str(row["last_error"]) for row in rows if row["id"] == self.pk)
+
     def be_away(self) -> None:
         """Let its BMC be away until the site says so: what was read before is stored at once."""
         fault = self.ask("POST", "/faults", {"kind": "bmc_reboot", "seconds": 60})
-        wait_for(lambda: self.row()["last_error"], f"{self.name}: nobody noticed", every=LOOK_SECONDS)
+        self.await_trouble()
         self.ask("DELETE", f"/faults/{fault['id']}")
 
     # --- what is read of it -----------------------------------------------------------------------------------------
@@ -151,34 +163,36 @@ class PlayedChassis:
 
     # --- what was counted of it -------------------------------------------------------------------------------------
 
-    def counts(self) -> dict[str, int]:
-        """Return what was counted of it, by the API."""
-        rows = self.operator.get("pipeline/")["counts"]
+    def counts(self, since: float = math.inf) -> dict[str, int]:
+        """Return what was counted of it, by the API; now, or at some moment after another (monotonic s)."""
+        rows = self.operator.look("pipeline/", since=since)["counts"]
         return {row["name"]: row["total"] for row in rows if row["chassis_id"] == self.pk}
+
+    def _await_count(self, name: str, least: int) -> int:
+        began = time.monotonic()
+        count: int = wait_for(
+            lambda: (found := self.counts(began).get(name, 0)) >= least and found,
+            lambda: f"{self.name}: {name}: {self.counts().get(name, 0)} of {least}",
+            every=LOOK_SECONDS,
+        )
+        return count
 
     @contextmanager
     def counting(self, name: str, more: int = 1) -> Iterator[None]:
         """Wait until something was counted so many times more than before the block."""
         before = self.counts().get(name, 0)
         yield
-        wait_for(
-            lambda: self.counts().get(name, 0) >= before + more,
-            lambda: f"{self.name}: {name}: {self.counts().get(name, 0)} after {before}", every=LOOK_SECONDS,
-        )  # fmt: skip
+        self._await_count(name, before + more)
 
     def counted(self, name: str, before: dict[str, int], *, least: int = 1) -> int:
         """Wait until so many more were counted, and see that everybody is told so; return how many more."""
-
-        def more() -> int:
-            return self.counts().get(name, 0) - before.get(name, 0)
-
-        wait_for(lambda: more() >= least, lambda: f"{name}: {more()} of {least}", seconds=60, every=LOOK_SECONDS)
+        now = self._await_count(name, before.get(name, 0) + least)
         shown = next(row["words"] for row in self.operator.get("pipeline/")["counts"] if row["name"] == name)
         assert shown in html.unescape(self.operator.page("/telemetry/pipeline/"))
         sample = f'falconweb_chassis_bad_input_total{{chassis="{self.name}",what="{name}"}} '
         (line,) = (line for line in self.operator.page("/metrics").splitlines() if line.startswith(sample))
         assert float(line.removeprefix(sample)) >= before.get(name, 0) + least
-        return more()
+        return now - before.get(name, 0)
 
     def metric(self, name: str) -> dict[str, float]:
         """Return the samples of a metric by their labels, as Prometheus gets them."""

@@ -16,7 +16,7 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.log import read_log_entries
 from fabric.bmc.types import Address, Trust
 from tests.site import RunningSite, kill, processes_of
-from tests.stage.chassis import LOOK_SECONDS
+from tests.stage.operator import LOOK_SECONDS
 from tests.stage.processes import workers_at
 from tests.stage.stage import Stage
 from tests.stage.watcher import Watcher

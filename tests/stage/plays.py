@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.stage.chassis import LOOK_SECONDS, PlayedChassis, Values
+from tests.stage.chassis import PlayedChassis, Values
+from tests.stage.operator import LOOK_SECONDS
 from tests.stage.stage import Stage
 from tests.telemetry.delivery.sinks import HttpSink
 from tests.waiting import wait_for
@@ -101,10 +102,11 @@ def sick(**trouble: Any) -> Act:
         play.known = [known(chassis)]
         with chassis.counting("polls_failed", 3):
             chassis.fault(**trouble)
-            play.said = wait_for(lambda: chassis.row()["last_error"], "nobody said so", seconds=90, every=LOOK_SECONDS)
+            play.said = chassis.await_trouble(seconds=90)
             play.known.append(known(chassis))
         chassis.heal()
-        wait_for(lambda: chassis.row()["last_error"] == "", "it did not come back", every=LOOK_SECONDS)
+        healed = time.monotonic()
+        wait_for(lambda: not chassis.trouble(healed), "it did not come back", every=LOOK_SECONDS)
         wait_for(lambda: chassis.seconds_read(2), "its readings did not come back", every=LOOK_SECONDS)
         play.known.append(known(chassis))
         return ()
@@ -122,7 +124,7 @@ def slow_bmc(play: Play) -> tuple[str, ...]:
         return len([at for at in chassis.seconds_read(20) if at > play.began + 2]) >= 2
 
     wait_for(is_read, "it is not read", seconds=60, every=LOOK_SECONDS)
-    play.said = chassis.row()["last_error"]
+    play.said = chassis.trouble()
     play.known.append(known(chassis))
     chassis.heal()
     return ()
@@ -188,13 +190,13 @@ def late_reports(play: Play) -> tuple[str, ...]:
     rates, errors = chassis.received("drawer1slot1"), chassis.port("drawer1slot1", "errors/BadTLPCount")
     chassis.fault("error_burst", "drawer1slot1", counter="BadTLPCount", rate=500.0)
     chassis.read_on(rates)
-    before = chassis.counts().get("readings_late", 0)
+    before, began = chassis.counts().get("readings_late", 0), time.monotonic()
     chassis.fault("late_reports", delay=2)
     seen = play.metrics.setdefault(RECEIVED_TOTAL, [])
 
     def was_late() -> bool:
         seen.append(chassis.metric(RECEIVED_TOTAL))
-        return chassis.counts().get("readings_late", 0) >= before + 2 * SERIES
+        return chassis.counts(began).get("readings_late", 0) >= before + 2 * SERIES
 
     wait_for(was_late, "nobody noticed", every=0.3)
     chassis.heal()

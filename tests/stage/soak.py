@@ -30,7 +30,7 @@ from tests.waiting import wait_for
 SECONDS = 1800.0 if NIGHTLY else 0.0
 # Until then, and while something else plays, caches, pools and buffers fill; Redis keeps ten minutes of readings.
 WARM_SECONDS = 780.0 if NIGHTLY else 20.0
-LEAST_LOOKS = 6
+LEAST_LOOKS = 4
 READERS = 10 if NIGHTLY else 3
 VISITORS = 10 if NIGHTLY else 6
 VISIT_SECONDS = 5.0 if NIGHTLY else 1.2

@@ -18,9 +18,9 @@ import pytest
 
 from tests.postgres import PROGRAMS, PostgresServer
 from tests.site import RunningSite, kill, pids_naming, processes_of
-from tests.stage.chassis import LOOK_SECONDS, there
+from tests.stage.chassis import there
 from tests.stage.conftest import Played
-from tests.stage.operator import Operator
+from tests.stage.operator import LOOK_SECONDS, Operator
 from tests.stage.plans import PLANNED, KilledParts, PlanRun, is_in_force, kill_parts
 from tests.stage.plays import ERRORS_TOTAL, RECEIVED_TOTAL, SERIES, TEMPERATURE, Play
 from tests.stage.processes import broker_of

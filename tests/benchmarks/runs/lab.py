@@ -17,6 +17,7 @@ from fabric.models import Chassis, Device, Host, Operation
 from fabric.services.execution import execute, waiting
 from fabric.services.jobs import plan_advance, plans_waiting
 from falconweb.testing import AgentProcess, SimulatorProcess, device_in, host_port_of, mirror
+from tests.waiting import Pauses
 
 
 @dataclass
@@ -71,14 +72,14 @@ def work() -> None:
 
 def until(run: Run, fits: Callable[[Run], Any], *, seconds: float = 60.0, doing: Callable[[], None] = work) -> Run:
     """Work until a run is so, and return it anew."""
-    end = time.monotonic() + seconds
+    end, pauses = time.monotonic() + seconds, Pauses()
     while True:
         doing()
         run = Run.objects.get(pk=run.pk)
         if fits(run):
             return run
         assert time.monotonic() < end, f"{run.state} {run.phase}: {run.sentence} {run.trouble} {run.error}"
-        time.sleep(0.05)
+        pauses.take((run.state, run.phase, run.sentence, run.steps_done))
 
 
 def ended(run: Run, **more: Any) -> Run:

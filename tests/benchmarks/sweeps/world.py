@@ -14,6 +14,7 @@ from benchmarks.sweeps.tending import sweep_advance, sweeps_due
 from fabric.planning import Wanted
 from fabric.services.plans import plan_apply, plan_create
 from tests.benchmarks.runs.lab import Lab, attached, work
+from tests.waiting import Pauses
 
 
 def grid_of(lab: Lab, **members: Any) -> Grid:
@@ -39,15 +40,15 @@ def tend() -> None:
 
 def until(sweep: Sweep, fits: Callable[[Sweep], Any], *, seconds: float = 60.0) -> Sweep:
     """Work until a sweep is so, and return it anew."""
-    end = time.monotonic() + seconds
+    end, pauses = time.monotonic() + seconds, Pauses()
     while True:
         tend()
         sweep = Sweep.objects.get(pk=sweep.pk)
         if fits(sweep):
             return sweep
-        states = list(Run.objects.filter(sweep=sweep).values_list("position", "state", "sentence", "error"))
+        states = list(Run.objects.filter(sweep=sweep).values_list("position", "state", "phase", "sentence", "error"))
         assert time.monotonic() < end, f"{sweep.state} {sweep.sentence} {sweep.note} {states}"
-        time.sleep(0.05)
+        pauses.take(states)
 
 
 def settled(sweep: Sweep) -> Sweep:

@@ -26,7 +26,7 @@ from telemetry.events.models import Event
 from telemetry.polling import listening
 from telemetry.polling.following import PLACES
 from tests.fabric.disorder import database_url
-from tests.waiting import wait_for
+from tests.waiting import Pauses, wait_for
 
 Told = tuple[str, str, str]
 
@@ -154,8 +154,8 @@ def wait_for_stream(simulator: SimulatorProcess) -> None:
 
 def wait_until_same(chassis: Chassis, simulator: SimulatorProcess, since: int, seconds: float = 15.0) -> None:
     """Wait until what is kept is what was told, each exactly once."""
-    end = time.monotonic() + seconds
+    end, pauses = time.monotonic() + seconds, Pauses()
     while (found := kept(chassis)) != (told := truth(simulator, since)):
         assert not found - told, f"kept twice, or never told: {found - told}"
         assert time.monotonic() < end, f"missing: {sum((told - found).values())} of {sum(told.values())}"
-        time.sleep(0.05)
+        pauses.take()
