@@ -3,13 +3,13 @@ import { follow } from "./live.js";
 
 const PAUSE = 300; // ms; changes come in bursts
 const AGAIN = 2000; // ms until the next try
-const LEAVING = 10_000; // ms; a form is answered by another page, or by a file, within that time
+const LEAVING = 10_000; // ms; another page, or a file, comes within that time
 // What is marked with data-keep gets the focus back by that name, links by where they lead.
 const FILLED_IN = "input, select, textarea, form *:not([data-keep])";
 const shownAs = new WeakMap(); // parts to what the server sent for them
 let timer = 0;
 let running = false;
-let left = -LEAVING; // when a form was sent at last (ms)
+let left = -LEAVING; // when the page was left at last (ms): for a file it stays
 let asking = new AbortController();
 let due = false; // something has changed since all parts were brought up to date
 
@@ -100,9 +100,9 @@ function schedule(pause) {
 if (parts().length > 0) {
   // `within` grows with how many look on: they do not all ask for the page at the same moment.
   document.addEventListener("falconweb:changed", ({ detail }) => schedule(PAUSE + Math.random() * 1000 * detail.within));
-  // What a page shows may be gone once its form was sent: it is not asked for again while it is being left.
-  document.addEventListener("submit", (event) => {
-    if (event.defaultPrevented) return;
+  // What a page shows may be gone once its form was sent: it is not asked for again while it is being left. Forms of
+  // dialogs, and those that scripts send, leave no page.
+  addEventListener("beforeunload", () => {
     left = performance.now();
     asking.abort();
   });
