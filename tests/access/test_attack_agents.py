@@ -30,6 +30,7 @@ from hostwire.shapes import Answer, GpuReading, Holder, HostReport, PciDevice
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
 from tests.turns import in_turn
+from tests.waiting import wait_for
 
 __all__ = ["lab", "made_lab"]
 JSON = "application/json"
@@ -326,9 +327,7 @@ def test_an_operation_names_nobody_and_nothing_of_anothers_host(  # noqa: PLR091
     agent_register(host=host, key=key)
     agent = host_agent("node-a", key=key)
     with agent.delivering():
-        end = time.monotonic() + 20
-        while HostAgent.objects.get(host=host).reported_at is None and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_for(lambda: HostAgent.objects.get(host=host).reported_at is not None, seconds=20)
         device = Device.objects.get(pk=between_two.pk)
         asked = operation_request(person=boss, device=device, target=None)[0]
         simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="secret-train")

@@ -69,7 +69,8 @@ class Operator:
         """Return what the API has answered after a moment (monotonic s), to whomever of those who wait."""
         look = self._looks[path]
         with look.lock:
-            if (now := time.monotonic()) - LOOK_SECONDS > look.began or look.began < since:
+            now = time.monotonic()
+            if look.began < max(since, now - LOOK_SECONDS):
                 look.answer, look.began = self.get(path), now
             return look.answer
 

@@ -90,10 +90,7 @@ def test_a_watch_of_a_chassis_that_is_gone_harms_nobody(lab: Lab, watch: AlertWa
 def test_the_thread_ends_with_the_last_watch_and_comes_back_with_the_next(lab: Lab, watch: AlertWatch) -> None:
     own = watch._clerk
     own.leave(watch)
-    end = time.monotonic() + 5
-    while own._thread is not None:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_for(lambda: own._thread is None, seconds=5)
     own.follow(watch)
     own.keep(lab.chassis.pk, [turn(check_of(lab.device), "firing")])
     assert own.flush(5)
