@@ -34,7 +34,7 @@ def test_people_are_added_changed_and_given_passwords(lab: Lab, administrator: C
     assert User.objects.get(username="new").check_password(again.json()["password"])
     assert call(administrator, "patch", where, {"active": False}).json()["active"] is False
     assert "username" in problem(call(administrator, "patch", where, {"username": ""}), 400)["errors"]
-    problem(call(administrator, "patch", where, {"role": "user", "tenant_id": 999}), 404)
+    problem(call(administrator, "patch", where, {"role": "user", "tenant_id": 10**6}), 404)
     assert administrator.get(reverse("api:people"), {"search": "new per"}).json()["count"] == 1
 
 
@@ -78,7 +78,7 @@ def test_grants(lab: Lab, administrator: Client, owner: Client) -> None:
     wanted = {"device_ids": [lab.device.pk, theirs.pk], "host_port_ids": []}
     problem(call(administrator, "put", where, wanted), 409)
     assert administrator.get(where).json() == before
-    problem(call(administrator, "put", where, {"device_ids": [999], "host_port_ids": []}), 404)
+    problem(call(administrator, "put", where, {"device_ids": [10**6], "host_port_ids": []}), 404)
     problem(call(administrator, "put", where, {"device_ids": [10**30], "host_port_ids": []}), 400)
     problem(call(administrator, "put", where, {"device_ids": []}), 400)
     problem(call(administrator, "put", where, {**wanted, "revision": "old"}), 409)
@@ -99,7 +99,7 @@ def test_one_thing_is_granted_and_freed(lab: Lab, administrator: Client, owner: 
         where = reverse(f"api:{name}_tenant", args=[thing.pk])
         problem(call(owner, "put", where, {"tenant_id": None}), 403)
         problem(call(administrator, "put", where, {"tenant_id": tenant.pk}), 409)
-        problem(call(administrator, "put", where, {"tenant_id": 999}), 404)
+        problem(call(administrator, "put", where, {"tenant_id": 10**6}), 404)
         problem(call(administrator, "put", where, {}), 400)
         taken = call(administrator, "put", where, {"tenant_id": tenant.pk, "take": True})
         assert (taken.status_code, taken.json()["tenant_id"]) == (200, tenant.pk)

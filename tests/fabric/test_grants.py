@@ -249,7 +249,7 @@ def test_a_tenant_is_renamed_on_its_page(lab: Lab) -> None:
     assert client.post(address, {"name": "Three"}).status_code == 302
     lab.two.refresh_from_db()
     assert lab.two.name == "Three"
-    assert client.get(reverse("fabric:tenant", args=[999])).status_code == 404
+    assert client.get(reverse("fabric:tenant", args=[10**6])).status_code == 404
 
 
 def test_every_post_is_refused_to_members(lab: Lab) -> None:

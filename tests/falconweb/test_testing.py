@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +17,7 @@ import pytest
 
 import falconweb.testing
 from accounts.models import User
-from falconweb.testing import chassis, environment, people, prepared, processes
+from falconweb.testing import chassis, environment, hosts, people, prepared, processes
 from tests.processes import ROOT
 
 pytestmark = pytest.mark.process
@@ -158,3 +158,15 @@ def test_people_are_who_their_names_say(
         "stranger": ("user", "Strangers"),
     }
     assert all(person.check_password(falconweb.testing.PASSWORD) for person in found.values())
+
+
+def test_an_agent_that_rested_until_what_it_says_is_too_old_is_ended_and_a_new_one_started(
+    simulated_falcon: processes.SimulatorProcess,
+    host_agent: Callable[..., hosts.AgentProcess],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = host_agent("node-a")
+    hosts._kept.give_back({}, first)
+    monkeypatch.setattr("hostwire.messages.SKEW_SECONDS", -1.0)
+    assert host_agent("node-a") is not first
+    assert first.process.poll() is not None

@@ -49,7 +49,7 @@ def test_the_worst_comes_first_and_every_order_and_filter_is_in_the_address(lab:
     assert names(client, state="acknowledged") == ["GPU 1 known"]
     assert names(client, search="gpu known") == ["GPU 1 known"]
     assert names(client, device_id=str(lab.other.pk)) == ["GPU 2"]
-    assert names(client, chassis_id="999") == []
+    assert names(client, chassis_id="1000000") == []
     resolve(three[2])
     assert names(client, show="history") == ["GPU 2"]
     assert len(names(client, show="all")) == 3

@@ -124,7 +124,7 @@ def test_the_worst_comes_first_everywhere(lab: Chassis, boss: User) -> None:
         ("kind=host", ["H1"]), ("search=gpu 2", ["slot2"]), ("search=nothing", []),
         ("sort=flaps&limit=1", ["slot1"]), ("sort=name", ["H1", "slot1", "slot2", "slot3"]),
         ("sort=-name", ["slot3", "slot2", "slot1", "H1"]), ("sort=-verdict", ["H1", "slot3", "slot1", "slot2"]),
-        ("chassis_id=999", []), ("drawer_id=999", []), ("tenant_id=999", []), ("offset=3", ["slot3"]),
+        ("chassis_id=1000000", []), ("drawer_id=1000000", []), ("tenant_id=1000000", []), ("offset=3", ["slot3"]),
     ],
 )  # fmt: skip
 def test_lists_are_narrowed_and_sorted(lab: Chassis, boss: User, query: str, names: list[str]) -> None:
