@@ -177,6 +177,10 @@ def test_the_page_shows_the_form_then_the_ranking_and_its_csv(chassis: Chassis, 
     assert "Best with" in page
     assert "Make it a plan" in page
     assert "predicted" in page
+    assert '<h2 id="verdict">Undecided</h2>' in page
+    assert "Nothing is recommended yet." in page
+    sure = client.get(reverse("recommend:recommend"), {**QUESTION, "gpus": "chassis"}).content.decode()
+    assert '<h2 id="verdict">Recommended</h2>' in sure
     sent = client.get(reverse("recommend:recommend_csv"), QUESTION)
     rows = list(csv.DictReader(io.StringIO(sent.getvalue().decode())))
     assert rows[0]["rank"] == "1"
