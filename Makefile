@@ -41,7 +41,7 @@ ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabri
 	$(foreach name,alerts events exports history links,tests/telemetry/$(name))
 
 test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
-	@$(PYTHON) -m tests.postgres -n 2 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
+	@$(PYTHON) -m tests.postgres -n 4 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
 
 check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)
