@@ -175,7 +175,7 @@ def test_a_device_whose_reads_hang_holds_up_nobody(lab: Lab) -> None:
 def test_a_device_that_vanishes_midway_is_gone_and_not_an_error(lab: Lab) -> None:
     held = lab.falcon.hold("node-a", "drawer1slot1")
     command = lab.agent.send(Drain(DeviceWanted(held["address"]), wait=20))
-    time.sleep(0.5)
+    lab.agent.report(lambda seen: bool(seen.busy))
     (lab.folder(held["address"]) / "remove").write_text("1\n")
     answer = lab.agent.answer(command)
     assert answer.outcome == "removed"
