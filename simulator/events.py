@@ -121,6 +121,7 @@ class Subscription:
     prefixes: tuple[str, ...] = ()
     queue: asyncio.Queue[Entry | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1000))
     sender: asyncio.Task[None] | None = None
+    is_connected: Callable[[], bool] = lambda: True
 
     def wants(self, entry: Entry) -> bool:
         """Tell whether the subscriber asked for messages of this registry."""
@@ -196,8 +197,8 @@ class Events:
 
     @property
     def streams(self) -> int:
-        """The number of open event streams."""
-        return sum(1 for one in self.subscriptions.values() if one.destination is None)
+        """The number of open event streams, those apart whose reader has gone and which end with the next event."""
+        return sum(1 for one in self.subscriptions.values() if one.destination is None and one.is_connected())
 
     def subscribe(
         self, *, destination: str | None, context: str | None = None, prefixes: tuple[str, ...] = ()

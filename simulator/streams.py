@@ -31,6 +31,7 @@ async def stream_events(falcon: Falcon, request: web.BaseRequest) -> web.StreamR
         headers={"Content-Type": "text/event-stream;charset=utf-8", "Cache-Control": "no-cache", "OData-Version": "4.0"}
     )
     subscription = falcon.events.subscribe(destination=None)
+    subscription.is_connected = lambda: request.transport is not None and not request.transport.is_closing()
     try:
         await response.prepare(request)
         await response.write(b": the stream is open\n\n")

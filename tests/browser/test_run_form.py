@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
@@ -113,3 +114,8 @@ def test_gpus_are_taken_by_number_without_scripts(browser: Browser, page: Page, 
         plain.fill("[name=steps]", "2")
         plain.get_by_role("button", name="Ask for the run").click()
         expect(plain.locator("main")).to_contain_text("5 GPUs")
+        run = "/api/v1" + urlsplit(plain.url).path
+    # It has the GPUs until then: other tests want them.
+    ended = ("completed", "failed")
+    wait_for(lambda: page.context.request.get(run).json()["state"] in ended, "the run has not ended", seconds=120)
+    assert page.context.request.get(run).json()["state"] == "completed"

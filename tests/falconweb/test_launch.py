@@ -75,10 +75,20 @@ def first_start(data: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def site(data: Path, first_start: list[str]) -> Iterator[RunningSite]:
-    """The second start in the same folder."""
-    with RunningSite(data, FALCONWEB_SIMULATED="0", FALCONWEB_ADMIN_PASSWORD="") as site:
-        yield site
+def later_starts(data: Path, first_start: list[str]) -> Iterator[list[RunningSite]]:
+    """Sites of the same folder, one after the other: where a test has ended the last one, the next starts another."""
+    sites: list[RunningSite] = []
+    yield sites
+    if sites:
+        sites[-1].stop()
+
+
+@pytest.fixture
+def site(data: Path, later_starts: list[RunningSite]) -> RunningSite:
+    """The second start in the same folder, or a later one."""
+    if not later_starts or later_starts[-1].process.poll() is not None:
+        later_starts.append(RunningSite(data, FALCONWEB_SIMULATED="0", FALCONWEB_ADMIN_PASSWORD=""))
+    return later_starts[-1]
 
 
 def test_the_first_start_prints_a_password_once_and_ctrl_c_ends_every_process(

@@ -54,6 +54,12 @@ def events(reply: requests.Response) -> Iterator[tuple[str, dict[str, Any]]]:
             data = []
 
 
+def test_a_stream_whose_reader_has_gone_does_not_count(fresh: SimulatorProcess) -> None:
+    with stream(Client(fresh)):
+        assert fresh.state()["streams"] == 1
+    eventually(lambda: fresh.state()["streams"], lambda count: count == 0)  # long before the next event
+
+
 def test_an_attach_is_told_on_the_stream_and_found_in_the_log(fresh: SimulatorProcess) -> None:
     client = Client(fresh)
     with stream(client) as reply:

@@ -137,11 +137,13 @@ class PlanRun:
 class KilledParts:
     """What became of plans while parts of the site were killed in the middle of them, and who watched.
 
-    `plans` come with what `wrong_writes` found; `killed_at` is when each part was killed (Unix s), `pollers` who
-    read which chassis right before, `killed` the worker that was killed first.
+    `plans` come with what `wrong_writes` found, `in_force` is whether the last one was in the end. `killed_at` is when
+    each part was killed (Unix s), `pollers` who read which chassis right before, `killed` the worker that was killed
+    first.
     """
 
     plans: list[tuple[PlanRun, dict[str, int]]] = field(default_factory=list)
+    in_force: bool = False
     watchers: list[Watcher] = field(default_factory=list)
     killed_at: dict[str, float] = field(default_factory=dict)
     pollers: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -197,4 +199,5 @@ def kill_parts(stage: Stage) -> KilledParts:
         found.pollers["the new broker"] = stage.pollers()
         run.carry_out()
     found.plans.append((run, run.wrong_writes()))
+    found.in_force = is_in_force(stage, run.wanted)
     return found
