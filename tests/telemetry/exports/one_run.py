@@ -10,55 +10,59 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import django
 from django.conf import settings
+
+if TYPE_CHECKING:
+    from telemetry.exports.files import PartFile
+
+    Write = Callable[[PartFile, bytes], None]
 
 
 def main(run: int, folder: str, end: str, most: int) -> None:
     """Go on with a run until there is nothing more to do."""
     django.setup()
     from telemetry.exports import runs
+    from telemetry.exports.files import PartFile
     from telemetry.exports.running import run_go_on
 
     settings.EXPORTS_FOLDER = folder
     runs.LOOK_SECONDS = 0.0
-    (limit_writes if end == "full" else die_at)(most)
+    PartFile.write = ENDS[end](PartFile.write, most)  # type: ignore[method-assign, assignment]  # of this process alone
     while run_go_on(run, worker="mortal"):
         pass
 
 
-def limit_writes(most: int) -> None:
+def limited(write: Write, most: int) -> Write:
     """Have the system refuse what would make an export larger than that."""
-    from telemetry.exports.files import PartFile
 
-    write = PartFile.write
-
-    def limited(self: PartFile, data: bytes) -> None:
+    def write_limited(part: PartFile, data: bytes) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
         try:
-            write(self, data)
+            write(part, data)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
-    PartFile.write = limited  # type: ignore[method-assign]  # of this process alone
+    return write_limited
 
 
-def die_at(most: int) -> None:
+def mortal(write: Write, most: int) -> Write:
     """Have this process killed in the middle of what would make an export larger than that."""
-    from telemetry.exports.files import PartFile
 
-    write = PartFile.write
-
-    def mortal(self: PartFile, data: bytes) -> None:
-        if self.position + len(data) > most:
-            write(self, data[: len(data) // 2])
+    def write_half(part: PartFile, data: bytes) -> None:
+        if part.position + len(data) > most:
+            write(part, data[: len(data) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
-        write(self, data)
+        write(part, data)
 
-    PartFile.write = mortal  # type: ignore[method-assign]  # of this process alone
+    return write_half
 
+
+ENDS = {"full": limited, "killed": mortal}
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
