@@ -196,12 +196,18 @@ if (dialog()) {
   // Pointer events, because SVG elements have no drag and drop of their own. A mouse drags by the whole box, a finger by
   // the handle: elsewhere it scrolls.
   let start = null;
+  const letGo = () => {
+    start?.device.classList.remove("pressed");
+    start = null;
+  };
   document.addEventListener("pointerdown", (event) => {
     if (event.button !== 0 || !event.isPrimary) return;
+    letGo();
     const handle = event.target.closest("[data-handle]");
     const device = handle?.previousElementSibling ?? event.target.closest("svg [data-device]");
     if (device && handleOf(device) && (handle || event.pointerType === "mouse")) {
       start = { device, handle, before: picked, x: event.clientX, y: event.clientY, moved: false };
+      device.classList.add("pressed"); // until it is let go, no refresh takes it away
     }
   });
   document.addEventListener("pointermove", (event) => {
@@ -222,11 +228,11 @@ if (dialog()) {
       else if (start.handle && over?.closest("[data-handle]") === start.handle) pick(start.before); // a shaky click
       else pick(null);
     }
-    start = null;
+    letGo();
   });
   document.addEventListener("pointercancel", () => {
     if (start?.moved) pick(null);
-    start = null;
+    letGo();
   });
   document.addEventListener("dragstart", (event) => {
     if (event.target.closest?.("[data-device]")) event.preventDefault();

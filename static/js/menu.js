@@ -3,12 +3,10 @@ const button = document.getElementById("menu");
 const navigation = document.getElementById("navigation");
 if (button && navigation) {
   const show = (open) => {
-    navigation.classList.toggle("closed", !open);
+    navigation.classList.toggle("open", open);
     button.setAttribute("aria-expanded", String(open));
   };
-  button.hidden = false;
-  show(false);
-  button.addEventListener("click", () => show(navigation.classList.contains("closed")));
+  button.addEventListener("click", () => show(!navigation.classList.contains("open")));
   navigation.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || event.target.closest("details[open]") || !button.offsetParent) return;
     show(false);

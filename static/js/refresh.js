@@ -17,7 +17,7 @@ const parts = () => [...document.querySelectorAll("[data-refresh]")];
 
 /** Whether somebody is in the middle of something that a refresh would take away. */
 const busy = (part) =>
-  document.querySelector("dialog[open]") || document.querySelector(".lifted")
+  document.querySelector("dialog[open], .lifted, .pressed")
   || (part.contains(document.activeElement) && document.activeElement.matches(FILLED_IN));
 
 /** A place for the focus where what had it is gone: the part itself, or the page where that is empty now. */

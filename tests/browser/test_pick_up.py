@@ -136,6 +136,20 @@ def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page, runni
     expect(phone.locator(".lifted")).to_have_count(0)
 
 
+def test_a_page_does_not_move_on_a_phone_while_it_opens(phone: Page) -> None:
+    phone.add_init_script("""
+      window.moved = [];
+      const sayMoved = (list) => window.moved.push(...list.getEntries().flatMap((one) => [...one.sources]));
+      new PerformanceObserver(sayMoved).observe({ type: "layout-shift", buffered: true });
+    """)
+    phone.goto("/fabric/")
+    expect(phone.locator("#freshness")).to_have_text("● Live")
+    frames(phone, 3)
+    # Sideways in the head a name may move; nothing goes up or down.
+    moved = "window.moved.filter((one) => one.previousRect.y !== one.currentRect.y).map((one) => one.node?.nodeName)"
+    assert phone.evaluate(moved) == []
+
+
 def test_the_load_of_a_link_is_in_words_too(page: Page) -> None:
     for node in (page.locator(slot(page, "falcon-1", 2, 1)), page.locator(port(page, "falcon-1", "H4"))):
         expect(node).to_have_attribute("aria-label", re.compile(r", (link )?x16( Gen 3)?, \d+ % load$"))

@@ -55,8 +55,8 @@ class Frames:
         return [at for (of, _), at in self.came if of == chassis]
 
     def longest_gap(self, chassis: int, since: float, until: float) -> float:
-        """Return the longest time without a frame of a chassis around and after a moment, in s."""
-        times = [at for at in self.times(chassis) if since - 2 < at < until]
+        """Return the longest time without a frame of a chassis from one moment to another, in s."""
+        times = [since, *(at for at in self.times(chassis) if since < at < until)]
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 
     def twice(self) -> list[Number]:
