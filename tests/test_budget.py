@@ -107,7 +107,13 @@ def measured(folder: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2", "--dist", "loadfile")], ids=["alone", "workers"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(("-p", "xdist", "-n", "2", "--dist", "loadfile"), id="workers", marks=pytest.mark.nightly),
+    ],
+)
 def test_files_pay_for_their_tests_and_descendants_but_not_for_the_session(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

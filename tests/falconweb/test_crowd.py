@@ -25,15 +25,14 @@ from falconweb.testing import SimulatorProcess
 from tests.falconweb.crowd import Accepted, Answer, Person
 from tests.falconweb.replay import Paper, places_of
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
-from tests.turns import NIGHTLY
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 CHASSIS = 4
-SECONDS = 120.0 if NIGHTLY else 6.0
-ADMINISTRATORS, VIEWERS, USERS = (6, 2, 42) if NIGHTLY else (2, 1, 7)
+SECONDS = 120.0
+ADMINISTRATORS, VIEWERS, USERS = 6, 2, 42
 PAUSE = 2.0  # s that somebody thinks at most
-SETTLE_SECONDS = 600.0 if NIGHTLY else 90.0
+SETTLE_SECONDS = 600.0
 OPEN = ("requested", "running", "verifying")
 ACTIVE = ("running", "cancelling", "resuming", "rolling_back")
 FAULTS: tuple[dict[str, Any], ...] = (
@@ -96,7 +95,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSite]:
         yield site
 
 
-@pytest.mark.timeout(1500 if NIGHTLY else 240)
+@pytest.mark.timeout(1500)
 def test_a_crowd_composes_at_once_and_what_was_accepted_is_done_once_in_some_order(
     site: RunningSite, simulated: SimulatorProcess
 ) -> None:

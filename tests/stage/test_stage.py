@@ -353,6 +353,8 @@ def test_a_plan_whose_chassis_dies_and_forgets_everything_ends_in_what_is_true(c
     assert is_in_force(calm, run.wanted)
 
 
+# Of one worker by itself: tests/telemetry/store/test_faults.py.
+@pytest.mark.nightly
 def test_live_goes_on_while_the_disks_of_workers_are_full_and_what_was_dropped_is_told(calm: Stage) -> None:
     full, well = calm["many"], calm["well"]
     temperature = full.temperature("drawer1slot1")
