@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 LONGEST_PAUSE = 0.3  # s
+Value = TypeVar("Value")
 
 
 class Pauses:
@@ -36,3 +37,15 @@ def wait_for(
         assert time.monotonic() < end, (what() if callable(what) else what) or f"it did not come to pass: {found!r}"
         pauses.take()
     return found
+
+
+def eventually(read: Callable[[], Value], wanted: Callable[[Value], bool], seconds: float = 60.0) -> Value:
+    """Read until the value is as wanted, and return it; AssertionError with the last value."""
+    last: list[Value] = []
+
+    def is_wanted() -> bool:
+        last[:] = [read()]
+        return wanted(last[0])
+
+    wait_for(is_wanted, lambda: f"never as wanted; the last value was {last[0]!r}", seconds)
+    return last[0]

@@ -12,7 +12,8 @@ from falconweb.testing import AgentProcess
 from falconweb.testing.hosts import folder_of_hosts
 from hostwire.shapes import Rescan
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import Client, eventually
+from tests.simulator.conftest import Client
+from tests.waiting import eventually
 
 DEVICES = 9  # of the chassis, on `node-a`
 DRAWER_1, H1_SLOTS = "hostport1_H1", [f"drawer1slot{number}" for number in (1, 2, 3, 4)]

@@ -18,7 +18,7 @@ from hostwire.messages import new_command, new_key, queue_name, said_name, seal_
 from hostwire.shapes import DeviceWanted, Drain, HostReport, Report
 from tests.agent.conftest import Lab
 from tests.processes import ROOT
-from tests.simulator.conftest import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.process
 

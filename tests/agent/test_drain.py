@@ -9,7 +9,7 @@ import pytest
 
 from hostwire.shapes import DeviceWanted, Drain, Holders, Rescan, Restore
 from tests.agent.conftest import H1_SLOTS, Lab
-from tests.simulator.conftest import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.process
 

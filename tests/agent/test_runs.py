@@ -29,8 +29,8 @@ from hostwire.training import (
 )
 from tests.agent.conftest import Lab
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import PORTS, eventually
-from tests.waiting import wait_for
+from tests.simulator.conftest import PORTS
+from tests.waiting import eventually, wait_for
 from tests.without import needs_torch
 
 pytestmark = pytest.mark.process

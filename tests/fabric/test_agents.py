@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -50,13 +49,10 @@ def enrolled(falcon_chassis: Chassis, host_agent: Start) -> Iterator[Callable[[s
             host, agent = Host.objects.get(name=name), host_agent(name)
             agent_register(host=host, key=agent.key)
             stack.enter_context(agent.delivering())
-            wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
+            wait_for(lambda: HostAgent.objects.get(host=host).reported_at is not None)
             return agent
 
         yield enrol
-
-
-wait_until = partial(wait_for, seconds=20.0)
 
 
 def ladder(device: Device) -> dict[str, str]:
@@ -84,10 +80,10 @@ def test_a_device_climbs_the_whole_ladder_and_leaves_by_it(
     assert (ended.state, ended.error) == ("done", "")
     state, sentence = told(ended, "Seen by the host")
     assert (state, sentence.startswith("node-b sees it at 0000:")) == ("done", True)
-    wait_until(lambda: ladder(nic)["Seen by the host"] == "done")
+    wait_for(lambda: ladder(nic)["Seen by the host"] == "done")
     assert ladder(nic)["In use"] == "waiting"
     simulated_falcon.hold("node-b", "drawer1slot7", owner="maria", command="train")
-    wait_until(lambda: ladder(nic)["In use"] == "done")
+    wait_for(lambda: ladder(nic)["In use"] == "done")
 
 
 def test_a_device_that_is_in_use_is_refused_with_who_uses_it(
@@ -137,7 +133,7 @@ def test_force_wants_the_name_typed_and_is_on_record(
     enrolled("node-a")
     gpu = device_in(falcon_chassis, drawer=1, slot=1)
     simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
-    wait_until(lambda: ladder(gpu)["In use"] == "done")
+    wait_for(lambda: ladder(gpu)["In use"] == "done")
     with pytest.raises(Invalid):
         asked(falconweb_administrator, gpu, None, force=True, confirmation="yes")
     ended = carry_out(asked(falconweb_administrator, gpu, None, force=True, confirmation=gpu.name))
@@ -331,7 +327,7 @@ def test_a_command_that_is_lost_with_the_broker_is_sent_again(
     thread = threading.Thread(target=ask)
     thread.start()
     with redis.Redis.from_url(agent.broker) as broker:
-        wait_until(lambda: broker.delete(queue_name(host.identity)))
+        wait_for(lambda: broker.delete(queue_name(host.identity)))
     agent.start()
     thread.join(30)
     assert [answer.outcome for answer in answers if answer is not None] == ["done"]
@@ -382,7 +378,7 @@ def test_a_host_looks_for_no_device_while_another_is_let_go_and_not_detached_yet
 
     def meanwhile() -> None:
         thread.start()
-        wait_until(waits)
+        wait_for(waits)
 
     with at_step(out.pk, "Detach", meanwhile):
         assert carry_out(out).state == "done"
@@ -427,7 +423,7 @@ def test_a_host_looks_for_a_device_whose_link_has_trained_badly_too(
     ended = carry_out(asked(falconweb_administrator, nic, host_port_of(falcon_chassis, "H2")))
     assert (ended.state, "below what device and slot can do" in ended.error) == ("failed", True)
     assert told(ended, "Seen by the host")[0] == "done"
-    wait_until(lambda: ladder(nic)["Seen by the host"] == "done")
+    wait_for(lambda: ladder(nic)["Seen by the host"] == "done")
 
 
 def test_the_device_page_says_who_uses_it_and_forces_it_when_its_name_is_typed(

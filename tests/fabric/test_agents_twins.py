@@ -32,8 +32,9 @@ from falconweb.testing import (
 from tests.fabric import outside
 from tests.fabric.disorder import endpoint_of
 from tests.fabric.hosts import MARIA, VICTOR, TellingHost, card
-from tests.fabric.test_agents import asked, ladder, told, wait_until
+from tests.fabric.test_agents import asked, ladder, told
 from tests.turns import in_turn
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.process
 
@@ -69,19 +70,19 @@ class Site:
         """Let a host without an agent look for what was attached to it."""
         before = len(self.falcon.state()["hosts"][host])
         (self.hosts / host / "sys/bus/pci/rescan").write_text("1\n")
-        wait_until(lambda: len(self.falcon.state()["hosts"][host]) > before)
+        wait_for(lambda: len(self.falcon.state()["hosts"][host]) > before)
 
     def enrol(self, name: str) -> AgentProcess:
         host, agent = Host.objects.get(name=name), self.start(name, AGENT_NVML="")
         agent_register(host=host, key=agent.key)
         self.stack.enter_context(agent.delivering())
-        wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
+        wait_for(lambda: HostAgent.objects.get(host=host).reported_at is not None)
         return agent
 
     def reported(self, host: str) -> None:
         """Wait until a host has been looked at once more."""
         row = HostAgent.objects.get(host__name=host)
-        wait_until(lambda: HostAgent.objects.get(pk=row.pk).number > row.number + 1)
+        wait_for(lambda: HostAgent.objects.get(pk=row.pk).number > row.number + 1)
 
     def zone(self, port: str) -> list[str]:
         return list(self.falcon.state()["zones"][port])
@@ -250,7 +251,7 @@ def test_whoever_uses_what_has_arrived_already_is_not_cut_off_by_the_next_worker
     else:
         outside.put(site.chassis, site.falcon, gpu, to=target)
     orphan(operation, Check="done", Release_on_the_host="done", Detach="done", Attach="running")
-    wait_until(lambda: "drawer1slot1" in site.falcon.state()["hosts"]["node-a"])
+    wait_for(lambda: "drawer1slot1" in site.falcon.state()["hosts"]["node-a"])
     held = site.falcon.hold("node-a", "drawer1slot1", owner="maria", command="train")
     site.reported("node-a")
     ended = carry_out(operation)
@@ -269,7 +270,7 @@ def test_a_device_is_given_back_where_the_answer_that_it_was_let_go_is_lost(
     host, gpu, agent = Host.objects.get(name="node-a"), site.device(1, 1), site.start("node-a")
     agent_register(host=host, key=agent.key)
     with agent.delivering():
-        wait_until(lambda: HostAgent.objects.get(host=host).reported_at is not None)
+        wait_for(lambda: HostAgent.objects.get(host=host).reported_at is not None)
     # From here on nothing that it says arrives.
     place = site.falcon.state()["hosts"]["node-a"]["drawer1slot1"]
     ended = carry_out(asked(falconweb_administrator, gpu, None))
@@ -277,7 +278,7 @@ def test_a_device_is_given_back_where_the_answer_that_it_was_let_go_is_lost(
     assert "drawer1slot1" in site.zone("hostport1_H1")
     done = agent.log.read_text()
     assert "agent.drain" in done
-    wait_until(lambda: site.folder("node-a", place).joinpath("driver").is_symlink())
+    wait_for(lambda: site.folder("node-a", place).joinpath("driver").is_symlink())
     assert "agent.restore" in agent.log.read_text()
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import requests
@@ -15,9 +14,6 @@ V1 = "/redfish/v1"
 ZONES = f"{V1}/Fabrics/PCIe/Zones"
 ENDPOINTS = f"{V1}/Fabrics/PCIe/Endpoints"
 PORTS = f"{V1}/Fabrics/PCIe/Switches/drawer1_switch/Ports"
-
-
-T = TypeVar("T")
 
 
 class Client:
@@ -51,17 +47,6 @@ class Client:
         """Send a zone its whole new list."""
         body = {"Links": {"Endpoints": [{"@odata.id": f"{ENDPOINTS}/{one}"} for one in endpoints]}}
         return self.request("PATCH", f"{ZONES}/{zone}", json=body, **options)
-
-
-def eventually(read: Callable[[], T], wanted: Callable[[T], bool], seconds: float = 10.0) -> T:
-    """Read until the value is as wanted, and return it; fails with the last value after some seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = read()
-        if wanted(value):
-            return value
-        assert time.monotonic() < deadline, f"never as wanted; the last value was {value!r}"
-        time.sleep(0.05)
 
 
 def rule_of(reply: requests.Response) -> str:

@@ -10,8 +10,9 @@ import pytest
 
 from simulator.lab import DEFAULT_LAB
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import ENDPOINTS, PORTS, V1, Client, eventually
+from tests.simulator.conftest import ENDPOINTS, PORTS, V1, Client
 from tests.simulator.test_events import events, stream
+from tests.waiting import eventually
 
 
 def cable(process: SimulatorProcess, port: str, host: str | None, chassis: str = "falcon-1") -> None:

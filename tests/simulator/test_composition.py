@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import ENDPOINTS, PORTS, V1, ZONES, Client, eventually, rule_of
+from tests.simulator.conftest import ENDPOINTS, PORTS, V1, ZONES, Client, rule_of
+from tests.waiting import eventually
 
 
 def move_slot4(client: Client) -> None:

@@ -8,7 +8,8 @@ import pytest
 import requests
 
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import ENDPOINTS, PORTS, V1, ZONES, Client, eventually, rule_of
+from tests.simulator.conftest import ENDPOINTS, PORTS, V1, ZONES, Client, rule_of
+from tests.waiting import eventually
 
 SYSTEM = f"{V1}/Systems/hostport1_H3"
 BLOCKS = f"{V1}/CompositionService/ResourceBlocks"

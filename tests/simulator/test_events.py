@@ -20,7 +20,8 @@ from simulator.lab import load_lab
 from simulator.query import apply, parse
 from simulator.service import Falcon, Options
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import V1, Client, eventually
+from tests.simulator.conftest import V1, Client
+from tests.waiting import eventually
 
 STREAM = f"{V1}/EventService/SSE"
 LOG = f"{V1}/Managers/bmc/LogServices/Events"

@@ -11,7 +11,8 @@ import pytest
 import requests
 
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import ENDPOINTS, PORTS, V1, Client, eventually
+from tests.simulator.conftest import ENDPOINTS, PORTS, V1, Client
+from tests.waiting import eventually
 
 ROOT_URI = f"{V1}/"
 DRAWER1 = f"{V1}/Chassis/drawer1"

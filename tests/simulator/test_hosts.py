@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import Client, eventually
+from tests.simulator.conftest import Client
+from tests.waiting import eventually
 
 H1, SLOTS = "hostport1_H1", ["drawer1slot1", "drawer1slot2", "drawer1slot3", "drawer1slot4"]
 

@@ -15,9 +15,8 @@ import pytest
 from simulator import nvml
 from simulator.state import Asked
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import eventually
 from tests.simulator.test_readings import falcon as plain_falcon
-from tests.waiting import wait_for
+from tests.waiting import eventually, wait_for
 
 GIGA = 1e9
 

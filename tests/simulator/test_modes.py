@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from simulator.rules import ADVANCED, STANDARD_ONE_HOST, STANDARD_TWO_HOSTS, Allocation, refusal
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import V1, Client, eventually, rule_of
+from tests.simulator.conftest import V1, Client, rule_of
+from tests.waiting import eventually
 
 PORTS = {"H1": "node-a", "H2": "node-b", "H3": "node-c", "H4": "node-d"}
 

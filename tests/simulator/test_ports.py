@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import PORTS, V1, Client, eventually, rule_of
+from tests.simulator.conftest import PORTS, V1, Client, rule_of
+from tests.waiting import eventually
 
 LOG = f"{V1}/Managers/bmc/LogServices/Events/Entries"
 

@@ -189,7 +189,7 @@ def test_head_answers_as_get_without_a_body_and_an_unchanged_resource_304(client
 
 
 def test_a_narrower_port_trains_to_its_width_and_a_disabled_one_goes_down(fresh: SimulatorProcess) -> None:
-    from tests.simulator.conftest import eventually
+    from tests.waiting import eventually
 
     client = Client(fresh)
     assert client.request("PATCH", f"{PORTS}/slot1", json={"ConfiguredWidth": 8}).status_code == 200

