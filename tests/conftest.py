@@ -56,6 +56,10 @@ def pytest_collection_finish() -> None:
 CPU_SECONDS = Path(__file__).with_name("cpu_seconds.json")
 # Folders whose tests share one running site: one process runs all of them.
 TOGETHER = ("tests/browser/", "tests/stage/")
+# PyTorch takes all of a machine. Behind the files that take more than this (CPU seconds) it does not meet the stage,
+# where it would be judged how often a site reads its chassis.
+PYTORCH = "tests/trainer/"
+PYTORCH_AFTER = 10.0
 
 
 class FilesAndSites(LoadFileScheduling):  # type: ignore[misc]  # no types in the library
@@ -87,7 +91,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def cost(item: pytest.Item) -> float:
         file = item.nodeid.partition("::")[0]
-        return math.inf if file.startswith(TOGETHER) else float(seconds.get(file, 0.0))
+        if file.startswith(TOGETHER):
+            return math.inf
+        return min(float(seconds.get(file, 0.0)), PYTORCH_AFTER if file.startswith(PYTORCH) else math.inf)
 
     items.sort(key=cost, reverse=True)
 

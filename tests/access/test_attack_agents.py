@@ -327,7 +327,7 @@ def test_an_operation_names_nobody_and_nothing_of_anothers_host(  # noqa: PLR091
     agent_register(host=host, key=key)
     agent = host_agent("node-a", key=key)
     with agent.delivering():
-        wait_for(lambda: HostAgent.objects.get(host=host).reported_at is not None, seconds=20)
+        wait_for(lambda: HostAgent.objects.get(host=host).reported_at is not None)
         device = Device.objects.get(pk=between_two.pk)
         asked = operation_request(person=boss, device=device, target=None)[0]
         simulated_falcon.hold("node-a", "drawer1slot1", owner="maria", command="secret-train")

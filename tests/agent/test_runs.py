@@ -209,7 +209,7 @@ def test_the_traffic_of_a_run_is_on_the_links_and_its_devices_are_held(lab: Lab)
         eventually(seconds, lambda later: later > now + 20)
         return (bytes_of(1) - before) / (seconds() - now)
 
-    eventually(rate, lambda found: 0.85 * BYTES < found < 1.15 * BYTES, seconds=20)
+    eventually(rate, lambda found: 0.85 * BYTES < found < 1.15 * BYTES)
     # The other devices of the host rest meanwhile.
     eventually(lambda: [bytes_of(2), seconds(), bytes_of(2)], lambda found: found[0] == found[2])
     resting = bytes_of(2)

@@ -34,11 +34,10 @@ COLOURED = """async (png) => {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder; their longest ways take a busy machine some minutes."""
+    """Mark all tests of this folder."""
     for item in items:
         if "browser" in item.path.parts:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="package")

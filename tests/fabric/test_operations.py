@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -40,9 +39,6 @@ def port(label: str) -> HostPort:
 
 def zones_with(simulator: SimulatorProcess, member: str) -> list[str]:
     return [zone for zone, members in simulator.state()["zones"].items() if member in members]
-
-
-wait_until = partial(wait_for, seconds=20.0)
 
 
 def step_of(operation: Operation, name: str) -> dict[str, Any]:
@@ -246,7 +242,7 @@ def test_a_worker_that_lost_its_lease_writes_no_more(
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_until(lambda: step_of(operation, "Attach")["state"] == "running")
+    wait_for(lambda: step_of(operation, "Attach")["state"] == "running")
     until = timezone.now() + timedelta(seconds=60)
     Operation.objects.filter(pk=operation.pk).update(worker="second", lease_until=until)
     thread.join(20)
@@ -415,7 +411,7 @@ def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
     operation, _ = operation_request(person=administrator, device=gpu, target=port("H2"))
     thread = threading.Thread(target=lambda: execute(str(operation.pk), worker="test"))
     thread.start()
-    wait_until(lambda: step_of(operation, "Wait for the link")["state"] == "running")
+    wait_for(lambda: step_of(operation, "Wait for the link")["state"] == "running")
     simulator.fault("surprise_removal", "drawer1slot7")
     thread.join(25)
     operation.refresh_from_db()
@@ -432,10 +428,10 @@ def test_a_fan_that_fails_is_named_among_what_is_wrong(
     client = Client()
     client.force_login(administrator)
     simulator.fault("fan_failure", "fan1")
-    wait_until(lambda: mirror(chassis) and Chassis.objects.get().health == "Critical")
+    wait_for(lambda: mirror(chassis) and Chassis.objects.get().health == "Critical")
     assert "falcon-1 reports its health as Critical: Fan 1 (Critical)" in client.get("/").content.decode()
     simulator.clear_faults()
-    wait_until(lambda: mirror(chassis) and Chassis.objects.get().health == "OK")
+    wait_for(lambda: mirror(chassis) and Chassis.objects.get().health == "OK")
     assert "Fan 1" not in client.get("/").content.decode()
 
 
@@ -445,7 +441,7 @@ def test_a_host_link_below_its_capability_is_said_wherever_it_is_shown(
     simulator.fault("link_downgrade", "H1", lanes=8)
     simulator.fault("link_downgrade", "drawer1slot1", lanes=8)
     # They train anew first.
-    wait_until(lambda: mirror(chassis) and Port.objects.filter(active_width=8, link_status="LinkUp").count() == 2)
+    wait_for(lambda: mirror(chassis) and Port.objects.filter(active_width=8, link_status="LinkUp").count() == 2)
     client = Client()
     client.force_login(administrator)
     assert "The link of host port H1 of falcon-1 to node-a runs below its capability: x8 of x16." in (

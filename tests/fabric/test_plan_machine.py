@@ -364,7 +364,6 @@ class Planning(Leasing, RuleBasedStateMachine):
         self.look(name)
 
 
-@pytest.mark.timeout(3600 if NIGHTLY else 120)
 def test_whatever_happens_plans_end_in_the_truth_and_touch_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_patience(PATIENCE, monkeypatch.setattr)
     monkeypatch.setattr(execution, "HANDED_OVER_SECONDS", 0)

@@ -250,7 +250,6 @@ class Composing(RuleBasedStateMachine):
         self.compare(self.simulator.state())
 
 
-@pytest.mark.timeout(3600 if NIGHTLY else 120)
 def test_whatever_happens_the_site_shows_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_patience(PATIENCE, monkeypatch.setattr)
     with tempfile.TemporaryDirectory() as folder, MortalWorkers(PATIENCE) as workers:

@@ -20,7 +20,7 @@ from falconweb.launch import processes
 from tests.site import ROOT, RunningSite, kill, processes_of
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.process
 
 
 def processes_naming(text: str) -> list[str]:

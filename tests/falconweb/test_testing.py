@@ -76,7 +76,7 @@ def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess
         env=surroundings,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
 

@@ -64,7 +64,6 @@ def use_the_rest(client: Client, drawer: str) -> None:
     assert client.request("POST", "/redfish/v1/EventService/Subscriptions", json=body).status_code == 201
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("chassis", "dialect"),
     [
@@ -97,7 +96,6 @@ def test_the_service_validator_finds_nothing_wrong(chassis: str, dialect: str, t
         assert uri == "Oem" or f"/{uri}..." in said, f"{uri} was never looked at"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("dialect", ["both", pytest.param("blocks", marks=pytest.mark.nightly)])
 def test_the_protocol_validator_finds_nothing_wrong(dialect: str, tmp_path: Path) -> None:
     with SimulatorProcess("--dialect", dialect) as process:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.stage.plans import PLANNED
 from tests.stage.plays import PLAYS, Play, perform, webhook_down
 from tests.stage.soak import Soaked, soak
 from tests.stage.stage import Stage, set_up
@@ -38,8 +37,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def played(stage: Stage) -> Played:
     """All that goes wrong without anybody's death, at once."""
     stage.wait_until_shared()
-    for name in PLANNED:  # their time goes faster where parts were killed before
-        stage[name].ask("POST", "/time", {"speed": 1})
     with ThreadPoolExecutor(len(PLAYS) + 1) as pool:
         webhook = pool.submit(webhook_down, stage)
         plays = {name: pool.submit(perform, stage, name, act) for name, act in PLAYS.items()}

@@ -139,7 +139,7 @@ def soak(stage: Stage, is_over: Callable[[], bool]) -> Soaked:
                     one.look(pid)
         found.ended = time.time()
         with contextlib.suppress(AssertionError):  # who missed some is judged later
-            wait_for(lambda: all(found.must_have_come <= one.numbers for one in readers), seconds=10, every=0.5)
+            wait_for(lambda: all(found.must_have_come <= one.numbers for one in readers), every=0.5)
     found.processes.append(long_lived(stage))
     return found
 

@@ -12,6 +12,8 @@ import resource
 import signal
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(SECONDS + 600)]
 LONGEST_GAP = 3.0  # s between two readings of a healthy chassis, on a busy machine
-UNEVEN = 2  # seconds, or one in eight, that one chassis may miss more than another: where all are late nothing is said
+UNEVEN = 2  # seconds, or one in four, that one chassis may miss more than another: where all are late nothing is said
 AWAY_SECONDS = 1.1  # longer than from one poll to the next
 AWAY_COSTS = 5  # seconds that may be missing of a chassis that was away: it is tried again after one
 TAKEN_OVER_SECONDS = 5.0
@@ -126,7 +128,7 @@ def test_live_goes_on_whatever_a_report_has(stage: Stage, played: Played, name: 
     sick, *well = (
         span - {second for of, second in came if of == one.pk} for one in (play.chassis, stage["well"], stage["events"])
     )
-    assert len(sick) <= max(map(len, well)) + max(UNEVEN, len(span) // 8), (sorted(sick), *map(sorted, well))
+    assert len(sick) <= max(map(len, well)) + max(UNEVEN, len(span) // 4), (sorted(sick), *map(sorted, well))
 
 
 def test_what_is_no_number_or_no_count_is_a_gap_and_never_anything_else(stage: Stage, played: Played) -> None:
@@ -222,26 +224,31 @@ def test_what_a_webhook_missed_while_it_was_down_comes_after_in_order(played: Pl
 # --- parts of the site that hang, or are killed ---------------------------------------------------------------------
 
 
-def calmed(stage: Stage) -> Stage:
-    """Return the stage without faults: each of two workers reads half of the chassis, and those of plans are quick."""
+@contextmanager
+def calmed(stage: Stage) -> Iterator[Stage]:
+    """The stage without faults: each of two workers reads half of the chassis, and those of plans are quick."""
     stage.heal()
     stage.wait_until_shared()
     for name in PLANNED:
         stage[name].ask("POST", "/time", {"speed": 20})
         wait_for(stage[name].is_read, f"{name} is not read", every=0.3)
-    return stage
+    yield stage
+    for name in PLANNED:
+        stage[name].ask("POST", "/time", {"speed": 1})
 
 
 @pytest.fixture
-def calm(stage: Stage) -> Stage:
+def calm(stage: Stage) -> Iterator[Stage]:
     """The stage without faults."""
-    return calmed(stage)
+    with calmed(stage) as calm:
+        yield calm
 
 
 @pytest.fixture(scope="module")
 def killed(stage: Stage) -> KilledParts:
     """Plans whose workers, beat, web and broker were killed."""
-    return kill_parts(calmed(stage))
+    with calmed(stage) as calm:
+        return kill_parts(calm)
 
 
 def test_a_broker_that_hangs_holds_nobody_up_for_long(calm: Stage) -> None:

@@ -15,7 +15,7 @@ from hostwire.training import Spec
 from tests.trainer.starting import Running, Told, start
 from tests.without import NO_TORCH
 
-LONGEST = 100
+LONGEST = 250  # s
 
 
 @pytest.fixture

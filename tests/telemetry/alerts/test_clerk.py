@@ -93,7 +93,7 @@ def test_a_watch_of_a_chassis_that_is_gone_harms_nobody(lab: Lab, watch: AlertWa
 def test_the_thread_ends_with_the_last_watch_and_comes_back_with_the_next(lab: Lab, watch: AlertWatch) -> None:
     own = watch._clerk
     own.leave(watch)
-    wait_for(lambda: own._thread is None, seconds=5)
+    wait_for(lambda: own._thread is None)
     own.follow(watch)
     own.keep(lab.chassis.pk, [turn(check_of(lab.device), "firing")])
     assert own.flush(5)

@@ -152,7 +152,7 @@ def wait_for_stream(simulator: SimulatorProcess) -> None:
     wait_for(lambda: simulator.state()["streams"] > 0)
 
 
-def wait_until_same(chassis: Chassis, simulator: SimulatorProcess, since: int, seconds: float = 15.0) -> None:
+def wait_until_same(chassis: Chassis, simulator: SimulatorProcess, since: int, seconds: float = 60.0) -> None:
     """Wait until what is kept is what was told, each exactly once."""
     end, pauses = time.monotonic() + seconds, Pauses()
     while (found := kept(chassis)) != (told := truth(simulator, since)):
