@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from telemetry.pipeline.publishing import PERIOD_SECONDS
 from tests.stage.operator import LOOK_SECONDS, Operator
 from tests.waiting import wait_for
 
@@ -167,6 +168,20 @@ class PlayedChassis:
         """Return what was counted of it, by the API; now, or at some moment after another (monotonic s)."""
         rows = self.operator.look("pipeline/", since=since)["counts"]
         return {row["name"]: row["total"] for row in rows if row["chassis_id"] == self.pk}
+
+    def counts_at_rest(self, name: str) -> dict[str, int]:
+        """Wait until a count has stayed longer than processes take to tell what they count; return all counts."""
+        counts, since = self.counts(), time.monotonic()
+
+        def rests() -> bool:
+            nonlocal counts, since
+            before, counts = counts.get(name, 0), self.counts()
+            if counts.get(name, 0) != before:
+                since = time.monotonic()
+            return time.monotonic() - since > 2 * PERIOD_SECONDS
+
+        wait_for(rests, f"{self.name}: {name} does not come to rest", every=LOOK_SECONDS)
+        return counts
 
     def _await_count(self, name: str, least: int) -> int:
         began = time.monotonic()
