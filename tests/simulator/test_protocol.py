@@ -13,6 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.processes import SimulatorProcess
 from tests.simulator.conftest import PORTS, V1, ZONES, Client, rule_of
+from tests.waiting import eventually
 
 SESSIONS = f"{V1}/SessionService/Sessions"
 
@@ -189,8 +190,6 @@ def test_head_answers_as_get_without_a_body_and_an_unchanged_resource_304(client
 
 
 def test_a_narrower_port_trains_to_its_width_and_a_disabled_one_goes_down(fresh: SimulatorProcess) -> None:
-    from tests.waiting import eventually
-
     client = Client(fresh)
     assert client.request("PATCH", f"{PORTS}/slot1", json={"ConfiguredWidth": 8}).status_code == 200
     port = eventually(lambda: client.get(f"{PORTS}/slot1"), lambda one: one["LinkStatus"] == "LinkUp")

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from telemetry.pipeline.publishing import PERIOD_SECONDS
 from tests.stage.operator import LOOK_SECONDS, Operator
-from tests.waiting import wait_for
+from tests.waiting import Pauses, wait_for
 
 CHUNK_SECONDS = 60  # of readings are given to the store at once
 Values = list[float | None]
@@ -171,16 +171,10 @@ class PlayedChassis:
 
     def counts_at_rest(self, name: str) -> dict[str, int]:
         """Wait until a count has stayed longer than processes take to tell what they count; return all counts."""
-        counts, since = self.counts(), time.monotonic()
-
-        def rests() -> bool:
-            nonlocal counts, since
-            before, counts = counts.get(name, 0), self.counts()
-            if counts.get(name, 0) != before:
-                since = time.monotonic()
-            return time.monotonic() - since > 2 * PERIOD_SECONDS
-
-        wait_for(rests, f"{self.name}: {name} does not come to rest", every=LOOK_SECONDS)
+        counts, pauses = self.counts(), Pauses(LOOK_SECONDS)
+        while time.monotonic() - pauses.moved <= 2 * PERIOD_SECONDS:
+            pauses.take(counts.get(name, 0))
+            counts = self.counts()
         return counts
 
     def _await_count(self, name: str, least: int) -> int:

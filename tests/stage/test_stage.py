@@ -232,9 +232,11 @@ def calmed(stage: Stage) -> Iterator[Stage]:
     for name in PLANNED:
         stage[name].ask("POST", "/time", {"speed": 20})
         wait_for(stage[name].is_read, f"{name} is not read", every=0.3)
-    yield stage
-    for name in PLANNED:
-        stage[name].ask("POST", "/time", {"speed": 1})
+    try:
+        yield stage
+    finally:
+        for name in PLANNED:
+            stage[name].ask("POST", "/time", {"speed": 1})
 
 
 @pytest.fixture
