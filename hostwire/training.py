@@ -52,6 +52,11 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     command: tuple[str, ...] = ()
 
     @property
+    def processes(self) -> int:
+        """One a device, and a single one for 'single' and 'dp'."""
+        return 1 if self.strategy in ("single", "dp") else self.devices
+
+    @property
     def global_batch(self) -> int:
         """Samples of one step over all devices."""
         return self.devices * self.batch * self.accumulation

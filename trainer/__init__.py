@@ -1,1 +1,1 @@
-"""What torchrun starts on a host: real PyTorch training and measurements of links, told as events."""
+"""What a host starts: real PyTorch training and measurements of links, told as events."""

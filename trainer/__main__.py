@@ -1,4 +1,4 @@
-"""`python -m trainer.launch ... -m trainer SPEC.json --events FILE`: one process of a run."""
+"""`python -m trainer SPEC.json --events FILE`: a run, from its specification to its end."""
 
 from __future__ import annotations
 
@@ -8,44 +8,50 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
 from hostwire.training import Spec
-from trainer.parent import die_with_parent
+from trainer.ranks import end, rank_here, run_ranks
 from trainer.telling import EventFile
 from trainer.troubles import Refused, last_line, lost_another, not_compiled, out_of_memory_bytes, size
 
-log = logging.getLogger("trainer")
 REFUSED = 2
 FAILED = 1
 
 
 def main() -> int:
-    """Run one process of a run; return its exit code: 0, 1 for trouble, 2 where it was refused."""
-    reader = argparse.ArgumentParser(prog="trainer", description="One process of a benchmark, started by torchrun.")
+    """Carry a run out; return its exit code: 0, 1 for trouble, 2 where it was refused."""
+    reader = argparse.ArgumentParser(prog="trainer", description="Carries out one run of a benchmark on this host.")
     reader.add_argument("spec", type=Path, help="the specification, JSON as hostwire.training.Spec")
     reader.add_argument("--events", type=Path, required=True, help="where to append what happens, as lines of JSON")
     given = reader.parse_args()
-    rank = int(os.environ.get("RANK", "0"))
-    logging.basicConfig(
-        stream=sys.stdout,
-        level=logging.INFO if rank == 0 else logging.WARNING,
-        format="%(asctime)s %(message)s" if rank == 0 else f"%(asctime)s [process {rank}] %(message)s",
-    )
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s")
     # Nothing is ever downloaded: weights and data are random.
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
-    events = EventFile(given.events, leads=rank == 0)
-    die_with_parent()
     try:
         spec = msgspec.json.decode(given.spec.read_bytes(), type=Spec)
     except (OSError, msgspec.DecodeError) as wrong:
-        return _refuse(events, f"The specification is not understood: {last_line(wrong)}.")
+        return _refuse(EventFile(given.events, leads=True), f"The specification is not understood: {last_line(wrong)}.")
     try:
-        from trainer.course import run
+        from trainer.course import prepare
     except ImportError as missing:
-        return _refuse(events, f"A library is missing on this host: {last_line(missing)}.")
+        return _refuse(EventFile(given.events, leads=True), f"A library is missing on this host: {last_line(missing)}.")
+    if spec.processes == 1:
+        return _take_part(spec, given.events)
+    prepare(spec)
+    return run_ranks(spec.processes, lambda: _take_part(spec, given.events))
+
+
+def _take_part(spec: Spec, told: Path) -> int:
+    """Do this process' part of the run."""
+    from trainer.course import run
+
+    rank = rank_here()
+    events = EventFile(told, leads=rank == 0)
+    if rank:
+        only_warnings = f"%(asctime)s [process {rank}] %(message)s"
+        logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format=only_warnings, force=True)
     try:
         run(spec, events)
     except Refused as refused:
@@ -96,13 +102,7 @@ def _in_use(spec: Spec) -> str:
     return f"; the process has used up to {size(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}"
 
 
-def _end(code: int) -> NoReturn:
-    """End at once. Threads of libraries would hold a failed run up, and sometimes abort one that went well."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    _end(main())
+    code = main()
+    logging.shutdown()
+    end(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import resource
 import time
@@ -25,6 +26,19 @@ if TYPE_CHECKING:
 # Steps without exchange of gradients: half of the timed ones, within these.
 FEWEST_ALONE, MOST_ALONE = 5, 20
 COLLECT_EVERY = 500  # steps
+
+
+def prepare(spec: Spec) -> None:
+    """Import what the ranks of a run are going to need, before they are forked: some libraries take seconds each."""
+    from trainer.links import LINKS
+
+    # Whoever builds a model imports what it takes, here without memory; what goes wrong a rank tells of.
+    with contextlib.suppress(Exception), torch.device("meta"):
+        if spec.workload not in LINKS:
+            from trainer.tasks import task_of
+
+            task = task_of(spec)
+            task.optimiser(task.model())
 
 
 def run(spec: Spec, events: EventFile) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from hostwire.training import Spec
+from trainer.ranks import rank_here, store_here, world_here
 from trainer.troubles import Refused
 
 
@@ -43,32 +43,16 @@ class Place:
             dist.barrier(device_ids=[self.device.index] if self.on_gpu else None)
 
 
-def processes_of(spec: Spec) -> int:
-    """Return how many processes a run has: one a device, and a single one for 'single' and 'dp'."""
-    return 1 if spec.strategy in ("single", "dp") else spec.devices
-
-
-def rank_here() -> int:
-    """Return the number of this process, as torchrun says; 0 without it."""
-    return int(os.environ.get("RANK", "0"))
-
-
 def join(spec: Spec) -> Place:
     """Meet the other processes and take a device. Raises Refused with what is missing."""
-    rank = rank_here()
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world != processes_of(spec):
-        raise Refused(f"The run has {processes_of(spec)} processes; {world} were started. Set --nproc-per-node.")
+    rank, world = rank_here(), world_here()
     if spec.threads:
         torch.set_num_threads(spec.threads)
     device = _device(spec)
     grouped = spec.strategy in ("ddp", "sharded")
-    if grouped and "MASTER_ADDR" not in os.environ:
-        raise Refused(f"'{spec.strategy}' needs torchrun: python -m trainer.launch ... -m trainer.")
-    if grouped and spec.backend == "cuda":
-        dist.init_process_group("nccl", device_id=device)
-    elif grouped:
-        dist.init_process_group("gloo")
+    if grouped:
+        backend, own = ("nccl", device) if spec.backend == "cuda" else ("gloo", None)
+        dist.init_process_group(backend, store=store_here(), rank=rank, world_size=world, device_id=own)
     return Place(rank=rank, world=world, device=device, grouped=grouped)
 
 
@@ -91,7 +75,7 @@ def _device(spec: Spec) -> torch.device:
         raise Refused(f"The run needs {spec.devices} GPUs; PyTorch sees {there}.")
     if spec.strategy == "dp" and spec.devices < 2:
         raise Refused("DP needs at least 2 GPUs.")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    device = torch.device("cuda", rank_here())
     torch.cuda.set_device(device)
     # Sizes stay the same from step to step: the fastest way to convolve is sought once, in the warm-up.
     torch.backends.cudnn.benchmark = True

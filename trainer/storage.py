@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from hostwire.training import DRIVE_VARIABLE, Spec
+from trainer.ranks import world_here
 from trainer.troubles import Refused, size
 
 # The folder of the scratch file where no drive was chosen: whoever runs the host says what it measures.
@@ -67,7 +68,7 @@ def data_place(spec: Spec) -> Path:
     """
     place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH, "") or tempfile.gettempdir())
     file_bytes = _file_bytes(spec)
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    processes = world_here()
     asked = f"{size(file_bytes)} for each of {processes} processes" if processes > 1 else size(file_bytes)
     if place.is_dir():
         if (free := free_bytes(place)) < file_bytes * processes * ROOM:

@@ -203,22 +203,18 @@ def _torch(
             raise RefusedError("This host has no CUDA for PyTorch: it can run on the CPU alone.")
         if len(given.gpus) != spec.devices:
             raise RefusedError(f"The run is of {spec.devices} GPUs; it has {len(given.gpus)} that NVML sees here.")
-    ranks = 1 if spec.strategy in ("single", "dp") else spec.devices
     environment = {
         **surroundings(*OF_TRAINER),
         "HOME": str(folder.home),
         "TMPDIR": str(folder.home),
         "PYTHONPATH": str(CODE),
         "PYTHONUNBUFFERED": "1",
-        # torchrun's own default is one thread; the library's would be all cores for each rank.
-        "OMP_NUM_THREADS": str(spec.threads or max(1, (os.cpu_count() or 1) // ranks)),
+        # The library's own choice would be all cores for each process.
+        "OMP_NUM_THREADS": str(spec.threads or max(1, (os.cpu_count() or 1) // spec.processes)),
         **(_visible(given.gpus) if spec.backend == "cuda" else _visible(())),
     }
     folder.write(folder.spec.name, spec)
-    command = (
-        settings.python, "-m", "trainer.launch", "--nproc-per-node", str(ranks),
-        "-m", "trainer", str(folder.spec), "--events", str(folder.told),
-    )  # fmt: skip
+    command = (settings.python, "-m", "trainer", str(folder.spec), "--events", str(folder.told))
     return command, environment
 
 

@@ -1,4 +1,4 @@
-"""Runs on this machine itself: users' commands as an unprivileged account, and PyTorch under torchrun."""
+"""Runs on this machine itself: users' commands as an unprivileged account, and PyTorch."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_a_setting_that_cannot_be_is_named(name: str, value: str) -> None:
 TINY = Spec(workload="mnist_cnn", devices=2, batch=8, steps=3, warmup=1, backend="cpu", options={})
 
 
-def test_pytorch_runs_under_torchrun_with_two_ranks(here: Here) -> None:
+def test_pytorch_runs_with_two_ranks(here: Here) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     told = here.runs.trainer()
     assert told.executors == ("torch",)
@@ -314,7 +314,7 @@ def test_ranks_of_pytorch_end_with_their_run(here: Here, how: str) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     run = here.begin(Spec(workload="mnist_cnn", devices=2, batch=8, steps=10**6, loader_workers=1, backend="cpu"))
     wait_for(lambda: any(isinstance(event, Steps) for event in here.runs.look(TrainLook(run)).events), seconds=60)
-    assert len(processes_of(run)) >= 6  # keeper, torchrun, two ranks, their loaders
+    assert len(processes_of(run)) >= 6  # keeper, trainer, two ranks, their loaders
     if how == "stop":
         assert here.runs.stop(TrainStop(run, grace=3), threading.Event().wait)[0] == "stopped"
         assert here.ended(run)[0].cancelled

@@ -1,4 +1,4 @@
-"""Starts the trainer as a host does: torchrun in a process group of its own, and reads what it tells."""
+"""Starts the trainer as a host does, in a process group of its own, and reads what it tells."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Told:
 
 @dataclass
 class Running:
-    """A run that was started: torchrun's process leads the group of all of its processes."""
+    """A run that was started: its process leads the group of all of them, which are forked from it."""
 
     process: subprocess.Popen[bytes]
     folder: Path
@@ -75,7 +75,7 @@ class Running:
         )
 
     def members(self) -> list[int]:
-        """Return the processes that are left of it: torchrun gives each a session of its own, so by their words."""
+        """Return the processes that are left of it, by their command line."""
         own = str(self.folder / "events.jsonl").encode()
         found = []
         for entry in Path("/proc").iterdir():
@@ -88,27 +88,12 @@ class Running:
                     found.append(int(entry.name))
         return found
 
-    def rank(self, number: int) -> int | None:
-        """Return the process of a rank, None before it is there."""
-        for pid in self.members():
-            try:
-                surroundings = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if f"RANK={number}".encode() in surroundings:
-                return pid
-        return None
 
-
-def start(folder: Path, spec: Spec | bytes, *, processes: int | None = None, memory: int = 0, **more: str) -> Running:
+def start(folder: Path, spec: Spec | bytes, *, memory: int = 0, **more: str) -> Running:
     """Start a run in a folder, with `memory` bytes of addresses at most for each process."""
     data = spec if isinstance(spec, bytes) else msgspec.json.encode(spec)
     (folder / "spec.json").write_bytes(data)
-    if processes is None:
-        processes = 1 if isinstance(spec, bytes) or spec.strategy in ("single", "dp") else spec.devices
-    command = [sys.executable, "-m", "trainer.launch", "--nproc-per-node", str(processes)]
-    command += ["-m", "trainer", str(folder / "spec.json")]
-    command += ["--events", str(folder / "events.jsonl")]
+    command = [sys.executable, "-m", "trainer", str(folder / "spec.json"), "--events", str(folder / "events.jsonl")]
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -121,6 +106,6 @@ def start(folder: Path, spec: Spec | bytes, *, processes: int | None = None, mem
             start_new_session=True,
         )
     if memory:
-        # Before torchrun has read its own code, and long before it starts others, which inherit it.
+        # Before it has read its own code, and long before it forks others, which inherit it.
         resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
     return Running(process, folder)

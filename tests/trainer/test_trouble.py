@@ -89,8 +89,6 @@ def test_a_specification_with_unknown_fields_is_refused(ran: Ran) -> None:
 def test_what_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="DP spreads one process over GPUs"):
         join(Spec(workload="mnist_cnn", strategy="dp", devices=2, backend="cpu"))
-    with pytest.raises(Refused, match="The run has 2 processes; 1 were started"):
-        join(spec_of("mnist_cnn", "tiny", {}))
     with pytest.raises(Refused, match="no workload 'command'"):
         task_of(Spec(workload="command", strategy="single", backend="cpu", command=("true",)))
     alone = Spec(workload="all_reduce", strategy="single", backend="cpu")
@@ -103,20 +101,19 @@ def test_what_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_a_killed_process_ends_the_run_and_the_others(started: Started) -> None:
     running = with_steps(started)
-    second = running.rank(1)
-    assert second is not None
-    os.kill(second, signal.SIGKILL)
-    assert running.process.wait(60) != 0
+    one, _ = set(running.members()) - {running.process.pid}
+    os.kill(one, signal.SIGKILL)
+    assert running.process.wait(60) == -signal.SIGKILL  # as who reads it is told that memory may have been full
     wait_for(lambda: not running.members(), seconds=60)
     told = running.told()
     assert told.trouble is None or told.trouble.what == "crash"
     assert told.seconds("timed")
 
 
-def test_processes_listen_on_the_loopback_alone_and_none_outlives_torchrun(started: Started) -> None:
+def test_processes_listen_on_the_loopback_alone_and_none_outlives_the_first(started: Started) -> None:
     running = with_steps(started, loader_workers=1)
     members = running.members()
-    assert len(members) == 5  # torchrun, two processes, their loaders
+    assert len(members) == 5  # the first, two ranks, their loaders
     found = [place for pid in members for place in listening(pid)]
     assert len(found) >= 3  # where they meet, and one each
     assert {place.rpartition(":")[0] for place in found} == {"0100007F"}
