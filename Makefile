@@ -91,9 +91,10 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/site.stamp
 
 $(VENV)/torch.stamp: requirements/torch.txt requirements/torch-cpu.txt requirements/torch-cuda.txt $(VENV)/site.stamp
 	@echo "Installing PyTorch..."
-	@$(PIP) -r requirements/torch-cpu.txt 2>/dev/null || { echo "There is no build for CPUs alone here: with CUDA's libraries, \
-	which takes a while..."; $(PIP) -r requirements/torch-cuda.txt; }
-	@$(PIP) -r requirements/torch.txt
+	@# Of its thousands of modules a run imports a few hundred, and Python compiles those then: half of the time.
+	@$(PIP) --no-compile -r requirements/torch-cpu.txt 2>/dev/null || { echo "There is no build for CPUs alone here: with CUDA's libraries, \
+	which takes a while..."; $(PIP) --no-compile -r requirements/torch-cuda.txt; }
+	@$(PIP) --no-compile -r requirements/torch.txt
 	@touch $@
 
 node_modules/stamp: package-lock.json $(VENV)/site.stamp
