@@ -27,8 +27,9 @@ def main() -> int:
     reader.add_argument("--events", type=Path, required=True, help="where to append what happens, as lines of JSON")
     given = reader.parse_args()
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s")
-    # Nothing is ever downloaded: weights and data are random.
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1")
+    # Nothing is ever downloaded: weights and data are random. Who asks whether there is a GPU asks NVML: once CUDA has
+    # begun in this process, those that are forked from it could not use it.
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", PYTORCH_NVML_BASED_CUDA_CHECK="1")
     try:
         spec = msgspec.json.decode(given.spec.read_bytes(), type=Spec)
     except (OSError, msgspec.DecodeError) as wrong:
