@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 
 from telemetry.polling import leases
 from telemetry.polling.leases import Leases, Share
+from tests.waiting import wait_for
 
-SHORT = 0.3  # s; a lease of these tests
+SHORT = 0.3  # s
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE_SECONDS", SHORT)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stands still for a moment ends no lease, and nobody waits for anybody to come."""
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
     monkeypatch.setattr(leases, "SETTLED_SECONDS", 0.0)
     monkeypatch.setattr(leases, "LULL_SECONDS", 0.0)
 
@@ -37,6 +39,13 @@ def client() -> Iterator[redis.Redis]:
 def forget(client: redis.Redis) -> None:
     if keys := list(client.scan_iter("polling:*")):
         client.delete(*keys)
+
+
+def look_shortly(worker: Leases, chassis: Iterable[int]) -> None:
+    """Let a worker look a last time: what it holds is over soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leases, "LEASE_SECONDS", SHORT)
+        worker.look(list(chassis))
 
 
 def settle(workers: list[Leases], chassis: range, looks: int = 3) -> dict[str, Share]:
@@ -79,7 +88,6 @@ def test_a_worker_that_dies_at_each_start_moves_nothing(client: redis.Redis, mon
 
 
 def test_workers_that_start_together_share_from_the_first(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
     monkeypatch.setattr(leases, "LULL_SECONDS", 0.3)
     monkeypatch.setattr(leases, "GATHERING_SECONDS", 60.0)
     workers = [Leases(client, name) for name in "abc"]
@@ -94,20 +102,18 @@ def test_workers_that_start_together_share_from_the_first(client: redis.Redis, m
 def test_one_that_keeps_coming_lets_chassis_wait_for_no_longer_than_a_while(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
     monkeypatch.setattr(leases, "LULL_SECONDS", 60.0)
     monkeypatch.setattr(leases, "GATHERING_SECONDS", 0.3)
-    patient = Leases(client, "patient")
-    assert patient.look([1]).is_gathering
+    first = Leases(client, "first")
+    assert first.look([1]).is_gathering
     time.sleep(0.3)
     Leases(client, "newcomer").look([])
-    assert patient.look([1]).held == {1}
+    assert first.look([1]).held == {1}
 
 
 def test_where_somebody_is_there_from_before_nobody_waits(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "LULL_SECONDS", 60.0)
     monkeypatch.setattr(leases, "GATHERING_SECONDS", 0.2)
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 60.0)
     old, dead = Leases(client, "old"), Leases(client, "dead")
     old.look([])
     time.sleep(0.2)
@@ -122,19 +128,17 @@ def test_what_a_dead_worker_held_is_taken_once_its_lease_is_over(client: redis.R
     dead, other = Leases(client, "dead"), Leases(client, "other")
     settle([dead, other], range(1, 11))
     assert len(other.look(range(1, 11)).held) == 5
-    time.sleep(SHORT * 0.6)
-    other.look(range(1, 11))
-    time.sleep(SHORT * 0.6)
-    assert len(other.look(range(1, 11)).held) == 10
+    look_shortly(dead, range(1, 11))
+    wait_for(lambda: len(other.look(range(1, 11)).held) == 10)
 
 
 def test_a_worker_that_was_stopped_knows_that_its_lease_is_over_without_asking(client: redis.Redis) -> None:
     stopped, other = Leases(client, "stopped"), Leases(client, "other")
     stopped.look([1])
     assert stopped.holds(1)
-    time.sleep(SHORT * 1.1)
-    assert not stopped.holds(1)
-    assert other.look([1]).held == {1}
+    look_shortly(stopped, [1])
+    wait_for(lambda: not stopped.holds(1))
+    wait_for(lambda: other.look([1]).held == {1})
     assert stopped.look([1]).held == frozenset()
     stopped.give_back([1])  # what it does not hold it cannot give away
     assert client.get("polling:1") == b"other"
@@ -173,9 +177,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_whatever_happens_nobody_holds_what_another_holds(steps: list[tuple[str, int]]) -> None:
-    with redis.Redis.from_url(settings.REDIS_URL) as client, pytest.MonkeyPatch.context() as patch:
-        # Long ones: a machine that stands still for a moment is no step of this.
-        patch.setattr(leases, "LEASE_SECONDS", 60.0)
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
         forget(client)
         chassis = range(1, 8)
         workers = [Leases(client, f"{number}") for number in range(4)]
