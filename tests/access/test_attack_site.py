@@ -98,7 +98,7 @@ def test_who_sends_all_of_a_file_that_is_too_large_hears_why(site: RunningSite) 
 
 
 def test_a_forged_address_gives_no_more_guesses(site: RunningSite) -> None:
-    codes = [guess(site, "administrator", X_Forwarded_For=f"198.51.100.{number}") for number in range(12)]
+    codes = [guess(site, "somebody", X_Forwarded_For=f"198.51.100.{number}") for number in range(12)]
     assert codes[0] == 200
     assert codes[-1] == 429
 

@@ -76,7 +76,7 @@ async def test_its_readings_come_from_its_resources(plain_chassis: SimulatorProc
 
 
 async def test_a_refresh_that_breaks_off_loses_nothing(chassis: SimulatorProcess) -> None:
-    async with BmcClient(pinned(chassis), timeout=0.5) as bmc:
+    async with BmcClient(pinned(chassis)) as bmc:
         discovery = Discovery(bmc)
         before = await discovery.walk()
         fault = chassis.fault("reset_connections")
