@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -19,6 +18,7 @@ from fabric.services.jobs import plan_advance, plan_cancel, plans_waiting
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess, carry_out_plan
 from tests.fabric.disorder import at_step
+from tests.waiting import wait_for
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -87,15 +87,14 @@ def test_an_operation_waits_for_a_locked_database_and_goes_on(
 
 def execute_in_vain(operation: Operation) -> None:
     """Let another worker try while nobody can write."""
-    time.sleep(LEASE_SECONDS * 1.2)
-    assert waiting() == [str(operation.pk)]
+    wait_for(lambda: waiting() == [str(operation.pk)])
     connection.close()
     with pytest.raises(OperationalError):
         execute(str(operation.pk), worker="second")
 
 
 def wait_and_end(plan: Plan) -> Plan:
-    time.sleep(LEASE_SECONDS * 1.2)
+    wait_for(waiting)
     return carry_out_plan(plan)
 
 

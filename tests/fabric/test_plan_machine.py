@@ -48,6 +48,7 @@ from tests.fabric.plan_asking import ACTIONS, AT, DRAWER, MODE, PICK, YES, actio
 from tests.fabric.plan_leases import Leasing
 from tests.fabric.plan_world import NAMES, PLACES, World
 from tests.turns import NIGHTLY
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
@@ -357,10 +358,7 @@ class Planning(Leasing, RuleBasedStateMachine):
         assert not Plan.objects.active().exists()
 
     def look_until_true(self, name: str) -> None:
-        end = time.monotonic() + 15
-        while self.world.obstructed(name):
-            time.sleep(0.1)
-            assert time.monotonic() < end, "the chassis did not come back"
+        wait_for(lambda: not self.world.obstructed(name), "the chassis did not come back")
         self.look(name)
 
 

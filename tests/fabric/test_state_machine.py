@@ -37,6 +37,7 @@ from tests.fabric.disorder import (
     shorten_patience,
 )
 from tests.turns import NIGHTLY
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
@@ -241,11 +242,13 @@ class Composing(RuleBasedStateMachine):
 
     def look_until_true(self) -> None:
         """Refresh until the BMC is back, then hold the mirror against the truth."""
-        end = time.monotonic() + 15
-        while self.obstructed() or self.behind:
+
+        def is_back() -> bool:
             self.look()
-            time.sleep(0.1)
-            assert time.monotonic() < end, "the chassis did not come back"
+            return not (self.obstructed() or self.behind)
+
+        if self.obstructed() or self.behind:
+            wait_for(is_back, "the chassis did not come back")
         mirror(self.chassis)
         self.compare(self.simulator.state())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 
 import pytest
@@ -91,7 +90,7 @@ def test_totals_go_on_over_a_reboot_of_the_bmc_and_the_death_of_the_worker(
     before = LinkCount.objects.get(port=port)
     # Nobody looks for a while; then somebody else does.
     simulator.fault("error_burst", "drawer1slot3", counter="BadDLLPCount", rate=1000, seconds=0.5)
-    time.sleep(0.7)
+    wait_for(lambda: not simulator.ask_control("GET", "/faults"))
     with polling():
         wait_for(lambda: total() > before.totals["BadDLLPCount"] + 200)
         counted = total()
