@@ -14,7 +14,7 @@ from fabric.models import Chassis, Port
 from fabric.sights import Owner
 from telemetry.catalogue import Catalogue
 from telemetry.links.models import CounterReset, LinkCount, LinkSpan
-from telemetry.links.recording import recorder
+from telemetry.links.recording import Recorder
 from telemetry.links.watch import LinkWatch
 from telemetry.pipeline import tally
 from telemetry.taps import Told
@@ -130,12 +130,15 @@ def test_a_chassis_that_was_lost_before_has_restarted(fed: Fed) -> None:
     assert CounterReset.objects.get().how == "reboot"
 
 
-def test_the_thread_ends_with_the_last_watch(port: Port) -> None:
+def test_the_thread_ends_with_the_last_watch(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Recorder()  # that of the process may still be at what the tests before have left
+    monkeypatch.setattr("telemetry.links.watch.recorder", lambda: own)
     one, two = Fed(port), Fed(port)
     one.take(status=UP)
     one.close()
+    assert own._thread is not None
     asyncio.run(two.watch.close())
-    wait_for(lambda: recorder()._thread is None)
+    wait_for(lambda: own._thread is None)
 
 
 def test_a_device_that_reads_all_ones_leaves_what_was_known_as_it_was(fed: Fed) -> None:
