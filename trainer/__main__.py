@@ -34,6 +34,9 @@ def main() -> int:
         spec = msgspec.json.decode(given.spec.read_bytes(), type=Spec)
     except (OSError, msgspec.DecodeError) as wrong:
         return _refuse(EventFile(given.events, leads=True), f"The specification is not understood: {last_line(wrong)}.")
+    if spec.processes > 1:
+        # As torchrun has it; libraries read it as they are imported, and would take all cores for each process.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         from trainer.course import prepare
     except ImportError as missing:
@@ -104,6 +107,4 @@ def _in_use(spec: Spec) -> str:
 
 
 if __name__ == "__main__":
-    code = main()
-    logging.shutdown()
-    end(code)
+    end(main())

@@ -36,9 +36,12 @@ def world_here() -> int:
 
 
 def store_here() -> Store:
-    """Return the store by which the processes of the run meet: its own where there is one alone."""
+    """Return the store by which the processes of the run meet, on the loopback; its own where there is one alone."""
     from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]  # public all the same
 
+    # One that is alone listens, too.
+    for library in ("GLOO", "NCCL"):
+        os.environ.setdefault(f"{library}_SOCKET_IFNAME", "lo")
     port = os.environ.get(_PORT)
     return TCPStore(LOOPBACK, int(port), timeout=WAIT) if port else HashStore()
 
@@ -51,8 +54,6 @@ def run_ranks(count: int, work: Callable[[], int]) -> int:
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public all the same
 
-    for library in ("GLOO", "NCCL"):
-        os.environ.setdefault(f"{library}_SOCKET_IFNAME", "lo")
     # Open before anybody calls, so that nobody else can have the port, and at this address: the store takes it over.
     meeting = socket.create_server((LOOPBACK, 0))
     port = meeting.getsockname()[1]
