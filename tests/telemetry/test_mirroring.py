@@ -16,7 +16,7 @@ from django.db import connection, connections
 
 from fabric.bmc.client import BmcClient
 from fabric.bmc.types import Event, Inventory
-from fabric.models import Chassis
+from fabric.models import Chassis, Device
 from falconweb.testing import add_chassis
 from telemetry.polling import mirroring
 from telemetry.polling.following import ended
@@ -106,6 +106,24 @@ async def until_told(caplog: pytest.LogCaptureFixture, words: str) -> None:
 
 def factor_of(inventory: Inventory) -> float:
     return next(sensor.factor for sensor in inventory.sensors if sensor.uri == SENSOR)
+
+
+async def test_a_look_that_finds_nothing_new_writes_nothing_but_that(
+    chassis: Chassis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=0.2))
+    monkeypatch.setattr(mirroring, "PERIODS_A_WALK", 1_000_000)
+    async with mirrored(chassis) as told:
+        await Device.objects.filter(chassis=chassis).aupdate(name="of another look")
+        row = await Chassis.objects.aget(pk=chassis.pk)
+        await Chassis.objects.filter(pk=chassis.pk).aupdate(last_error="It did not answer.")
+        async with told.following(), asyncio.timeout(60):
+            while (again := await Chassis.objects.aget(pk=chassis.pk)).inventory_at == row.inventory_at:  # noqa: ASYNC110 - a row sets no event
+                await asyncio.sleep(0.05)
+        names = {name async for name in Device.objects.filter(chassis=chassis).values_list("name", flat=True)}
+    assert again.last_error == ""
+    assert again.inventory_revision == row.inventory_revision
+    assert names == {"of another look"}
 
 
 @pytest.mark.parametrize("status", [500, 503])
