@@ -71,7 +71,7 @@ class Following:
         self._second = 0  # of the newest frame
         self._beat = 0  # the number of the beat that was read last
         self.is_reading = False
-        self._hearers = Hearers(pk)
+        self._hearers: Hearers  # from `run` on: of a task that is cancelled before its first step, nobody closes them
         self._units = Units(pk)
         self._catalogue: Catalogue | None = None  # of the newest reading over this connection
         self._beats = Beats(pk)
@@ -81,6 +81,7 @@ class Following:
     async def run(self) -> None:
         """Follow until cancelled, or until the chassis is removed."""
         note_about(chassis_id=self._pk)
+        self._hearers = Hearers(self._pk)
         try:
             await self._run()
         finally:

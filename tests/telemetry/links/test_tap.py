@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterator
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -17,6 +18,7 @@ from telemetry.links.models import CounterReset, LinkCount, LinkSpan
 from telemetry.links.recording import Recorder
 from telemetry.links.watch import LinkWatch
 from telemetry.pipeline import tally
+from telemetry.polling.following import Following, Surroundings
 from telemetry.taps import Told
 from tests.waiting import wait_for
 
@@ -138,6 +140,22 @@ def test_the_thread_ends_with_the_last_watch(port: Port, monkeypatch: pytest.Mon
     one.close()
     assert own._thread is not None
     asyncio.run(two.watch.close())
+    wait_for(lambda: own._thread is None)
+
+
+def test_who_is_told_to_end_before_his_first_step_leaves_nothing_watched(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Recorder()
+    monkeypatch.setattr("telemetry.links.watch.recorder", lambda: own)
+
+    async def told_to_end() -> None:
+        around = Surroundings(bus=AsyncMock(), outbox=AsyncMock(), holds=bool, phase=float, gate=asyncio.Semaphore())
+        task = asyncio.create_task(Following(1, around).run())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(told_to_end())
     wait_for(lambda: own._thread is None)
 
 
