@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 LONGEST_PAUSE = 0.3  # s
@@ -49,3 +50,14 @@ def eventually(read: Callable[[], Value], wanted: Callable[[Value], bool], secon
 
     wait_for(is_wanted, lambda: f"never as wanted; the last value was {last[0]!r}", seconds)
     return last[0]
+
+
+async def eventually_in_loop(
+    read: Callable[[], Awaitable[Value]], wanted: Callable[[Value], bool], seconds: float = 60.0
+) -> Value:
+    """Do what `eventually` does, and let the event loop go on meanwhile."""
+    end = time.monotonic() + seconds
+    while not wanted(value := await read()):
+        assert time.monotonic() < end, f"never as wanted; the last value was {value!r}"
+        await asyncio.sleep(0.05)
+    return value

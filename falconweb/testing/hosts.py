@@ -167,11 +167,11 @@ class AgentProcess(OwnProcess):
         """Send whatever to its queue."""
         self._site.send_task(task, args=[text], queue=queue_name(self.identity), ignore_result=True)
 
-    def ask(self, request: Request, *, seconds: float = 30.0) -> Answer:
+    def ask(self, request: Request, *, seconds: float = 60.0) -> Answer:
         """Send it a command and return its answer."""
         return self.answer(self.send(request), seconds=seconds)
 
-    def answer(self, command: Command, *, seconds: float = 30.0) -> Answer:
+    def answer(self, command: Command, *, seconds: float = 60.0) -> Answer:
         """Return its answer to a command; raises TimeoutError where none comes. Each answer is told once."""
 
         def wanted(task: str, text: str) -> Answer | None:
@@ -182,7 +182,7 @@ class AgentProcess(OwnProcess):
 
         return self._await(wanted, seconds)
 
-    def report(self, fits: Callable[[HostReport], bool] = lambda _: True, *, seconds: float = 30.0) -> HostReport:
+    def report(self, fits: Callable[[HostReport], bool] = lambda _: True, *, seconds: float = 60.0) -> HostReport:
         """Return the next report that fits; raises TimeoutError where none does. Reports of before are dropped."""
         self._waiting = [(task, text) for task, text in self._waiting if task != REPORT_TASK]
 

@@ -446,7 +446,7 @@ def at_once(*works: Callable[[], object]) -> list[FalconWebError | None]:
 
     def do(work: Callable[[], object]) -> FalconWebError | None:
         try:
-            together.wait(10)
+            together.wait(60)
             work()
         except FalconWebError as error:
             return error

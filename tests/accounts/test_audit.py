@@ -297,7 +297,7 @@ def test_many_at_once_make_one_chain_without_gaps(ada: User) -> None:
 
     def work(number: int) -> None:
         try:
-            together.wait(10)
+            together.wait(60)
             for turn in range(5):
                 tenant_add(by=ada, name=f"Tenant {number} {turn}")
                 with pytest.raises(Forbidden):

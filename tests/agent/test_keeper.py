@@ -97,7 +97,7 @@ def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
     for one in begun:
         if one.keeper.poll() is None:
             one.keeper.terminate()
-            one.keeper.wait(timeout=30)
+            one.keeper.wait(timeout=60)
 
 
 PHASE = event_encoder.encode(Phase(1.0, "timed")).decode()
@@ -181,12 +181,12 @@ def test_a_run_that_will_not_end_is_killed(keep: Callable[..., Kept]) -> None:
 def test_a_second_keeper_leaves_a_run_alone(keep: Callable[..., Kept]) -> None:
     kept = keep("echo once; sleep 600")
     second = kept.keep()
-    assert second.wait(timeout=30) == 1
+    assert second.wait(timeout=60) == 1
     assert kept.look().state == "running"
     kept.keeper.terminate()
     news, events, log = kept.ended()
     assert (log, [what for what, _ in trouble_of(events)], news.exit_code) == ("once\n", ["lost"], -signal.SIGTERM)
-    assert kept.keep().wait(timeout=30) == 1
+    assert kept.keep().wait(timeout=60) == 1
 
 
 def test_a_run_ends_with_the_process_that_it_belongs_to(keep: Callable[..., Kept]) -> None:

@@ -12,10 +12,11 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_link, read_zone, set_drawer_mode
 from fabric.bmc.discovery import Discovery, discover
 from fabric.bmc.errors import BmcError, CompositionRefused, RequestRefused, ZoneChanged
-from fabric.bmc.types import Dialect, DrawerMode
+from fabric.bmc.types import Dialect, DrawerMode, Link
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply
 from tests.processes import SimulatorProcess
+from tests.waiting import eventually_in_loop
 
 FABRIC = f"{ROOT}/Fabrics/PCIe"
 ENDPOINTS = f"{FABRIC}/Endpoints"
@@ -105,13 +106,14 @@ async def test_a_bind_that_is_half_applied_is_no_success(
 async def test_a_link_is_read_back_until_it_is_up_at_its_width_and_speed(bmc: BmcClient) -> None:
     await attach(bmc, Dialect.ZONE_PATCH, zone=await read_zone(bmc, H2), endpoint_uri=NIC)
     port = f"{FABRIC}/Switches/drawer1_switch/Ports/slot7"
-    link = await read_link(bmc, port)
-    for _ in range(100):
-        if link.status == "LinkUp":
-            break
-        assert link.status in {"Starting", "Training", "LinkDown", "NoLink"}
-        await asyncio.sleep(0.05)
-        link = await read_link(bmc, port)
+    seen: list[str] = []
+
+    async def read() -> Link:
+        seen.append((link := await read_link(bmc, port)).status)
+        return link
+
+    link = await eventually_in_loop(read, lambda link: link.status == "LinkUp")
+    assert set(seen) <= {"Starting", "Training", "LinkDown", "NoLink", "LinkUp"}
     # A Gen 3 x16 card in a Gen 4 slot.
     assert (link.status, link.active_width, link.speed_gbps) == ("LinkUp", 16, 128.0)
 

@@ -286,7 +286,7 @@ async def test_a_system_of_nowhere_is_no_host_port() -> None:
 
 
 async def test_an_address_that_answers_no_more_fails_the_walk_and_not_the_probe(chassis: SimulatorProcess) -> None:
-    async with BmcClient(pinned(chassis), timeout=1.0) as bmc:
+    async with BmcClient(pinned(chassis)) as bmc:
         discovery = Discovery(bmc)
         await discovery.walk()
         chassis.fault("reset_connections")

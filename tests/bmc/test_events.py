@@ -13,11 +13,12 @@ from fabric.bmc.client import BmcClient
 from fabric.bmc.composition import attach, detach, read_zone
 from fabric.bmc.discovery import discover
 from fabric.bmc.errors import BmcError, Malformed, RequestRefused, TimedOut, Unreachable
-from fabric.bmc.eventlog import Mark, log_facts, read_log
+from fabric.bmc.eventlog import LogReading, Mark, log_facts, read_log
 from fabric.bmc.events import EventStreamParser, decode_events, stream_events
 from fabric.bmc.types import Dialect, Event
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply, service_root
 from tests.processes import SimulatorProcess
+from tests.waiting import eventually_in_loop
 
 STREAM = f"{ROOT}/EventService/SSE"
 ENTRIES = f"{ROOT}/Managers/bmc/LogServices/Events/Entries"
@@ -85,11 +86,7 @@ async def collect(bmc: BmcClient, wanted: int, into: list[Event], **how: Any) ->
 
 
 async def wait_for_stream(chassis: SimulatorProcess, count: int) -> None:
-    for _ in range(100):
-        if chassis.state()["streams"] >= count:
-            return
-        await asyncio.sleep(0.02)
-    pytest.fail("the stream did not open")
+    await eventually_in_loop(lambda: asyncio.to_thread(chassis.state), lambda state: state["streams"] >= count)
 
 
 async def change_twice(bmc: BmcClient) -> None:
@@ -125,18 +122,18 @@ async def test_a_reboot_ends_the_stream_and_the_log_fills_the_gap(bmc: BmcClient
     chassis.fault("bmc_reboot", seconds=0.3)
     with pytest.raises(BmcError):
         await asyncio.wait_for(listener, 60)
-    for _ in range(100):
+
+    async def restart_read() -> LogReading | None:
         try:
             reading = await read_log(bmc, ENTRIES, after=last)
-            missed = reading.events
-            if any("Restarted" in event.message_id for event in missed):
-                break
         except BmcError:
-            pass
-        await asyncio.sleep(0.05)
-    else:
-        pytest.fail("the restart does not stand in the log")
+            return None
+        return reading if any("Restarted" in event.message_id for event in reading.events) else None
+
+    reading = await eventually_in_loop(restart_read, bool)
+    assert reading is not None
     assert reading.continuous
+    missed = reading.events
     assert last.entry_uri not in {event.entry_uri for event in missed}
     assert len({event.event_id for event in missed}) == len(missed)
 

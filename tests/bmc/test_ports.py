@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -17,6 +16,7 @@ from fabric.links import described, is_below
 from tests.bmc.conftest import pinned
 from tests.bmc.nonsense import ROOT, Asked, NonsenseServer, Reply
 from tests.processes import SimulatorProcess
+from tests.waiting import eventually_in_loop
 
 FABRIC = f"{ROOT}/Fabrics/PCIe"
 PORTS = f"{FABRIC}/Switches/drawer1_switch/Ports"
@@ -33,12 +33,7 @@ async def as_delivered(bmc: BmcClient) -> None:
 
 
 async def until_up(bmc: BmcClient, port: str) -> Link:
-    for _ in range(200):
-        link = await read_link(bmc, port)
-        if link.status == "LinkUp":
-            return link
-        await asyncio.sleep(0.02)
-    pytest.fail(f"the link of {port} never came up")
+    return await eventually_in_loop(lambda: read_link(bmc, port), lambda link: link.status == "LinkUp")
 
 
 async def test_a_port_tells_its_setting_and_what_it_accepts(bmc: BmcClient) -> None:

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Tenant, User
 from fabric.models import Attachment, Chassis, Host
+from fabric.services import changes
 from falconweb.testing import SimulatorProcess, add_mirrored, mirror
 
 __all__ = ["mirror"]
@@ -70,6 +71,12 @@ def chassis(request: pytest.FixtureRequest, db: None) -> Chassis:
 def falcon_chassis(transactional_db: None, simulated_falcon: SimulatorProcess) -> Chassis:
     """falcon-1 with the trees of its hosts, mirrored once."""
     return put_back(simulated_falcon)
+
+
+@pytest.fixture
+def short_retraining(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that train badly are given up soon; nothing that goes well has less time for it."""
+    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.5)
 
 
 @pytest.fixture

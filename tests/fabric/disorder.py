@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import hypothesis
+import pytest
 from django.conf import settings as django_settings
 from django.db import connection
 from hypothesis import HealthCheck, Phase
@@ -70,6 +71,17 @@ def shorten_patience(scale: float, change: Callable[[Any, str, Any], None] = set
     change(changes, "RETRAIN_SECONDS", 5.0 * scale)
     change(execution, "TRUTH_SECONDS", 50.0 * scale)
     change(composition, "SETTLES_WITHIN", 5.0 * scale)
+
+
+@contextlib.contextmanager
+def short_outages() -> Iterator[None]:
+    """Give a BMC up soon that does not answer; one answer of a good one has 2 s still."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patience, "OUTAGE_SECONDS", 1.0)
+        patch.setattr(execution, "REQUEST_SECONDS", 2.0)
+        patch.setattr(execution, "TRUTH_SECONDS", 1.0)
+        patch.setattr(truth, "REQUEST_SECONDS", 2.0)
+        yield
 
 
 def endpoint_of(device: Device) -> str:

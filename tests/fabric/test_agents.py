@@ -329,7 +329,7 @@ def test_a_command_that_is_lost_with_the_broker_is_sent_again(
     with redis.Redis.from_url(agent.broker) as broker:
         wait_for(lambda: broker.delete(queue_name(host.identity)))
     agent.start()
-    thread.join(30)
+    thread.join(60)
     assert [answer.outcome for answer in answers if answer is not None] == ["done"]
 
 

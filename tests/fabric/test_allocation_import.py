@@ -230,10 +230,10 @@ def test_of_two_imports_at_once_one_is_applied_and_the_other_told_why_not(
 
     def work(text: str) -> None:
         try:
-            ready.wait(10)
+            ready.wait(60)
             plan = allocation_plan(person=administrator, checked=checked(administrator, text))
             assert plan is not None
-            ready.wait(10)
+            ready.wait(60)
             plan_apply(person=administrator, plan=plan)
             ended.append("applied")
         except Conflict:
@@ -245,7 +245,7 @@ def test_of_two_imports_at_once_one_is_applied_and_the_other_told_why_not(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert sorted(ended) == ["applied", "refused"]
     assert Operation.objects.count() == 1
 
@@ -452,7 +452,7 @@ class TestCommand:
         worker = threading.Thread(target=_work)
         worker.start()
         code, out, _ = self.run(capsys, "import", str(file), "--as", "ada", "--wait")
-        worker.join(30)
+        worker.join(60)
         assert (code, "done" in out) == (0, True)
         assert device_in(chassis, drawer=1, slot=1).host_port is None
 

@@ -33,7 +33,7 @@ from falconweb.errors import Conflict
 from falconweb.testing import SimulatorProcess, add_mirrored, carry_out, carry_out_plan, device_in, host_port_of, mirror
 from falconweb.threads import in_thread
 from tests.fabric import outside
-from tests.fabric.disorder import at_step, shorten_patience
+from tests.fabric.disorder import at_step, short_outages
 
 pytestmark = pytest.mark.django_db
 
@@ -56,11 +56,6 @@ def walked(chassis: Chassis) -> Inventory:
             return await discover(bmc)
 
     return asyncio.run(walk())
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    shorten_patience(0.03, monkeypatch.setattr)
 
 
 @pytest.mark.usefixtures("simulator")
@@ -112,7 +107,7 @@ def test_a_card_that_is_swapped_while_its_operation_waits_is_not_attached(
 
 
 def test_a_plan_that_stopped_goes_not_on_with_another_card(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
     carry_out(operation_request(person=administrator, device=gpu(chassis), target=None)[0])
     named(chassis, "THE-ONE-THAT-WAS-LOOKED-AT", "Previewed card")
@@ -130,7 +125,7 @@ def test_a_plan_that_stopped_goes_not_on_with_another_card(
 
 @pytest.mark.parametrize("retried", [True, False])
 def test_a_link_that_trained_badly_is_trained_anew_when_the_plan_goes_on(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None, retried: bool
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None, retried: bool
 ) -> None:
     fault = simulator.fault("link_downgrade", "drawer1slot1", lanes=4)
     plan = carry_out_plan(applied(administrator, Wanted(attachments={gpu(chassis).pk: host_port_of(chassis, "H3").pk})))
@@ -147,7 +142,7 @@ def test_a_link_that_trained_badly_is_trained_anew_when_the_plan_goes_on(
 
 
 def test_what_a_plan_names_of_another_chassis_and_does_not_change_keeps_it_from_nothing(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
     with SimulatorProcess(chassis="falcon-2") as other:
         second = add_mirrored(other, name="falcon-2")
@@ -162,7 +157,7 @@ def test_what_a_plan_names_of_another_chassis_and_does_not_change_keeps_it_from_
 
 
 def test_the_address_of_a_bmc_is_in_no_sentence_of_a_plan(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, member: User, impatient: None
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, member: User, short_retraining: None
 ) -> None:
     ports = [host_port_of(chassis, label) for label in ("H1", "H3")]
     assert member.tenant is not None
@@ -170,7 +165,8 @@ def test_the_address_of_a_bmc_is_in_no_sentence_of_a_plan(
     simulator.fault("link_downgrade", "drawer1slot1", lanes=1)
     plan = carry_out_plan(applied(member, Wanted(attachments={gpu(chassis).pk: ports[1].pk})))
     Chassis.objects.filter(pk=chassis.pk).update(url="https://127.0.0.1:9")
-    plan = carry_out_plan(plan_resume(person=member, plan=plan))
+    with short_outages():
+        plan = carry_out_plan(plan_resume(person=member, plan=plan))
     client = Client()
     client.force_login(member)
     sentence = client.get(reverse("api:plan", args=[plan.pk])).json()["sentence"]
@@ -208,7 +204,7 @@ def test_what_a_hand_did_for_another_operation_is_no_doubt_in_a_proof(
     asked, _ = operation_request(person=administrator, device=gpu(chassis), target=None)
     with at_step(asked.pk, "Detach", lambda: outside.recable(simulator, port.uri.rpartition("/")[2], None)):
         assert carry_out(asked).state == "done"
-    worker.join(30)
+    worker.join(60)
     cable.refresh_from_db()
     assert cable.state == "done", cable.error
     proof = Proof.objects.get(operation=asked)
@@ -232,17 +228,17 @@ def test_while_the_bmc_is_away_the_step_says_so(
     watcher = in_background(look)
     with at_step(asked.pk, "Detach", lambda: fail(simulator, "reset_connections", count=12)):
         ended = carry_out(asked)
-    watcher.join(30)
+    watcher.join(60)
     assert set(told) == {"falcon-1 does not answer: it is asked again until it does."}
     assert (ended.state, [step for step in ended.steps if "does not answer" in step["sentence"]]) == ("done", [])
 
 
 def test_an_end_that_nobody_could_read_is_no_proof(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:
     plan = applied(administrator, Wanted(attachments={gpu(chassis).pk: host_port_of(chassis, "H3").pk}))
     asked = plan.operations.get()
-    with at_step(asked.pk, "Wait for the link", lambda: fail(simulator, "hang")):
+    with short_outages(), at_step(asked.pk, "Wait for the link", lambda: fail(simulator, "hang")):
         execute(str(asked.pk), worker="w")
     plan_advance(plan.pk)
     asked.refresh_from_db()

@@ -245,7 +245,7 @@ def test_a_worker_that_lost_its_lease_writes_no_more(
     wait_for(lambda: step_of(operation, "Attach")["state"] == "running")
     until = timezone.now() + timedelta(seconds=60)
     Operation.objects.filter(pk=operation.pk).update(worker="second", lease_until=until)
-    thread.join(20)
+    thread.join(60)
     assert ended == ["first"]  # without an exception that would end the worker's loop
     operation.refresh_from_db()
     assert (operation.state, operation.worker, operation.lease_until) == ("running", "second", until)
@@ -413,7 +413,7 @@ def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
     thread.start()
     wait_for(lambda: step_of(operation, "Wait for the link")["state"] == "running")
     simulator.fault("surprise_removal", "drawer1slot7")
-    thread.join(25)
+    thread.join(60)
     operation.refresh_from_db()
     assert operation.state == "failed"
     assert "was taken out, or detached by somebody else, while its link trained" in operation.error

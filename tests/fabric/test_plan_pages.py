@@ -14,22 +14,12 @@ from fabric.plan_job import job_of
 from fabric.plan_preview import after_words, preview_of_plan
 from fabric.planning import Setting, Wanted
 from fabric.plans import plan_lines, progress_of
-from fabric.services import changes, execution, patience
 from fabric.services.drafts import draft_add
 from fabric.services.operations import operation_request
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan
 from tests.fabric.hosts import MARIA, TellingHost
 from tests.fabric.plan_pages import browser, device_in, done_before, granted, page_of, port, post, words
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "OUTAGE_SECONDS", 1.0)
-    monkeypatch.setattr(execution, "REQUEST_SECONDS", 1.0)
-    monkeypatch.setattr(execution, "TRUTH_SECONDS", 1.0)
-    monkeypatch.setattr(changes, "LINK_SECONDS", 1.0)
-    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.5)
 
 
 def test_a_preview_says_who_leaves_and_joins_what_and_what_is_touched(chassis: Chassis, administrator: User) -> None:
@@ -179,7 +169,7 @@ def test_a_cancelled_plan_goes_back_and_says_so(
 
 
 def test_a_plan_that_stopped_says_why_and_what_can_be_done(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
     nic = device_in(1, 7)
     fault = simulator.fault("link_downgrade", "drawer1slot7", lanes=4)
@@ -203,7 +193,7 @@ def test_a_plan_that_stopped_says_why_and_what_can_be_done(
 
 
 def test_a_plan_that_stopped_goes_on(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, impatient: None
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
     fault = simulator.fault("link_downgrade", "drawer1slot7", lanes=4)
     wanted = Wanted(attachments={device_in(1, 7).pk: port("H2").pk, device_in(2, 1).pk: None})

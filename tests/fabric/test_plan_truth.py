@@ -15,14 +15,9 @@ from fabric.services.plans import plan_apply, plan_create, plan_undo
 from falconweb.errors import Conflict
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of, mirror
 from tests.fabric import outside
-from tests.fabric.disorder import at_step, shorten_patience
+from tests.fabric.disorder import at_step, short_outages
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    shorten_patience(0.03, monkeypatch.setattr)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("short_retraining")]
 
 
 def gpu(chassis: Chassis, slot: int = 1) -> Device:
@@ -139,7 +134,7 @@ def test_a_port_that_was_set_while_the_bmc_vanished_is_set_back(
     def vanish() -> None:
         simulator.fault("hang")
 
-    with at_step(operation.pk, "Wait for the link", vanish):
+    with short_outages(), at_step(operation.pk, "Wait for the link", vanish):
         execute(str(operation.pk), worker="w")
     plan_advance(plan.pk)
     simulator.clear_faults()

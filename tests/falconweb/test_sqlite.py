@@ -183,7 +183,7 @@ def of_another_thread(work: Callable[[], Any]) -> Any:
     """Return what work gives in a thread of its own, as a request is."""
     found: list[Any] = []
     for thread in in_threads(lambda: found.append(work())):
-        thread.join(10)
+        thread.join(60)
     return found[0]
 
 
@@ -198,10 +198,10 @@ def test_two_requests_at_once_have_connections_of_their_own() -> None:
 
     def request() -> None:
         found.append(raw())
-        both.wait(10)
+        both.wait(60)
 
     for thread in in_threads(request, request):
-        thread.join(10)
+        thread.join(60)
     assert found[0] is not found[1]
 
 

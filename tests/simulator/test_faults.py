@@ -196,7 +196,7 @@ def test_a_reboot_drops_sessions_subscriptions_and_connections_and_keeps_zones_a
 
 
 def test_a_fault_ends_by_itself_after_its_seconds(fresh: SimulatorProcess) -> None:
-    fresh.fault("server_error", seconds=0.3)
+    fresh.fault("server_error", seconds=2)
     client = Client(fresh)
     assert client.request("GET", ROOT_URI).status_code == 500
     eventually(lambda: client.request("GET", ROOT_URI).status_code, lambda status: status == 200)
@@ -271,12 +271,12 @@ def test_late_reports_are_between_good_ones(fresh: SimulatorProcess) -> None:
     client = Client(fresh)
     stamps = [client.get(ALL)["Timestamp"]]
     fresh.fault("late_reports", delay=5)
-    end = time.monotonic() + 2
-    while time.monotonic() < end:
+
+    def late() -> int:
         stamps.append(client.get(ALL)["Timestamp"])
-        time.sleep(0.02)
-    back = [later < earlier for earlier, later in itertools.pairwise(stamps)]
-    assert back.count(True) >= 3
+        return sum(later < earlier for earlier, later in itertools.pairwise(stamps))
+
+    eventually(late, lambda count: count >= 3)
     assert max(stamps) > stamps[0]
 
 

@@ -73,7 +73,7 @@ class Frames:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 class Watcher(Frames):

@@ -117,7 +117,7 @@ async def test_catalogues_that_are_kept_at_once_get_revisions_of_their_own(bus: 
 async def test_an_outbox_without_redis_lets_everybody_go_on() -> None:
     async with redis.asyncio.Redis.from_url("redis://127.0.0.1:1/0") as nobody:
         outbox = Outbox(nobody, "me")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert not await outbox.publish(news(7))
             assert not await outbox.publish(news(8))
         await outbox.close()

@@ -8,6 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,14 +69,15 @@ def test_a_frame_each_second_while_the_inventory_is_refreshed_beside(
     assert all(later - earlier <= 3 for earlier, later in itertools.pairwise(got)), got
 
 
-def test_an_event_brings_the_mirror_up_to_date_at_once(chassis: Chassis, simulator: SimulatorProcess) -> None:
+def test_an_event_brings_the_mirror_up_to_date_at_once(
+    chassis: Chassis, simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "CONFIG", replace(settings.CONFIG, inventory_period=3600.0))
     with polling():
         wait_for(lambda: Device.objects.filter(chassis=chassis, missing_since=None).count() > 10)
         wait_for(lambda: simulator.state()["streams"] > 0)
-        began = time.monotonic()
         simulator.fault("surprise_removal", "drawer1slot1")
         wait_for(lambda: Device.objects.filter(chassis=chassis, missing_since__isnull=False).exists())
-        assert time.monotonic() - began < settings.CONFIG.inventory_period / 2
 
 
 def test_the_client_never_takes_more_than_its_places(chassis: Chassis, simulator: SimulatorProcess) -> None:

@@ -27,7 +27,7 @@ def polling(name: str = "") -> Iterator[Poller]:
             yield poller
         finally:
             poller.stop()
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
             # What was handed over last is written in a thread of its own: not beside the next test.
             the_writer().stop(WRITING_SECONDS)

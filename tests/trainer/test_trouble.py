@@ -118,5 +118,5 @@ def test_processes_listen_on_the_loopback_alone_and_none_outlives_the_first(star
     assert len(found) >= 3  # where they meet, and one each
     assert {place.rpartition(":")[0] for place in found} == {"0100007F"}
     os.kill(running.process.pid, signal.SIGKILL)
-    running.process.wait(10)
+    running.process.wait(60)
     wait_for(lambda: not running.members(), seconds=60)

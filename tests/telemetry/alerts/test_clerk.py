@@ -42,7 +42,7 @@ def watch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[AlertWatch]:
     own.leave(made)
     assert own.flush(10)
     if thread is not None:
-        thread.join(10)  # it lets go of its connection after it has written: a test after this one may allow none
+        thread.join(60)  # it lets go of its connection after it has written: a test after this one may allow none
 
 
 @pytest.mark.skipif("connection.vendor != 'sqlite'", reason="SQLite is locked by whoever writes")

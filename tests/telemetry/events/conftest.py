@@ -100,12 +100,12 @@ def listening_to(chassis: Chassis, inventory: Inventory) -> Iterator[None]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield
     finally:
         listeners[0].loop.call_soon_threadsafe(listeners[0].task.cancel)
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

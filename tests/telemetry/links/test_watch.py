@@ -94,7 +94,7 @@ def test_totals_go_on_over_a_reboot_of_the_bmc_and_the_death_of_the_worker(
     with polling():
         wait_for(lambda: total() > before.totals["BadDLLPCount"] + 200)
         counted = total()
-        simulator.fault("bmc_reboot", seconds=1.5, forgets_counters=True)
+        simulator.fault("bmc_reboot", seconds=3, forgets_counters=True)
         wait_for(lambda: CounterReset.objects.filter(port=port).exists())
         simulator.fault("error_burst", "drawer1slot3", counter="BadDLLPCount", rate=100, seconds=1.0)
         wait_for(lambda: total() > counted)

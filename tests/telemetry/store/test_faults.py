@@ -175,7 +175,7 @@ def test_a_killed_worker_loses_less_than_a_minute_and_the_next_one_says_which(fi
     with FeederProcess(77, again, file) as second:
         second.until(lambda said: said["taken"] > 300 and moments(77)[-1] > again)
         second.process.send_signal(signal.SIGTERM)
-        second.process.wait(20)
+        second.process.wait(60)
     gap = Gap.objects.get(chassis=77, reason=DIED)
     assert (gap.since, gap.until) == (stored[-1], again)
     assert again - gap.since < 100 + 60 + 600  # what was read on until it was killed, too
@@ -197,7 +197,7 @@ def test_live_goes_on_in_a_worker_whose_disk_is_full(file: str) -> None:
         limit(feeder.process.pid, None)
         feeder.until(lambda said: len(moments(78)) > stuck + 120 and not said["failing"])
         feeder.process.send_signal(signal.SIGTERM)
-        feeder.process.wait(20)
+        feeder.process.wait(60)
     kept = moments(78)
     missing = {since + number for number in range(len(kept))} - set(kept)
     told = spans(78)
