@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dj_database_url
 from csp.constants import NONE, SELF
+from servestatic.compress import Compressor
 
 from falconweb.config import BASE_DIR, Config
 from falconweb.mail import MailServer
@@ -224,6 +225,9 @@ STORAGES = {
     "staticfiles": {"BACKEND": "falconweb.staticfiles.HashedStaticFilesStorage"},
 }
 SERVESTATIC_AUTOREFRESH = DEBUG
+SERVESTATIC_KEEP_ONLY_HASHED_FILES = True
+# Source maps are asked for by developers' tools alone, and as long as all the rest.
+SERVESTATIC_SKIP_COMPRESS_EXTENSIONS = [*Compressor.SKIP_COMPRESS_EXTENSIONS, "map"]
 
 MAIL = MailServer.from_url(CONFIG.email_url)
 EMAIL_IS_SENT: bool = MAIL is not None

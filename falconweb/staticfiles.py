@@ -16,6 +16,15 @@ class HashedStaticFilesStorage(CompressedManifestStaticFilesStorage):  # type: i
 
 
 class StaticFiles(StaticFilesConfig):
-    """Leaves out htmx's extensions, which we do not use: their bare imports need a bundler."""
+    """Leaves out what libraries bring for pages that we do not have; compressing it took most of a first start.
 
-    ignore_patterns: ClassVar[list[str]] = [*StaticFilesConfig.ignore_patterns, "ext"]  # type: ignore[misc]
+    htmx's extensions have bare imports, which need a bundler.
+    """
+
+    ignore_patterns: ClassVar[list[str]] = [  # type: ignore[misc]
+        *StaticFilesConfig.ignore_patterns,
+        "ext", "htmax-*", "htmx-4*", "htmx-2.js",  # of django_htmx
+        "rest_framework",
+        "redoc", "oauth2-redirect.*", "swagger-ui-standalone-preset.*",  # of drf_spectacular_sidecar
+        "package.json", "README.md",
+    ]  # fmt: skip
