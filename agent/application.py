@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from socket import gethostname
 from typing import Any
 
 from celery import Celery
@@ -83,13 +84,17 @@ def run(settings: Settings) -> None:
     post.start()
     desk.begin()
     try:
-        made.worker_main(
-            [
-                "worker", "--pool", "threads", "--concurrency", str(AT_ONCE), "--queues", queue_name(settings.host),
-                "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO",
-                "--hostname", f"agent-{digest(settings.host)[:8]}@%h",
-            ]
-        )  # fmt: skip
+        # As `worker_main` does, without Celery's command line: its libraries take half as long to import as all the rest.
+        made.Worker(
+            hostname=f"agent-{digest(settings.host)[:8]}@{gethostname()}",
+            pool="threads",
+            concurrency=AT_ONCE,
+            queues=[queue_name(settings.host)],
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            loglevel=logging.INFO,
+        ).start()
     finally:
         desk.ending.set()
         post.end(POST_SECONDS)
