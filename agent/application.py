@@ -84,7 +84,7 @@ def run(settings: Settings) -> None:
     post.start()
     desk.begin()
     try:
-        # As `worker_main` does, without Celery's command line: its libraries take half as long to import as all the rest.
+        # As `worker_main` does, without Celery's command line, whose libraries are half as much to import as the rest.
         made.Worker(
             hostname=f"agent-{digest(settings.host)[:8]}@{gethostname()}",
             pool="threads",

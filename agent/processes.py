@@ -30,8 +30,10 @@ class Held(msgspec.Struct, frozen=True):
 
 def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> Held:
     """Return who holds these devices. `briefly` takes the short names of commands: a full one can be slow to read."""
-    found = {address: _without_process(root, address) for address in addresses}
-    address_of = _owners_of_files(root, addresses)
+    files = {address: list(sysfs.device_files(root, address)) for address in addresses}
+    found = {address: _without_process(root, address, [node for node, _ in of]) for address, of in files.items()}
+    # By name and by `major:minor`.
+    address_of = {name: address for address, of in files.items() for pair in of for name in pair if name}
     for path in _swap(root):
         if (at := address_of.get(path)) is not None:
             found[at].append(Holder("swap", path))
@@ -53,20 +55,9 @@ def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> Held:
     return Held({address: tuple(who[:MOST]) for address, who in found.items()}, unseen)
 
 
-def _owners_of_files(root: Path, addresses: list[str]) -> dict[str, str]:
-    """Return which device a device file, by name and by `major:minor`, belongs to."""
-    address_of = {}
-    for address in addresses:
-        for node, number in sysfs.device_files(root, address):
-            address_of[node] = address
-            if number:
-                address_of[number] = address
-    return address_of
-
-
-def _without_process(root: Path, address: str) -> list[Holder]:
-    """Return what uses a device without any process of its own."""
-    found = [Holder("mapping", f"{disk} is part of {above}") for disk, above in sysfs.mapped(root, address)]
+def _without_process(root: Path, address: str, nodes: list[str]) -> list[Holder]:
+    """Return what uses a device, and its device files, without any process of its own."""
+    found = [Holder("mapping", f"{disk} is part of {above}") for disk, above in sysfs.mapped(root, nodes)]
     found += [Holder("interface", name) for name in sysfs.interfaces_up(root, address)]
     if count := sysfs.virtual_functions(root, address):
         found.append(Holder("functions", f"{count} virtual functions"))

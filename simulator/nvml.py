@@ -56,6 +56,10 @@ class Memory:
     total: int
 
 
+# The GPUs that there were when the library was opened, in their order.
+_handles: list[Path] = []
+
+
 def _folder() -> Path:
     return Path(os.environ["AGENT_ROOT"]) / "gpus"
 
@@ -71,6 +75,7 @@ def nvmlInit() -> None:  # noqa: N802
     """Open the library."""
     if not _folder().is_dir():
         raise NVMLError("Driver Not Loaded")
+    _handles[:] = sorted(_folder().glob("*.json"))
 
 
 def nvmlShutdown() -> None:  # noqa: N802
@@ -79,15 +84,14 @@ def nvmlShutdown() -> None:  # noqa: N802
 
 def nvmlDeviceGetCount() -> int:  # noqa: N802
     """Return how many GPUs there are."""
-    return len(list(_folder().glob("*.json")))
+    return len(_handles)
 
 
 def nvmlDeviceGetHandleByIndex(index: int) -> Path:  # noqa: N802
     """Return one of them."""
-    handles = sorted(_folder().glob("*.json"))
-    if index >= len(handles):
+    if index >= len(_handles):
         raise NVMLError("Invalid Argument")
-    return handles[index]
+    return _handles[index]
 
 
 def nvmlDeviceGetPciInfo(handle: Path) -> Pci:  # noqa: N802
