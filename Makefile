@@ -26,11 +26,11 @@ help: ## Explain each target
 up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch
 
-# More than two for each of two cores: half of what they do is waiting. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
+# Three for each of two cores: half of what they do is waiting. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
 # another order for each number, REPEAT=5 runs five times.
 # Databases and small files of tests lie in memory, where some GB of it are free.
 IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
-PYTEST = $(IN_MEMORY) $(PYTHON) -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%)
+PYTEST = $(IN_MEMORY) $(PYTHON) -m pytest -n 6 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%)
 
 test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
 	@$(PYTHON) -m tests.chromium

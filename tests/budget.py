@@ -225,17 +225,25 @@ def calibrate() -> float:
 def _stat(pid: int) -> list[bytes]:
     """Return /proc/PID/stat from the state on; nothing where the process is gone, or there is no /proc."""
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        handle = os.open(
+            f"/proc/{pid}/stat", os.O_RDONLY
+        )  # a file object takes four times as long, a hundred times a test
     except OSError:
         return []
+    try:
+        return os.read(handle, 4096).rpartition(b")")[2].split()
+    except OSError:
+        return []
+    finally:
+        os.close(handle)
 
 
 def _family() -> dict[int, int]:
     """Return the descendants of this process, each with the child of this process that it comes from."""
     children: dict[int, list[int]] = defaultdict(list)
-    for pid in (int(folder.name) for folder in Path("/proc").glob("[0-9]*")):
-        if stat := _stat(pid):
-            children[int(stat[1])].append(pid)
+    for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
+        if entry.name.isdigit() and (stat := _stat(int(entry.name))):
+            children[int(stat[1])].append(int(entry.name))
     family: dict[int, int] = {}
     for child in children[os.getpid()]:
         branch = [child]
