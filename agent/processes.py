@@ -31,9 +31,9 @@ class Held(msgspec.Struct, frozen=True):
 def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> Held:
     """Return who holds these devices. `briefly` takes the short names of commands: a full one can be slow to read."""
     files = {address: list(sysfs.device_files(root, address)) for address in addresses}
-    found = {address: _without_process(root, address, [node for node, _ in of]) for address, of in files.items()}
-    # By name and by `major:minor`.
-    address_of = {name: address for address, of in files.items() for pair in of for name in pair if name}
+    found = {address: _without_process(root, address, [node for node, _ in its]) for address, its in files.items()}
+    # Device files by name (`/dev/nvme0n1`) and by `major:minor`, which not all have.
+    address_of = {name: address for address, its in files.items() for file in its for name in file if name}
     for path in _swap(root):
         if (at := address_of.get(path)) is not None:
             found[at].append(Holder("swap", path))

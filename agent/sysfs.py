@@ -164,9 +164,8 @@ def write(root: Path, path: str, content: str) -> None:
 def text(path: Path) -> str:
     """Return a small file's text, '' where it is not there, cannot be read, or vanished meanwhile."""
     try:
-        handle = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC
-        )  # hundreds of them a report: a file object takes three times as long
+        # There are hundreds of them in a report, and a file object takes three times as long.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
@@ -244,11 +243,8 @@ def dsn_serial(config: bytes) -> str:
 def _below(place: Path, depth: int) -> Iterator[tuple[str, str]]:
     """Yield the device files that the kernel made for a device: `dev` has the number, `uevent` the name."""
     entries = _entries(place)
-    if (
-        any(entry.name == "dev" for entry in entries)
-        and (number := text(place / "dev"))
-        and (name := _device_name(place))
-    ):
+    has_number = any(entry.name == "dev" for entry in entries)
+    if has_number and (number := text(place / "dev")) and (name := _device_name(place)):
         yield f"/dev/{name}", number
     if depth:
         for entry in entries:

@@ -225,9 +225,8 @@ def calibrate() -> float:
 def _stat(pid: int) -> list[bytes]:
     """Return /proc/PID/stat from the state on; nothing where the process is gone, or there is no /proc."""
     try:
-        handle = os.open(
-            f"/proc/{pid}/stat", os.O_RDONLY
-        )  # a file object takes four times as long, a hundred times a test
+        # A hundred of them are read for a test that starts processes, and a file object takes four times as long.
+        handle = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
         return []
     try:
