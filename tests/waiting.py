@@ -22,11 +22,15 @@ class Pauses:
         self.moved = time.monotonic()
         self._seen: object = None
 
-    def take(self, seen: object = None) -> None:
-        """Sleep until the next look; where `seen` is not what it was last time, it begins anew with the shortest."""
+    def length(self, seen: object = None) -> float:
+        """Return how long until the next look (s); where `seen` is not what it was last time, anew the shortest."""
         if seen != self._seen:
             self.moved, self._seen = time.monotonic(), seen
-        time.sleep(max(self.every, min(LONGEST_PAUSE, (time.monotonic() - self.moved) / 5)))
+        return max(self.every, min(LONGEST_PAUSE, (time.monotonic() - self.moved) / 5))
+
+    def take(self, seen: object = None) -> None:
+        """Sleep until the next look."""
+        time.sleep(self.length(seen))
 
 
 def wait_for(
@@ -56,8 +60,8 @@ async def eventually_in_loop(
     read: Callable[[], Awaitable[Value]], wanted: Callable[[Value], bool], seconds: float = 60.0
 ) -> Value:
     """Do what `eventually` does, and let the event loop go on meanwhile."""
-    end = time.monotonic() + seconds
+    end, pauses = time.monotonic() + seconds, Pauses()
     while not wanted(value := await read()):
         assert time.monotonic() < end, f"never as wanted; the last value was {value!r}"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(pauses.length())
     return value

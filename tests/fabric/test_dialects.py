@@ -11,7 +11,6 @@ from accounts.models import User
 from fabric.bmc.types import DrawerMode
 from fabric.models import Chassis, Device, Drawer, HostPort
 from fabric.planning import Wanted
-from fabric.services import changes
 from fabric.services.jobs import plan_cancel
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.errors import Conflict
@@ -53,9 +52,8 @@ def zones(simulator: SimulatorProcess) -> dict[str, list[str]]:
 
 
 def test_a_plan_attaches_detaches_and_changes_the_mode_and_goes_back(
-    chassis: Chassis, dialect: str, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+    chassis: Chassis, dialect: str, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
-    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.5)
     assert chassis.dialect == DIALECTS[dialect]
     assert chassis.dialect_reason
     before, modes = zones(simulator), simulator.state()["modes"]

@@ -210,9 +210,8 @@ def test_a_half_applied_bind_ends_with_the_truth_read_back(
 
 
 def test_a_link_below_what_it_can_be_is_not_done(
-    chassis: Chassis, simulator: SimulatorProcess, administrator: User, monkeypatch: pytest.MonkeyPatch
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None
 ) -> None:
-    monkeypatch.setattr(changes, "RETRAIN_SECONDS", 0.5)
     simulator.fault("link_downgrade", "drawer1slot7")
     operation = request_and_run(administrator, device_in("drawer1/PCIeDevices/slot7"), port("H2"))
     assert operation.state == "failed"
