@@ -213,6 +213,7 @@ class Port(Approvable):
     max_speed_gbps = models.FloatField(null=True)
     metrics_uri = models.CharField(max_length=400, blank=True)
     errors = models.JSONField(default=dict)  # PCIeErrors counters of the newest walk
+    errors_reset_at = models.DateTimeField(null=True, editable=False)  # when FalconWeb last set them to zero
     approved_type = models.CharField(max_length=50, blank=True, editable=False)
     approved_width = models.PositiveIntegerField(null=True, editable=False)
 

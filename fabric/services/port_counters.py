@@ -59,8 +59,8 @@ def port_counters_set_to_zero(*, person: User, port: Port) -> PortCounters:
             ) from error
         with act.change():
             now = timezone.now()
-            row.errors = after.errors
-            row.save(update_fields=["errors"])
+            row.errors, row.errors_reset_at = after.errors, now
+            row.save(update_fields=["errors", "errors_reset_at"])
             act.before, act.after = dict(before.errors), dict(after.errors)
             told = {"port": row, "at": now, "person_name": person.get_username(), "counted": before.errors}
             transaction.on_commit(partial(port_counters_reset.send, Port, **told), robust=True)

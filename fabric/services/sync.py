@@ -133,6 +133,7 @@ def fitting(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]
 def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int | None]]:
     """Return the parts (ids) that operations have changed since, or are at: those know better than an older walk."""
     newer: dict[type[Part], set[int | None]] = defaultdict(set)
+    newer[Port].update(Port.objects.filter(chassis=chassis, errors_reset_at__gte=at).values_list("pk", flat=True))
     for row in Operation.objects.at_work_since(at).filter(chassis=chassis).values(*SUBJECT_VALUES):
         model, pk = subject_key(row)
         newer[model].add(pk)
@@ -158,10 +159,10 @@ LASTING = (
 )  # fmt: skip
 
 
-# What an operation reads back of the part that it changed.
+# What an operation, or a reset of counters, reads back of the part that it changed.
 READ_BACK: dict[type[Part], tuple[str, ...]] = {
     Device: ("host_port",), Drawer: ("mode",), HostPort: ("host",),
-    Port: ("port_type", "configured_width", "link_state"),
+    Port: ("port_type", "configured_width", "link_state", "errors"),
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from fabric.bmc.series import SeriesNamer
 from fabric.bmc.types import Inventory
 from fabric.models import Chassis, Device, Drawer, Drift, Host, HostPort, Part, Port, Slot, Switch
 from fabric.services.operations import mode_request, operation_request
+from fabric.services.port_counters import port_counters_set_to_zero
 from fabric.services.sync import inventory_apply
 from fabric.sights import owners_of_readings
 from fabric.signals import access_changed
@@ -127,6 +128,21 @@ def test_a_walk_that_is_older_than_what_an_operation_has_read_back_does_not_undo
     inventory_apply(chassis=chassis, inventory=older, begun_at=begun)
     assert {name: change for name, change in differences(after, rows(chassis)).items() if "approved" not in name} == {}
     assert not Drift.objects.exists()
+
+
+def test_a_walk_that_is_older_than_a_reset_does_not_bring_the_errors_back(
+    chassis: Chassis, simulator: SimulatorProcess, administrator: User
+) -> None:
+    simulator.fault("error_burst", "drawer1slot3", counter="BadTLPCount", rate=1000)
+    begun, older = timezone.now(), walked(chassis)
+    simulator.clear_faults()
+    inventory_apply(chassis=chassis, inventory=older)
+    port = Port.objects.get(slot__device=device_in(chassis, drawer=1, slot=3))
+    assert port.errors["BadTLPCount"] > 0
+    port_counters_set_to_zero(person=administrator, port=port)
+    inventory_apply(chassis=chassis, inventory=older, begun_at=begun)
+    port.refresh_from_db()
+    assert port.errors["BadTLPCount"] == 0
 
 
 @pytest.mark.usefixtures("simulator")
