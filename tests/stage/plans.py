@@ -139,7 +139,7 @@ class KilledParts:
 
     `plans` come with what `wrong_writes` found, `in_force` is whether the last one was in the end. `killed_at` is when
     each part was killed (Unix s), `pollers` who read which chassis right before, `killed` the worker that was killed
-    first.
+    first, `outlived` the workers that were there before the broker was killed and after it came back.
     """
 
     plans: list[tuple[PlanRun, dict[str, int]]] = field(default_factory=list)
@@ -148,6 +148,7 @@ class KilledParts:
     killed_at: dict[str, float] = field(default_factory=dict)
     pollers: dict[str, dict[int, int]] = field(default_factory=dict)
     killed: int = 0
+    outlived: set[int] = field(default_factory=set)
 
     def read_since(self, part: str, seconds: float, times: int = 1) -> bool:
         """Tell whether each chassis was read so often, so many seconds after a part was killed."""
@@ -197,6 +198,7 @@ def kill_parts(stage: Stage) -> KilledParts:
         killed("broker")
         wait_for(lambda: found.read_since("broker", 1.0, times=3), "live stayed away")
         found.pollers["the new broker"] = stage.pollers()
+        found.outlived = processes_of(site, "worker") & set(found.pollers["broker"].values())
         run.carry_out()
     found.plans.append((run, run.wrong_writes()))
     found.in_force = is_in_force(stage, run.wanted)

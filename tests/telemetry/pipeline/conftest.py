@@ -17,6 +17,7 @@ from fabric.models import Chassis
 from telemetry.catalogue import Entry
 from telemetry.frames import Frame
 from telemetry.live import keep_catalogue
+from telemetry.pipeline import publishing
 from tests.telemetry.publishing import put_frame
 
 Publish = Callable[..., None]
@@ -24,7 +25,10 @@ Publish = Callable[..., None]
 
 @pytest.fixture(autouse=True)
 def empty_redis() -> Iterator[Any]:
-    """A Redis in which nobody has counted anything."""
+    """A Redis in which nobody has counted anything, nor does: tests before may have left this process a publisher."""
+    if publishing._publisher is not None:
+        publishing._publisher.end()
+        publishing._publisher = None
     client = redis.Redis.from_url(settings.REDIS_URL)
     for pattern in ("pipeline*", "live:*", "*pipeline-sizes*"):
         for key in client.scan_iter(pattern):
