@@ -44,15 +44,20 @@ def bases(page: Page) -> set[str]:
     return set(page.locator(".ranking dd.basis").all_inner_texts())
 
 
-def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
-    page: Page, running_site: RunningSite, nothing_left: None
-) -> None:
-    before = zones(running_site)
+def test_an_answer_says_what_it_rests_on(page: Page) -> None:
     ask(page)
     assert bases(page) == {"prior"}
     # Which of the two depends on the modes and attachments that other tests have left.
     expect(page.get_by_role("heading", name=re.compile("Undecided|Recommended"))).to_be_visible()
     judge(page, "a recommendation")
+
+
+@pytest.mark.nightly
+def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
+    page: Page, running_site: RunningSite, nothing_left: None
+) -> None:
+    before = zones(running_site)
+    ask(page)
     # The run that it proposes is composed, goes on, and gives its devices back.
     page.locator("#answer").get_by_role("button", name="Run it, simulated").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("VGG-16 as recommended: node-c")

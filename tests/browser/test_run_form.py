@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.browser.conftest import opened
@@ -90,6 +91,7 @@ def test_what_is_wrong_is_focused_marked_and_led_to(administrator: BrowserContex
     page.close()
 
 
+@pytest.mark.nightly
 def test_gpus_are_taken_by_number_without_scripts(browser: Browser, page: Page, running_site: RunningSite) -> None:
     form_of(page)
     state = page.context.storage_state()

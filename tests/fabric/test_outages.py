@@ -18,6 +18,7 @@ from fabric.services.jobs import plan_advance, plan_cancel, plans_waiting
 from fabric.services.plans import plan_apply, plan_create
 from falconweb.testing import SimulatorProcess, carry_out_plan
 from tests.fabric.disorder import at_step
+from tests.turns import at_night
 from tests.waiting import wait_for
 
 pytestmark = [
@@ -66,7 +67,7 @@ def plan(chassis: Chassis, administrator: User) -> Plan:
     return plan_apply(person=administrator, plan=draft)
 
 
-@pytest.mark.parametrize("step", ["Check", "Detach", "Attach", "Wait for the link", "Read back"])
+@pytest.mark.parametrize("step", ["Attach", "Read back", *at_night("Check", "Detach", "Wait for the link")])
 def test_an_operation_waits_for_a_locked_database_and_goes_on(
     chassis: Chassis, simulator: SimulatorProcess, plan: Plan, step: str
 ) -> None:

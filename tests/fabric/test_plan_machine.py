@@ -54,8 +54,8 @@ pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
 logger = logging.getLogger(__name__)
 
-SETTINGS = settings_of(examples=104 if NIGHTLY else 1, steps=52 if NIGHTLY else 45)
-AT_LEAST = 5000 if NIGHTLY else 40
+SETTINGS = settings_of(examples=104 if NIGHTLY else 1, steps=52 if NIGHTLY else 30)
+AT_LEAST = 5000 if NIGHTLY else 25
 PATIENCE = 0.02  # of what it is
 FAULTS = tuple({**fault, "seconds": 0.4} if "seconds" in fault else fault for fault in (*OF_REQUESTS, *OF_HARDWARE))
 # More often than the others: what makes an operation fail.

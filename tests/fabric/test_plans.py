@@ -23,6 +23,7 @@ from fabric.tasks import run_operation
 from falconweb.errors import Conflict, Forbidden, NotFound, RuleViolation
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, mirror
 from tests.fabric.disorder import at_step, short_outages
+from tests.turns import at_night
 from tests.waiting import wait_for
 
 
@@ -163,7 +164,7 @@ def test_a_stopped_plan_is_resumed_from_what_the_hardware_shows(
     assert not done_twice, "what is done is not done again"
 
 
-@pytest.mark.parametrize("answer", ["partial", "error"])
+@pytest.mark.parametrize("answer", ["partial", *at_night("error")])
 def test_a_stopped_plan_is_rolled_back_exactly(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None, answer: str
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.turns import NIGHTLY
+from tests.turns import NIGHTLY, at_night
 
 pytestmark = pytest.mark.process
 
@@ -58,7 +58,7 @@ WORKER = """
 """
 
 
-@pytest.mark.parametrize("begin", [SITE, WORKER])
+@pytest.mark.parametrize("begin", [SITE, *at_night(WORKER)])
 def test_shapes_are_read_by_many_threads_at_once(begin: str, tmp_path: Path) -> None:
     script = textwrap.dedent(AT_ONCE).format(begin=textwrap.dedent(begin))
     surroundings = {

@@ -96,7 +96,8 @@ def test_the_service_validator_finds_nothing_wrong(chassis: str, dialect: str, t
         assert uri == "Oem" or f"/{uri}..." in said, f"{uri} was never looked at"
 
 
-@pytest.mark.parametrize("dialect", ["both", pytest.param("blocks", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("dialect", ["both", "blocks"])
 def test_the_protocol_validator_finds_nothing_wrong(dialect: str, tmp_path: Path) -> None:
     with SimulatorProcess("--dialect", dialect) as process:
         said = run(

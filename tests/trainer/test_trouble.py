@@ -78,6 +78,7 @@ def test_a_gpu_that_is_not_there_is_refused(ran: Ran) -> None:
     assert "no GPU" in told.trouble.sentence
 
 
+@pytest.mark.nightly
 def test_a_specification_with_unknown_fields_is_refused(ran: Ran) -> None:
     told = ran(b'{"workload": "mnist_cnn", "speed": "fast"}')
     assert told.code != 0

@@ -90,6 +90,7 @@ def test_a_run_composes_runs_and_gives_its_devices_back_which_a_later_one_has_un
     assert attached(lab.chassis) == before
 
 
+@pytest.mark.nightly
 def test_a_crash_and_no_way_to_attach_give_everything_back_and_no_way_back_is_offered_again(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     crashed = ended(lab.ask(lab.place(5), exercise={"fails": "crash", "after": 4}))
@@ -168,6 +169,7 @@ def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab
     assert log_tail(run).text.count("timed: 60 of 60") == 1
 
 
+@pytest.mark.nightly
 def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     # Of the host's own GPUs none is given back: what it runs on them goes on, whatever this site knows.
@@ -197,6 +199,7 @@ def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: RunningLab
     assert strays_end() == []
 
 
+@pytest.mark.nightly
 def test_whatever_ends_a_run_its_log_stays_and_its_devices_go_back(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     lab.agent.kill()
@@ -223,6 +226,7 @@ def test_whatever_ends_a_run_its_log_stays_and_its_devices_go_back(lab: RunningL
     assert not limited.exercise
 
 
+@pytest.mark.nightly
 def test_a_host_that_reports_and_answers_nothing_keeps_no_device_for_ever(
     lab: RunningLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +255,7 @@ def drive_of_chassis(lab: RunningLab) -> tuple[Device, Composition]:
     return drive, Composition(host=lab.host.pk, cpu=True, devices={drive.pk: drive.host_port_id}, storage=drive.pk)
 
 
+@pytest.mark.nightly
 def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_was_chosen(lab: RunningLab) -> None:
     own = replace(lab.place(1), own_drive=True)
     first = lab.ask(own, title="first", given=ENDLESS)

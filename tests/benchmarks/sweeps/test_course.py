@@ -73,6 +73,7 @@ def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_e
     assert {Action.SWEEP_CREATE, Action.SWEEP_HALT, Action.SWEEP_RESUME} <= entries
 
 
+@pytest.mark.nightly
 def test_pausing_retrying_early_stops_and_two_at_once(lab: RunningLab) -> None:
     sweep = ask(lab, batch=[8, 16, 32], repeats=2)
     until(sweep, running)
@@ -122,6 +123,7 @@ def test_pausing_retrying_early_stops_and_two_at_once(lab: RunningLab) -> None:
     assert "simulated" in skipped.sentence
 
 
+@pytest.mark.nightly
 def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with_it(lab: RunningLab) -> None:
     def cancelled() -> Run:
         """Let the next run of the sweep be cancelled before it is at it."""

@@ -309,6 +309,6 @@ def home(settings: Any) -> None:
 
 def test_the_store_answers_what_a_plain_list_does(database: str) -> None:
     # PostgreSQL answers a third as fast.
-    examples = settings().max_examples // (3 if database == "postgresql" else 1)
+    examples = settings().max_examples // (6 if database == "postgresql" else 2)
     run_state_machine_as_test(StoreBesideAList, settings=settings(max_examples=examples, stateful_step_count=25))
     assert Chunk.objects.exists()
