@@ -256,7 +256,7 @@ def test_a_setting_that_cannot_be_used_is_one_sentence(tmp_path: Path, setting: 
         "AGENT_BROKER": "redis://127.0.0.1:1/0", "AGENT_STATE": str(tmp_path), setting: value,
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-m", "agent"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30,
+        [sys.executable, "-m", "agent"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
     assert done.returncode == 1
@@ -267,7 +267,7 @@ def test_a_setting_that_cannot_be_used_is_one_sentence(tmp_path: Path, setting: 
 def test_a_second_agent_with_the_same_journal_does_not_start(lab: Lab) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "agent"], cwd=ROOT, env=lab.agent.environment, capture_output=True, text=True,
-        timeout=30, check=False,
+        timeout=60, check=False,
     )  # fmt: skip
     assert second.returncode == 1
     assert "another agent uses" in second.stderr

@@ -36,7 +36,7 @@ class Kept:
 
     def __init__(self, state: Path, script: str, **changes: Any) -> None:
         settings = Settings(host="h", key=KEY, broker="b", site_queue="s", state=state)
-        self.runs = Runs(settings, Machine(settings.root, read_seconds=5.0, step_seconds=5.0))
+        self.runs = Runs(settings, Machine(settings.root, read_seconds=30.0, step_seconds=30.0))
         self.folder = RunFolder(state / "runs" / "run-1")
         self.folder.place.mkdir(parents=True)
         order: dict[str, Any] = {

@@ -49,7 +49,7 @@ class Here:
             "parent": os.getpid(),
         }
         self.settings = Settings(**{**given, **changes})  # type: ignore[arg-type]
-        self.machine = Machine(self.settings.root, read_seconds=5.0, step_seconds=5.0)
+        self.machine = Machine(self.settings.root, read_seconds=30.0, step_seconds=30.0)
         self.runs = Runs(self.settings, self.machine)
 
     def begin(self, spec: Spec, *, limit: float = 60.0, devices: tuple[DeviceWanted, ...] = ()) -> str:

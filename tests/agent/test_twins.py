@@ -124,7 +124,7 @@ def test_an_agent_that_has_just_been_started_asks_the_driver_for_the_serial_numb
     root = simulated_hosts / "node-a"
     monkeypatch.setenv("AGENT_NVML", "simulator.nvml")
     monkeypatch.setenv("AGENT_ROOT", str(root))
-    machine, course = Machine(root, read_seconds=5.0, step_seconds=2.0), Course()
+    machine, course = Machine(root, read_seconds=30.0, step_seconds=30.0), Course()
     try:
         wanted = DeviceWanted("", *GPU, serial=serial)
         outcome, _ = drain(machine, Drain(wanted, force=True), course, wait_for=lambda _: False)

@@ -409,7 +409,7 @@ def test_a_worker_that_is_killed_over_a_delivery_loses_nothing_and_a_repeat_has_
     ran = subprocess.run(
         [sys.executable, "-c", script, killed], cwd=ROOT,
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "falconweb.settings"},
-        check=False, capture_output=True, text=True, timeout=30,
+        check=False, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     row = Delivery.objects.get()

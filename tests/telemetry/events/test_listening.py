@@ -206,7 +206,7 @@ def test_a_burst_is_kept_although_the_stream_drops_most_of_it(
         wait_for_stream(simulator)
         simulator.add_events(3000, message="Burst {n}.")
         simulator.add_events(1, message="The last.")
-        wait_until_same(chassis, simulator, begin, seconds=30)
+        wait_until_same(chassis, simulator, begin)
     # What a BMC says of nothing in particular is about its chassis.
     last = Event.objects.get(text="The last.")
     assert (last.subject_name, last.link) == (chassis.name, f"/chassis/{chassis.pk}/")
@@ -219,7 +219,7 @@ def test_the_end_of_a_burst_is_not_waited_for_until_something_else_happens(
     with listening_to(chassis, inventory):
         wait_for_stream(simulator)
         simulator.add_events(1500, message="Burst {n}.")
-        wait_until_same(chassis, simulator, begin, seconds=30)
+        wait_until_same(chassis, simulator, begin)
 
 
 def test_a_stream_cut_in_the_middle_of_an_event_tells_it_once(
