@@ -22,6 +22,7 @@ from tests.access.test_attack_plans import NONSENSE, OTHERS, agent_says, move_to
 from tests.access.test_attack_tenants import HOSTILE
 from tests.access.test_matrix import GETS
 from tests.access.test_matrix_writes import ROUTES
+from tests.pages import page_text
 from tests.turns import in_turn
 
 __all__ = ["lab", "made_lab", "unread"]
@@ -44,8 +45,7 @@ def everything(client: Client, lab: Lab) -> str:
              if 200 in codes and any(word in name for word in ("lease", "usage", "overview"))]  # fmt: skip
     for lease in Lease.objects.all():
         where += [reverse(name, args=[lease.pk]) for name in ("fabric:lease", "api:lease")]
-    found = [client.get(one) for one in where]
-    return "\n".join((one.getvalue() if one.streaming else one.content).decode() for one in found)
+    return "\n".join(page_text(client.get(one)) for one in where)
 
 
 def test_who_works_on_the_host_of_others_is_not_told_where_a_lease_cannot_end(lab: Lab) -> None:
@@ -156,7 +156,7 @@ def test_no_tenant_in_an_address_shows_the_hours_of_others(lab: Lab, tenant: str
     for name in ("fabric:lease_usage", "fabric:lease_usage_csv", "api:usage", "api:leases", "api:lease_calendar"):
         for who in ("owner", "member", "stranger"):
             answer = lab.clients[who].get(reverse(name), {"tenant": pk, "tenant_id": pk, "chassis_id": "1"})
-            text = (answer.getvalue() if answer.streaming else answer.content).decode()
+            text = page_text(answer)
             assert not [word for word in ("Two", *OTHERS) if word in text], (name, who)
 
 

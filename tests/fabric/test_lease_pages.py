@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -24,6 +23,7 @@ from fabric.services.lease_clock import leases_tend
 from fabric.services.leases import lease_give, lease_request
 from fabric.usage import usage_of
 from tests.fabric.leasing import fresh, pass_time
+from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -77,8 +77,7 @@ class Lab:
     def text(self, person: User, name: str, *args: object, **query: str) -> str:
         answer = self.client(person).get(reverse(name, args=args), query)
         assert answer.status_code == 200
-        # Any two letters are in a drawn token now and then.
-        return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", answer.content.decode())
+        return page_text(answer)
 
     def give(self, tenant: Tenant, *things: Thing, start: float = 0, days: float | None = 3) -> Lease:
         begin = timezone.now() + start * DAY if start else None
