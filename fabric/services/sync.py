@@ -131,7 +131,10 @@ def fitting(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]
 
 
 def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int | None]]:
-    """Return the parts (ids) that operations have changed since, or are at: those know better than an older walk."""
+    """Return the parts (ids) that operations or resets have changed since, or operations are at.
+
+    What was read back of those is newer than the walk.
+    """
     newer: dict[type[Part], set[int | None]] = defaultdict(set)
     newer[Port].update(Port.objects.filter(chassis=chassis, errors_reset_at__gte=at).values_list("pk", flat=True))
     for row in Operation.objects.at_work_since(at).filter(chassis=chassis).values(*SUBJECT_VALUES):

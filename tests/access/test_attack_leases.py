@@ -170,7 +170,7 @@ def test_what_people_write_about_a_lease_is_text_everywhere(lab: Lab, name: str)
     for turn, who in enumerate(("administrator", "owner")):
         for where in in_turn(shown, turn, of=2):
             answer = lab.clients[who].get(address(lab, where))
-            text = (answer.getvalue() if answer.streaming else answer.content).decode()
+            text = page_text(answer)
             assert "Set-Cookie" not in answer.headers
             if answer["Content-Type"].startswith("text/html"):
                 assert not [one for one in ("<script>alert", "<img", "onerror=alert(1)>") if one in text], where

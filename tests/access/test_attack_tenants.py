@@ -263,7 +263,7 @@ def test_names_that_a_hostile_bmc_gives_are_text_everywhere(lab: Lab, name: str)
     for turn, person in enumerate(("administrator", "owner")):
         for where in in_turn(shown, turn, of=2):
             answer = lab.clients[person].get(address(lab, where))
-            text = (answer.getvalue() if answer.streaming else answer.content).decode()
+            text = page_text(answer)
             assert "Set-Cookie" not in answer.headers
             assert "evil" not in answer.cookies
             if answer["Content-Type"].startswith("text/html"):

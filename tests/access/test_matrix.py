@@ -16,6 +16,7 @@ from accounts.models import Tenant
 from fabric.models import Device, Lease, LeaseItem
 from telemetry.routing import websocket_urlpatterns
 from tests.access.lab import PEOPLE, Lab, address, lab, made_lab
+from tests.pages import page_text
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
@@ -363,7 +364,7 @@ def test_each_person_gets_what_the_line_says_and_nothing_that_is_not_granted_to_
         # What Django streams by itself is first made as a whole: a day of readings is gigabytes.
         streamed = [one for one in answers.values() if one.streaming and not one.is_async]
         assert all(isinstance(one, Download) for one in streamed), name
-        texts = {who: (one.getvalue() if one.streaming else one.content).decode() for who, one in answers.items()}
+        texts = {who: page_text(one) for who, one in answers.items()}
         for person, hidden in HIDDEN.items():
             assert not [word for word in hidden if word in texts[person]], (name, person)
         if GETS[name][0] == 405 and not name.startswith("api:"):

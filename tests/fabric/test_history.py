@@ -25,6 +25,7 @@ from fabric.services.truth import truth_read
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
 from tests.fabric.outside import put
 from tests.fabric.walks import found, last_walk
+from tests.pages import page_text
 
 Origin = Attachment.Origin
 
@@ -200,7 +201,7 @@ def test_a_tenant_sees_the_time_since_it_holds_a_device_and_no_host_of_others(
         f"/api/v1/history/?device_id={gpu.pk}", f"/api/v1/history/?slot_id={gpu.slot_id}",
     ):  # fmt: skip
         answer = client.get(page)
-        text = (answer.getvalue() if answer.streaming else answer.content).decode()
+        text = page_text(answer)
         assert "Vision group" in text, page
         for secret in ("Rival", "node-b", "asked by ada"):
             assert secret not in text, page
