@@ -29,7 +29,7 @@ from falconweb.errors import Conflict, FalconWebError
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_attack_tenants import HOSTILE
 from tests.access.test_matrix_writes import ROUTES
-from tests.turns import in_turn
+from tests.turns import at_night, in_turn
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
@@ -471,7 +471,7 @@ def in_order() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("turn", range(3))
+@pytest.mark.parametrize("turn", [0, *at_night(1, 2)])
 def test_what_is_applied_granted_changed_and_thrown_away_at_once_is_one_of_them(
     lab: Lab, unread: None, turn: int
 ) -> None:

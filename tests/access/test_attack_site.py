@@ -69,6 +69,7 @@ def processes(site: RunningSite) -> dict[int, str]:
     return found
 
 
+@pytest.mark.nightly
 def test_who_sends_all_of_a_file_that_is_too_large_hears_why(site: RunningSite) -> None:
     file = b" " * (50 * 2**20)
     status, headers, text = ask(site, "POST", "/api/v1/allocation/", file, Content_Type="application/json")
@@ -104,6 +105,7 @@ def test_a_forged_address_gives_no_more_guesses(site: RunningSite) -> None:
     assert codes[-1] == 429
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not PROC.is_dir(), reason="needs Linux")
 def test_many_who_sign_in_at_once_do_not_fill_the_memory(site: RunningSite) -> None:
     with ThreadPoolExecutor(CROWD) as crowd:

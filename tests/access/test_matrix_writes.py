@@ -364,6 +364,7 @@ def test_nobody_changes_what_is_not_theirs_and_each_try_is_on_record(
                 assert answer.status_code < 500
 
 
+@pytest.mark.nightly
 def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies: dict[str, dict[str, Any]]) -> None:
     """So that a refusal is about who asks: a new route that needs other fields is to be given them above."""
     Device.objects.update(tenant=None)

@@ -162,6 +162,7 @@ def _answers(client: redis.Redis) -> bool:
         return False
 
 
+@pytest.mark.nightly
 def test_a_broker_that_dies_and_comes_back_finds_the_answer_and_the_agent_there(
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ class SignedIn:
             return json.loads(answer.read() or b"null")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     not all(map(shutil.which, ("curl", "jq", "openssl"))), reason="The example needs curl, jq and openssl."
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.judging import judge
@@ -44,6 +45,7 @@ def test_an_export_is_defined_by_keyboard_run_and_downloaded(page: Page, tmp_pat
         judge(page, address)
 
 
+@pytest.mark.nightly
 def test_the_form_shows_what_a_target_asks_for_and_says_what_is_wrong(page: Page) -> None:
     # Of its own: a form that is refused is an error to the console.
     page = page.context.new_page()

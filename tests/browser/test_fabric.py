@@ -73,6 +73,7 @@ def test_a_gpu_is_moved_by_mouse_and_back_by_keyboard(page: Page, running_site: 
     expect(page.locator(slot(page, "falcon-1", 1, 2))).to_contain_text("node-a")
 
 
+@pytest.mark.nightly
 def test_a_device_is_detached_and_attached_from_the_list(page: Page, running_site: RunningSite) -> None:
     def change(target: str) -> None:
         page.goto("/fabric/?view=list")
@@ -150,6 +151,7 @@ def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page,
         done(page, running_site)
 
 
+@pytest.mark.nightly
 def test_a_mode_is_asked_for_without_javascript_too(
     browser: Browser, administrator: BrowserContext, running_site: RunningSite
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_figure_is_drawn_of_what_its_table_and_its_file_tell(page: Page, study
     judge(page, "a figure")
 
 
+@pytest.mark.nightly
 def test_the_legend_hides_a_group_by_keyboard_and_a_picture_is_saved(page: Page, study: list[str]) -> None:
     page.goto("/benchmarks/figures/relative-time/?with=predicted")
     chart = plot(page)
@@ -77,6 +78,7 @@ def test_the_legend_hides_a_group_by_keyboard_and_a_picture_is_saved(page: Page,
     assert download.value.suggested_filename == "relative-time.png"
 
 
+@pytest.mark.nightly
 def test_lines_are_drawn_over_the_run_and_scaling_beside_its_proportion(page: Page, study: list[str]) -> None:
     page.goto("/benchmarks/figures/utilisation/?time=seconds")
     assert len(plot(page).evaluate("plot => plot.data")) == 8
@@ -111,6 +113,7 @@ def test_places_whose_names_are_too_long_are_numbered_and_no_two_names_overlap(p
     expect(page.locator(".chart-places")).to_be_hidden()
 
 
+@pytest.mark.nightly
 def test_runs_are_chosen_and_laid_side_by_side(page: Page, study: list[str]) -> None:
     page.goto("/benchmarks/figures/")
     for name in ("ResNet-50 on localGPUs", "ResNet-50 on falconGPUs"):
@@ -126,6 +129,7 @@ def test_runs_are_chosen_and_laid_side_by_side(page: Page, study: list[str]) -> 
     judge(page, "runs side by side")
 
 
+@pytest.mark.nightly
 def test_on_paper_all_charts_are_drawn_and_in_light_colours(page: Page, study: list[str]) -> None:
     page.emulate_media(color_scheme="dark")
     page.goto("/benchmarks/figures/resources/")

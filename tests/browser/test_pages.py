@@ -162,6 +162,7 @@ def test_a_page_is_accessible_and_fits(visited: tuple[Page, list[str]], address:
     assert errors == []
 
 
+@pytest.mark.nightly
 def test_the_sign_in_is_accessible_also_when_it_refuses(browser: Browser, running_site: RunningSite) -> None:
     with opened(browser, running_site) as context:
         page = context.new_page()

@@ -103,6 +103,7 @@ def test_a_gpu_is_picked_up_and_placed_by_click(page: Page, running_site: Runnin
     page.wait_for_url("**/devices/**")
 
 
+@pytest.mark.nightly
 def test_a_gpu_is_moved_by_taps_and_by_a_finger_on_its_handle(phone: Page, running_site: RunningSite) -> None:
     gpu = phone.locator(slot(phone, "falcon-1", 1, 5))
     grip = handle(phone, "falcon-1", 1, 5)

@@ -107,6 +107,7 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)  # it is undone
 
 
+@pytest.mark.nightly
 def test_the_same_by_keyboard_only(page: Page, running_site: RunningSite, slow: str) -> None:
     before = zones(running_site)
     first = page.locator(slot(page, "falcon-1", 1, 1))
@@ -148,6 +149,7 @@ def test_the_same_by_keyboard_only(page: Page, running_site: RunningSite, slow: 
     expect(page.locator("#keys")).to_contain_text("Review the plan of your draft")
 
 
+@pytest.mark.nightly
 def test_a_draft_is_made_and_discarded_by_taps(phone: Page, page: Page) -> None:
     handle(phone, "falcon-1", 1, 3).tap()
     phone.locator(port(phone, "falcon-1", "H3")).tap()

@@ -50,6 +50,7 @@ def counted(page: Page, state: str) -> int:
     return int(found.group(1)) if found else 0
 
 
+@pytest.mark.nightly
 def test_a_sweep_is_counted_begun_halted_and_resumed(page: Page, running_site: RunningSite) -> None:
     first = hosts(page)[0]
     only(page, "workload", "mnist_cnn")

@@ -219,6 +219,7 @@ def test_a_view_is_pinned_renamed_moved_and_removed(page: Page) -> None:
     expect(page.locator("section.empty")).to_be_visible()
 
 
+@pytest.mark.nightly
 def test_pages_of_hardware_lead_to_their_history(page: Page) -> None:
     for address, ref in (
         ("/devices/1/", "device/1"), ("/ports/1/", "port/1"), ("/drawers/1/", "drawer/1"), ("/slots/1/", "slot/1"),
@@ -269,6 +270,7 @@ def test_a_heat_map_says_what_is_under_the_pointer(page: Page) -> None:
     assert any(one for one in hours)
 
 
+@pytest.mark.nightly
 def test_what_a_proxy_answers_for_the_site_is_asked_for_again(administrator: BrowserContext) -> None:
     errors: list[str] = []
     page = administrator.new_page()

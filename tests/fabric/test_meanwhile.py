@@ -34,6 +34,7 @@ from falconweb.testing import SimulatorProcess, add_mirrored, carry_out, carry_o
 from falconweb.threads import in_thread
 from tests.fabric import outside
 from tests.fabric.disorder import at_step, short_outages
+from tests.turns import at_night
 
 pytestmark = pytest.mark.django_db
 
@@ -123,7 +124,7 @@ def test_a_plan_that_stopped_goes_not_on_with_another_card(
     assert (plan.state, "another device in Drawer 1 slot 1" in plan.sentence) == ("stopped", True)
 
 
-@pytest.mark.parametrize("retried", [True, False])
+@pytest.mark.parametrize("retried", [True, *at_night(False)])
 def test_a_link_that_trained_badly_is_trained_anew_when_the_plan_goes_on(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, short_retraining: None, retried: bool
 ) -> None:

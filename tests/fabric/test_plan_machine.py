@@ -47,15 +47,14 @@ from tests.fabric.disorder import (
 from tests.fabric.plan_asking import ACTIONS, AT, DRAWER, MODE, PICK, YES, action, maybe, one_of, port_of
 from tests.fabric.plan_leases import Leasing
 from tests.fabric.plan_world import NAMES, PLACES, World
-from tests.turns import NIGHTLY
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
 logger = logging.getLogger(__name__)
 
-SETTINGS = settings_of(examples=104 if NIGHTLY else 1, steps=52 if NIGHTLY else 30)
-AT_LEAST = 5000 if NIGHTLY else 25
+SETTINGS = settings_of(examples=104, steps=52)
+AT_LEAST = 5000
 PATIENCE = 0.02  # of what it is
 FAULTS = tuple({**fault, "seconds": 0.4} if "seconds" in fault else fault for fault in (*OF_REQUESTS, *OF_HARDWARE))
 # More often than the others: what makes an operation fail.
@@ -362,6 +361,7 @@ class Planning(Leasing, RuleBasedStateMachine):
         self.look(name)
 
 
+@pytest.mark.nightly
 def test_whatever_happens_plans_end_in_the_truth_and_touch_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_patience(PATIENCE, monkeypatch.setattr)
     monkeypatch.setattr(execution, "HANDED_OVER_SECONDS", 0)
@@ -373,7 +373,6 @@ def test_whatever_happens_plans_end_in_the_truth_and_touch_nobody_else(monkeypat
     met, ends = sorted(Planning.met.items()), sorted(Planning.ends.items())
     logger.info("%s steps\n%s", Planning.steps, "\n".join(f"{count:6} {what}" for what, count in [*ends, *met]))
     assert Planning.steps >= AT_LEAST
-    if NIGHTLY:
-        kinds, steps = (set(words) for words in zip(*(one.split(" at ") for one in +Planning.met), strict=True))
-        assert {*(fault["kind"] for fault in FAULTS), "death"} <= kinds
-        assert {"Check", "Detach", "Attach", "Wait for the link", "Change mode", "Configure", "Read back"} <= steps
+    kinds, steps = (set(words) for words in zip(*(one.split(" at ") for one in +Planning.met), strict=True))
+    assert {*(fault["kind"] for fault in FAULTS), "death"} <= kinds
+    assert {"Check", "Detach", "Attach", "Wait for the link", "Change mode", "Configure", "Read back"} <= steps

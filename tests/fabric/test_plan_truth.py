@@ -123,6 +123,7 @@ def test_a_mode_that_others_are_about_to_change_is_not_counted_on(chassis: Chass
         applied(administrator, Wanted(modes={drawer.pk: DrawerMode.ADVANCED}))
 
 
+@pytest.mark.nightly
 def test_a_port_that_was_set_while_the_bmc_vanished_is_set_back(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:

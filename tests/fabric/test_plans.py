@@ -69,6 +69,7 @@ def shift() -> Wanted:
     return Wanted(attachments=dict.fromkeys((device_in(1, slot).pk for slot in (1, 2, 3)), port("H3").pk))
 
 
+@pytest.mark.nightly
 def test_a_whole_drawer_is_turned_over_with_its_mode(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:

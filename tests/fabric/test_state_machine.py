@@ -36,12 +36,11 @@ from tests.fabric.disorder import (
     settings_of,
     shorten_patience,
 )
-from tests.turns import NIGHTLY
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.django_db(transaction=True)]
 
-SETTINGS = settings_of(examples=40 if NIGHTLY else 2, steps=20 if NIGHTLY else 10)
+SETTINGS = settings_of(examples=40, steps=20)
 PATIENCE = 0.1  # of what it is
 SLOTS = tuple([(1, slot) for slot in range(1, 8)] + [(2, slot) for slot in range(1, 6)])
 
@@ -253,6 +252,7 @@ class Composing(RuleBasedStateMachine):
         self.compare(self.simulator.state())
 
 
+@pytest.mark.nightly
 def test_whatever_happens_the_site_shows_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_patience(PATIENCE, monkeypatch.setattr)
     with tempfile.TemporaryDirectory() as folder, MortalWorkers(PATIENCE) as workers:

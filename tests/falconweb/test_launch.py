@@ -124,6 +124,7 @@ def test_a_killed_launcher_takes_its_processes_with_it(data: Path, site: Running
     assert all_gone(data)
 
 
+@pytest.mark.nightly
 def test_it_starts_as_the_documentation_says_for_production(tmp_path: Path) -> None:
     documentation = (ROOT / "docs" / "operate.md").read_text()
     line = next(line for line in documentation.splitlines() if line.strip().startswith("FALCONWEB_HTTPS=1 "))

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.turns import NIGHTLY, at_night
-
 pytestmark = pytest.mark.process
 
 HOME = Path(__file__).resolve().parents[2]
@@ -58,7 +56,8 @@ WORKER = """
 """
 
 
-@pytest.mark.parametrize("begin", [SITE, *at_night(WORKER)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("begin", [SITE, WORKER])
 def test_shapes_are_read_by_many_threads_at_once(begin: str, tmp_path: Path) -> None:
     script = textwrap.dedent(AT_ONCE).format(begin=textwrap.dedent(begin))
     surroundings = {
@@ -67,7 +66,7 @@ def test_shapes_are_read_by_many_threads_at_once(begin: str, tmp_path: Path) -> 
         "PATH": "/usr/bin:/bin",
         "DJANGO_SETTINGS_MODULE": "falconweb.settings",
     }
-    for _ in range(5 if NIGHTLY else 1):
+    for _ in range(5):
         found = subprocess.run(
             [sys.executable, "-c", script], env=surroundings, capture_output=True, text=True, check=False, timeout=60
         )

@@ -19,7 +19,6 @@ import falconweb.testing
 from accounts.models import User
 from falconweb.testing import chassis, environment, hosts, people, prepared, processes
 from tests.processes import ROOT
-from tests.turns import in_turn
 
 pytestmark = pytest.mark.process
 
@@ -28,7 +27,6 @@ CONFTEST = 'pytest_plugins = ["falconweb.testing"]\n'
 # "`name.py` ...:", an empty line, an indented block.
 FILE = re.compile(r"^`(?P<name>\w+\.py)`.*:\n\n(?P<text>(?:    .*\n|\n)+)", re.MULTILINE)
 EXAMPLE = re.compile(r"^(?P<margin> *)def (?P<name>test_\w+)\(.*\n(?:(?P=margin)    .*\n)+", re.MULTILINE)
-WITH_CHASSIS = re.compile(r"falcon_chassis|simulated_falcon|SimulatorProcess")
 FIXTURES_AND_HELPERS = (people, chassis, processes)
 
 
@@ -83,7 +81,8 @@ def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.parametrize("processes", [(), pytest.param(("-n", "2"), marks=pytest.mark.nightly)], ids=len)
+@pytest.mark.nightly
+@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=len)
 def test_the_documents_example_and_that_of_every_docstring_pass_and_touch_no_site(
     processes: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -98,16 +97,12 @@ def test_the_documents_example_and_that_of_every_docstring_pass_and_touch_no_sit
             assert own, f"{module.__name__}.{node.name} shows no example"
             assert not own.keys() & found.keys()
             found |= own
-    # Those with a chassis start one each: by day one in three.
-    with_chassis = {text for text in found.values() if WITH_CHASSIS.search(text)}
-    shown = [text for text in found.values() if text not in with_chassis]
-    shown += in_turn(sorted(with_chassis), 0, of=3)
-    files["test_examples.py"] = "\n\n".join(["from falconweb.testing import *\n", *shown])
+    files["test_examples.py"] = "\n\n".join(["from falconweb.testing import *\n", *found.values()])
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     result = run(tmp_path, *processes)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"{2 + len(shown)} passed" in result.stdout
+    assert f"{2 + len(found)} passed" in result.stdout
     assert "warning" not in result.stdout
     assert not (tmp_path / "site").exists()
 
@@ -120,6 +115,7 @@ def test_the_document_names_all_there_is() -> None:
     assert not [name for name in offered - set(falconweb.testing.__all__) if f"`{name}`" not in explained]
 
 
+@pytest.mark.nightly
 def test_settings_that_were_read_too_early_end_the_run_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     result = run(tmp_path, DJANGO_SETTINGS_MODULE=environment.SETTINGS)
@@ -127,6 +123,7 @@ def test_settings_that_were_read_too_early_end_the_run_in_a_sentence(tmp_path: P
     assert environment.TOO_LATE in result.stderr
 
 
+@pytest.mark.nightly
 def test_a_suite_with_settings_of_its_own_begins_earlier(tmp_path: Path) -> None:
     (tmp_path / "partner_settings.py").write_text("from falconweb.settings import *\nSITE = 'partner'\n")
     (tmp_path / "pytest.ini").write_text(

@@ -64,15 +64,9 @@ def use_the_rest(client: Client, drawer: str) -> None:
     assert client.request("POST", "/redfish/v1/EventService/Subscriptions", json=body).status_code == 201
 
 
-@pytest.mark.parametrize(
-    ("chassis", "dialect"),
-    [
-        ("falcon-1", "both"),
-        pytest.param("falcon-1", "blocks", marks=pytest.mark.nightly),
-        pytest.param("falcon-2", "both", marks=pytest.mark.nightly),
-        pytest.param("falcon-2", "blocks", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("chassis", ["falcon-1", "falcon-2"])
+@pytest.mark.parametrize("dialect", ["both", "blocks"])
 def test_the_service_validator_finds_nothing_wrong(chassis: str, dialect: str, tmp_path: Path) -> None:
     if not CSDL.is_dir():
         pytest.skip(f"the Redfish schemas are missing: {CSDL}")

@@ -254,6 +254,7 @@ def killed(stage: Stage) -> KilledParts:
         return kill_parts(calm)
 
 
+@pytest.mark.nightly
 def test_a_broker_that_hangs_holds_nobody_up_for_long(calm: Stage) -> None:
     """It is asked for live readings and queues; what was asked for stands in the database."""
     (broker,) = processes_of(calm.site, "broker")

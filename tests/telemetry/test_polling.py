@@ -145,6 +145,7 @@ def test_who_takes_over_reads_at_once_what_was_found_a_moment_ago(
     assert after.sequence > before.sequence
 
 
+@pytest.mark.nightly
 def test_one_chassis_that_hangs_leaves_the_others_live(chassis: Chassis, simulator: SimulatorProcess) -> None:
     with SimulatorProcess(chassis="falcon-2") as ill:
         ill.fault("hang")

@@ -120,6 +120,7 @@ def test_an_overheated_device_is_told_to_everybody_and_so_is_its_end(
     assert set(messages) == {"FalconWeb.AlertFiring", "FalconWeb.AlertResolved"}
 
 
+@pytest.mark.nightly
 def test_rules_count_within_seconds_and_go_on_with_the_next_worker(
     chassis: Chassis, simulator: SimulatorProcess, ada: User
 ) -> None:

@@ -32,7 +32,7 @@ from tests.processes import ROOT
 from tests.smtp_sink import SmtpSink
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
 from tests.telemetry.delivery.sinks import HttpSink, SyslogSink
-from tests.turns import NIGHTLY
+from tests.turns import at_night
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -132,8 +132,9 @@ def test_an_alert_is_told_once_by_every_kind_of_route_and_that_it_is_over(
     assert Told.objects.filter(resolved_in=None).count() == 0
 
 
+@pytest.mark.nightly
 def test_a_storm_is_few_notifications(lab: Lab, hook: HttpSink) -> None:
-    many = 200 if NIGHTLY else 120
+    many = 200
     route(lab, "webhook", hook.url)
     checks = [check_of(lab.device, key=f"device/{lab.device.pk}/x{number}") for number in range(many)]
     for begin in range(0, many, 20):  # a wave each two seconds
@@ -278,6 +279,7 @@ def test_a_caution_says_nothing_while_the_same_sensor_is_critical(lab: Lab, hook
     assert [(one[0], one[1]) for one in told(hook)] == [("Critical: Too hot, GPU 1 of falcon", 1)]
 
 
+@pytest.mark.nightly
 def test_a_webhook_that_is_down_for_an_hour_gets_everything_afterwards_in_order(lab: Lab, hook: HttpSink) -> None:
     route(lab, "webhook", hook.url)
     hook.answer = lambda _got: (503, {})
@@ -393,7 +395,7 @@ MORTAL = """
 
 @pytest.mark.process
 @pytest.mark.skipif("connection.vendor != 'sqlite'", reason="another process finds the test's database by its file")
-@pytest.mark.parametrize(("killed", "copies"), [("before", 1), ("after", 2)])
+@pytest.mark.parametrize(("killed", "copies"), [("after", 2), *at_night(("before", 1))])
 def test_a_worker_that_is_killed_over_a_delivery_loses_nothing_and_a_repeat_has_the_same_id(
     lab: Lab, hook: HttpSink, killed: str, copies: int
 ) -> None:

@@ -198,6 +198,7 @@ def test_a_log_that_was_emptied_meanwhile_is_told_of_as_a_doubt(
         wait_for(lambda: Event.objects.filter(message="FalconWeb.EventsMayBeLost").exists())
 
 
+@pytest.mark.nightly
 def test_a_burst_is_kept_although_the_stream_drops_most_of_it(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

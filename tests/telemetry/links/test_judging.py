@@ -98,7 +98,7 @@ def rows() -> list[dict[str, Any]]:
     return list(LinkVerdict.objects.order_by("port", "tenant").values(*fields))
 
 
-@pytest.mark.parametrize("seed", [0, 1, *at_night(2, 3, 4, 5)])
+@pytest.mark.parametrize("seed", [0, *at_night(1, 2, 3, 4, 5)])
 def test_what_is_new_and_what_time_may_change_is_all_that_has_to_be_judged(ports: list[Port], seed: int) -> None:
     played = Played(ports, seed)
     played.step(every=True)
