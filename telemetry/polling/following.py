@@ -133,6 +133,7 @@ class Following:
                     await self._read(bmc, plan, inventory, mirror, mirroring)
                     inventory = mirroring.result()
                 finally:
+                    # Two walks over one discovery would disturb each other.
                     await ended(mirroring)
         finally:
             listening.cancel()
@@ -191,10 +192,11 @@ class Following:
             await asyncio.wait({mirroring}, timeout=min(beat * period + phase - now, (1 + EARLY) * period))
 
 
-async def ended(task: asyncio.Task[Any]) -> None:
-    """Wait until a task has been cancelled: two walks over one discovery would disturb each other."""
+async def ended(task: asyncio.Task[Any], *, again: float = 1.0) -> None:
+    """Cancel a task and wait for its end, however it comes; it is asked again each `again` s.
+
+    For where a request ends by its own time-out just then, the cancellation is taken for that, and the task goes on.
+    """
     while not task.done():
-        # Asked again: where a request of a walk ends by its own time-out just now, it is taken for that, and a BMC that
-        # hangs would be walked on.
         task.cancel()
-        await asyncio.wait({task}, timeout=1.0)
+        await asyncio.wait({task}, timeout=again)

@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import redis
 import redis.asyncio
@@ -26,7 +25,7 @@ from django.db import DatabaseError, close_old_connections
 from fabric.models import Chassis
 from telemetry.live import REFRESH_CHANNEL
 from telemetry.pipeline.publishing import watch
-from telemetry.polling.following import Following, Surroundings
+from telemetry.polling.following import Following, Surroundings, ended
 from telemetry.polling.leases import Leases, Share
 from telemetry.polling.listening import STREAM_PAUSE
 from telemetry.polling.mirroring import until
@@ -39,6 +38,7 @@ GATHER_SECONDS = 0.25  # the same while workers that start together wait for eac
 # What a worker that comes later gets is handed over bit by bit: each chassis first brings its last to the database.
 HANDED_AT_ONCE = 20
 STOP_SECONDS = 3.0
+LEAVE_SECONDS = 5.0  # after which a chassis that is followed on all the same is asked again to end
 WALKS_AT_A_TIME = 4
 SWITCH_SECONDS = 0.0005
 # Chassis of one worker are read one after the other rather than all at the rounded second: so much apart, s, and all
@@ -105,7 +105,7 @@ class Poller:
         self._rows: dict[int, Key] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._following: dict[int, Following] = {}
-        self._ending: dict[int, asyncio.Future[None]] = {}  # followed no longer, but not yet given back
+        self._ending: dict[int, asyncio.Task[None]] = {}  # followed no longer, but not yet given back
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._pause = LOOK_SECONDS
@@ -129,12 +129,7 @@ class Poller:
                 await self._look(around)
                 await until(self._stopped, self._pause)
         finally:
-            left: set[asyncio.Future[None]] = {hearing, *self._tasks.values(), *self._ending.values()}
-            while left:
-                # Asked again: somewhere below, one may be taken for a time-out.
-                for task in left:
-                    task.cancel()
-                _, left = await asyncio.wait(left, timeout=1.0)
+            await asyncio.gather(*map(ended, (hearing, *self._tasks.values())), *self._ending.values())
             await outbox.close()
             await self._loop.run_in_executor(self._claims, self._leave)
             self._claims.shutdown(wait=False)
@@ -187,18 +182,16 @@ class Poller:
     def _end(self, keys: Iterable[Key], *, give_back: bool = False) -> None:
         """Follow these no longer; a lease is given back once nobody here asks the BMC any more."""
         for key in keys:
-            task = self._tasks.pop(key)
             self._following.pop(key[0], None)
-            task.cancel()
-            self._ending[key[0]] = task
-            task.add_done_callback(partial(self._ended, key[0], give_back=give_back))
+            ending = self._see_off(key[0], self._tasks.pop(key), give_back=give_back)
+            self._ending[key[0]] = asyncio.create_task(ending)
 
-    def _ended(self, pk: int, _: asyncio.Future[None], *, give_back: bool = False) -> None:
-        if give_back and self._loop is not None and not self._stopped.is_set():
-            self._ending[pk] = self._loop.run_in_executor(self._claims, self._give_back, pk)
-            self._ending[pk].add_done_callback(partial(self._ended, pk))
-        else:
-            self._ending.pop(pk, None)
+    async def _see_off(self, pk: int, task: asyncio.Task[None], *, give_back: bool) -> None:
+        # A BMC is to hear that its session ends, which may take it some seconds.
+        await ended(task, again=LEAVE_SECONDS)
+        if give_back and not self._stopped.is_set():
+            await asyncio.get_running_loop().run_in_executor(self._claims, self._give_back, pk)
+        del self._ending[pk]
 
     def _claim(self, leaving: int) -> Share:
         close_old_connections()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import math
@@ -20,6 +21,7 @@ from falconweb.testing import add_chassis
 from telemetry import live
 from telemetry.frames import Frame, decode_key
 from telemetry.pipeline import tally
+from telemetry.polling.following import Following
 from telemetry.polling.leases import LEASE_SECONDS
 from tests.processes import SimulatorProcess
 from tests.telemetry.worker import polling
@@ -101,9 +103,21 @@ def test_another_worker_takes_over_within_the_lease_and_nobody_polls_twice(chass
     assert client.get(f"polling:{chassis.pk}") is None
 
 
+class DeafOnce(Following):
+    """A chassis that is followed on after its first cancellation, as where a request takes that for its time-out."""
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        except asyncio.CancelledError:
+            await super().run()
+
+
 def test_a_share_is_handed_over_bit_by_bit_and_warns_nobody(
     transactional_db: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr("telemetry.polling.poller.LEAVE_SECONDS", 0.5)
+    monkeypatch.setattr("telemetry.polling.poller.Following", DeafOnce)
     client = redis.Redis.from_url(settings.REDIS_URL)
     monkeypatch.setattr("telemetry.polling.poller.HANDED_AT_ONCE", 1)
     caplog.set_level(logging.INFO)
