@@ -130,6 +130,7 @@ def test_a_question_mark_shows_the_keys(page: Page) -> None:
     expect(page.locator("#keys")).to_be_hidden()
 
 
+@pytest.mark.nightly
 def test_a_mode_is_changed_only_after_a_dialog_has_said_what_it_does(page: Page, running_site: RunningSite) -> None:
     # falcon-1's second drawer serves one host: it may become advanced, and back.
     def change(name: str) -> None:

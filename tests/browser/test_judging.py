@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.judging import judge
+from tests.turns import in_turn
 
 PAGE = """<!doctype html><html lang="en"><head><title>A page</title><meta name="color-scheme" content="dark light">
 <style>:root { color-scheme: light dark; color: CanvasText; background: Canvas }</style></head>
@@ -26,7 +27,7 @@ def test_a_fault_is_found_in_the_header_and_in_the_page(browser: Browser, fault:
     with browser.new_page() as page:
         page.set_content(PAGE % ("", ""))
         judge(page)
-        for inside in ((fault, ""), ("", fault)):
+        for inside in in_turn(((fault, ""), ("", fault)), list(FAULTS).index(fault), of=2):
             page.set_content(PAGE % inside)
             with pytest.raises(AssertionError, match=FAULTS[fault]):
                 judge(page)

@@ -86,6 +86,7 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     expect(page.locator(".draft-list summary")).to_contain_text("3 changes, 3 steps")
     expect(page.locator("#draft-said")).to_contain_text("Added to the draft.")
     assert zones(running_site) == before
+    judge(page, "a draft on the topology")
     # Taken out again, it is as if it had never been added.
     page.get_by_role("button", name=re.compile("Take .* slot 4, out of the draft")).click()
     expect(page.locator(".draft-list summary")).to_contain_text("2 changes")
@@ -93,10 +94,12 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     page.get_by_role("link", name="Review plan").click()
     expect(page.get_by_role("heading", name="What changes")).to_be_visible()
     expect(page.locator("#plan-now tbody tr")).to_have_count(2)
+    judge(page, "a draft")
     page.get_by_role("button", name="Apply plan").click()
     expect(page.locator(".plan-facts .state.running")).to_be_visible()
     expect(page.locator(".plan-facts")).to_contain_text("1 of 2 steps")
     page.reload()  # it survives that
+    judge(page, "a running plan")
     page.get_by_role("button", name="Cancel and roll back").click()
     expect(page.locator("#plan-now")).to_contain_text("Nothing new begins.")
     running_site.control("falcon-1", "DELETE", f"/faults/{slow}")
@@ -105,6 +108,7 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     expect(page.locator("#plan-said")).to_contain_text("Rolled back")
     assert zones(running_site) == before
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)  # it is undone
+    judge(page, "a plan that was rolled back")
 
 
 @pytest.mark.nightly
@@ -192,6 +196,7 @@ def test_a_mode_that_breaks_attachments_goes_into_the_draft_with_their_detaches(
     expect(page.locator(".drawer-mode.planned-to")).to_have_text("→ Standard, one host")
 
 
+@pytest.mark.nightly
 def test_plans_are_accessible_in_each_state(page: Page, running_site: RunningSite, slow: str) -> None:
     page.goto("/draft/")
     judge(page, "nothing drafted")
