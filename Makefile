@@ -32,7 +32,7 @@ up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site 
 IN_MEMORY := $(shell [ "$$(df --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null && echo TMPDIR=/dev/shm)
 PYTEST = $(IN_MEMORY) $(PYTHON) -m pytest -n 6 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%)
 
-test: $(VENV)/dev.stamp node_modules/stamp ## Run all tests, the browser ones in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
+test: $(VENV)/dev.stamp node_modules/stamp ## Run the tests, those of pages in Debian's Chromium included (ROOM=fabric, ARGS=..., SHUFFLE=1, REPEAT=5)
 	@$(PYTHON) -m tests.chromium
 	@for run in $$(seq $(or $(REPEAT),1)); do $(PYTEST) $(ROOM:%=tests/%) $(ARGS) || exit 1; done
 

@@ -20,7 +20,6 @@ from tests.browser.conftest import hurried, opened, watched
 from tests.browser.judging import judge
 from tests.processes import ROOT
 from tests.site import ADMINISTRATOR_PASSWORD, RunningSite
-from tests.turns import at_night
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.process
@@ -86,7 +85,8 @@ def test_the_example_of_the_documentation_attaches_a_device(running_site: Runnin
     administrator.ask("DELETE", f"/api/v1/me/tokens/{made['id']}/")
 
 
-@pytest.mark.parametrize("scheme", ["light", *at_night("dark")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_reference_page_breaks_no_policy_and_asks_nobody_else(
     browser: Browser, running_site: RunningSite, scheme: str
 ) -> None:

@@ -195,6 +195,7 @@ def test_what_is_shown_is_kept_as_csv_and_png_and_read_as_a_table(page: Page) ->
     judge(page, "a chart as a table")
 
 
+@pytest.mark.nightly
 def test_a_view_is_pinned_renamed_moved_and_removed(page: Page) -> None:
     open_charts(page, "of=device/1&metric=temperature_celsius&range=6h")
     for name in ("Mornings", "Evenings"):

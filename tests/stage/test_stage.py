@@ -22,7 +22,7 @@ from tests.postgres import PROGRAMS, PostgresServer
 from tests.site import RunningSite, kill, pids_naming, processes_of
 from tests.stage.chassis import there
 from tests.stage.conftest import Played
-from tests.stage.operator import LOOK_SECONDS, Operator
+from tests.stage.operator import Operator
 from tests.stage.plans import PLANNED, KilledParts, PlanRun, is_in_force, kill_parts
 from tests.stage.plays import ERRORS_TOTAL, RECEIVED_TOTAL, SERIES, TEMPERATURE, Play
 from tests.stage.processes import broker_of
@@ -309,6 +309,7 @@ def test_browsers_of_killed_web_processes_come_back_and_nobody_gets_a_frame_twic
         assert watcher.twice() == []
 
 
+@pytest.mark.nightly
 def test_a_worker_that_was_stopped_and_goes_on_says_nothing_of_what_is_anothers_by_then(calm: Stage) -> None:
     pollers = calm.pollers()
     stopped, other = set(pollers.values())

@@ -169,7 +169,6 @@ def test_a_worker_that_dies_is_followed_by_another_and_nothing_is_told_twice(lab
     assert log_tail(run).text.count("timed: 60 of 60") == 1
 
 
-@pytest.mark.nightly
 def test_a_run_outlives_its_agent_and_is_lost_only_after_a_while(lab: RunningLab) -> None:
     before = attached(lab.chassis)
     # Of the host's own GPUs none is given back: what it runs on them goes on, whatever this site knows.

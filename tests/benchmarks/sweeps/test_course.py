@@ -73,7 +73,6 @@ def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_e
     assert {Action.SWEEP_CREATE, Action.SWEEP_HALT, Action.SWEEP_RESUME} <= entries
 
 
-@pytest.mark.nightly
 def test_pausing_retrying_early_stops_and_two_at_once(lab: RunningLab) -> None:
     sweep = ask(lab, batch=[8, 16, 32], repeats=2)
     until(sweep, running)
