@@ -140,6 +140,7 @@ def test_fields_that_nobody_asked_for_change_nothing(lab: Lab) -> None:
     assert me.role == Role.USER
 
 
+@pytest.mark.nightly
 def test_unknown_methods_are_refused_everywhere(lab: Lab) -> None:
     for turn, name in enumerate(sorted(set(GETS) - {"healthz"})):
         for method in in_turn(("TRACE", "CONNECT", "PROPFIND", "FOO"), turn, of=4):

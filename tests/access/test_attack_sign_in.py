@@ -48,7 +48,7 @@ def test_wrong_passwords_of_the_account_page_are_kept_nowhere(bob: User) -> None
     assert not [secret for secret in typed.values() if secret in kept]
 
 
-@pytest.mark.parametrize("written", ["bob", " bob ", "ｂｏｂ", "bob\t"])
+@pytest.mark.parametrize("written", ["ｂｏｂ", *at_night("bob", " bob ", "bob\t")])
 def test_another_spelling_of_a_name_gives_no_more_guesses(bob: User, written: str) -> None:
     client = Client()
     for _ in range(9):
@@ -58,7 +58,7 @@ def test_another_spelling_of_a_name_gives_no_more_guesses(bob: User, written: st
 
 
 @pytest.mark.parametrize(
-    ("proxies", "written"), [(0, "10.0.0.{}"), (1, "10.0.0.{}, 203.0.113.9"), (2, "10.0.0.9"), (1, "{}")]
+    ("proxies", "written"), [(1, "10.0.0.{}, 203.0.113.9"), (2, "10.0.0.9"), *at_night((0, "10.0.0.{}"), (1, "{}"))]
 )
 def test_a_made_up_address_gives_no_more_guesses(bob: User, settings: Any, proxies: int, written: str) -> None:
     """What a trusted proxy adds stands at the end; all before it was written by whoever asks."""

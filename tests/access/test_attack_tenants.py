@@ -22,7 +22,7 @@ from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
 from tests.api.test_api import bearer
 from tests.pages import page_text
-from tests.turns import in_turn
+from tests.turns import at_night, in_turn
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
@@ -250,7 +250,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", [HOSTILE[0], *at_night(*HOSTILE[1:])])
 def test_names_that_a_hostile_bmc_gives_are_text_everywhere(lab: Lab, name: str) -> None:
     Device.objects.update(name=name, model=name, serial_number=name, manufacturer=name)
     Slot.objects.update(name=name)

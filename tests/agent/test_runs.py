@@ -30,6 +30,7 @@ from hostwire.training import (
 from tests.agent.conftest import Lab
 from tests.processes import SimulatorProcess
 from tests.simulator.conftest import PORTS
+from tests.turns import at_night
 from tests.waiting import eventually, wait_for
 from tests.without import needs_torch
 
@@ -297,7 +298,7 @@ def test_a_run_goes_on_while_its_agent_is_killed_and_is_found_again(lab: Lab) ->
     assert lab.agent.ask(TrainStop(request.run)).outcome == "stopped"
 
 
-@pytest.mark.parametrize("agent_too", [False, True])
+@pytest.mark.parametrize("agent_too", [True, *at_night(False)])
 def test_a_run_whose_keeper_is_killed_is_lost_and_its_processes_end(lab: Lab, *, agent_too: bool) -> None:
     request = begun(lab, train(lab, "drawer1slot1", spec=Spec(workload="resnet50", steps=10**6)))
     if agent_too:

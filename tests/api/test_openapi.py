@@ -138,6 +138,7 @@ def test_the_examples_are_of_the_shapes(lab: Lab, document: dict[str, Any], comp
     assert [step["name"] for step in example["value"]["steps"]] == list(STEPS[example["value"]["kind"]])
 
 
+@pytest.mark.nightly
 def test_the_schema_has_no_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     from django.core.management import call_command
 

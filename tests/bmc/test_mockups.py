@@ -207,7 +207,9 @@ async def test_without_a_name_a_protected_service_is_listed_as_refused() -> None
     assert {problem.kind for problem in inventory.problems} == {ProblemKind.REFUSED}
 
 
-@pytest.mark.parametrize(("folder", "credentials"), SERVED, ids=lambda said: {"": "open"}.get(said, said))
+@pytest.mark.parametrize(
+    ("folder", "credentials"), [*in_turn(SERVED, 0, of=2)], ids=lambda said: {"": "open"}.get(said, said)
+)
 def test_the_command_prints_every_list_as_json(folder: str, credentials: str, tmp_path: Path) -> None:
     user, _, password = credentials.partition(":")
     (tmp_path / "password").write_text(password + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.site import RunningSite
@@ -16,6 +17,7 @@ def recable(site: RunningSite, host: str) -> None:
     site.control("falcon-1", "POST", "/chassis/falcon-1/cabling", {"port": "H2", "host": host})
 
 
+@pytest.mark.nightly
 def test_a_cable_that_is_moved_shows_up_and_is_accepted(running_site: RunningSite, page: Page) -> None:
     page.goto("/fabric/")
     try:

@@ -190,6 +190,7 @@ def test_a_new_token_is_accessible(page: Page) -> None:
     judge(page, "a new token")
 
 
+@pytest.mark.nightly
 def test_a_nic_is_attached_and_detached_by_form_and_its_operations_are_accessible(
     page: Page, running_site: RunningSite
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_nic_is_attached_and_detached_by_form_and_its_operations_are_accessibl
         page.goto(device)
 
 
+@pytest.mark.nightly
 def test_a_new_password_and_what_is_refused_are_accessible(
     page: Page, browser: Browser, running_site: RunningSite
 ) -> None:

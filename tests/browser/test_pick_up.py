@@ -61,6 +61,7 @@ def page(page: Page) -> Page:
     return page
 
 
+@pytest.mark.nightly
 def test_a_gpu_is_picked_up_and_placed_by_click(page: Page, running_site: RunningSite) -> None:
     gpu = page.locator(slot(page, "falcon-1", 1, 6))
     grip = handle(page, "falcon-1", 1, 6)

@@ -176,6 +176,7 @@ def test_things_are_found_compared_and_taken_away(page: Page) -> None:
     judge(page, "found nothing")
 
 
+@pytest.mark.nightly
 def test_what_is_shown_is_kept_as_csv_and_png_and_read_as_a_table(page: Page) -> None:
     charts = open_charts(page, "of=device/1&metric=temperature_celsius&range=15m")
     chart = charts.first

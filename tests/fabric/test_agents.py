@@ -353,6 +353,7 @@ def test_two_commands_at_once_have_answers_of_their_own(
     assert ended == {str(first.pk): "done", str(second.pk): "done"}
 
 
+@pytest.mark.nightly
 def test_a_host_looks_for_no_device_while_another_is_let_go_and_not_detached_yet(
     falcon_chassis: Chassis,
     simulated_falcon: SimulatorProcess,

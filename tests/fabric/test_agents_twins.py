@@ -180,6 +180,7 @@ def test_who_uses_the_card_of_others_is_not_told_to_whom_it_may_not_belong(
     assert "secret" not in "".join(said)
 
 
+@pytest.mark.nightly
 def test_the_only_card_of_its_kind_needs_no_serial_number(site: Site, falconweb_administrator: User) -> None:
     nic = site.device(*FREE_NIC)
     assert carry_out(asked(falconweb_administrator, nic, host_port_of(site.chassis, "H2"))).state == "done"
@@ -261,6 +262,7 @@ def test_whoever_uses_what_has_arrived_already_is_not_cut_off_by_the_next_worker
     assert site.folder("node-a", held["address"]).joinpath("driver").is_symlink(), "it was not let go again"
 
 
+@pytest.mark.nightly
 def test_a_device_is_given_back_where_the_answer_that_it_was_let_go_is_lost(
     site: Site, falconweb_administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

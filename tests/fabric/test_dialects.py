@@ -26,7 +26,7 @@ DIALECTS = {
 
 
 # Zones that are patched are those of all other tests.
-@pytest.fixture(params=["actions", "blocks", *at_night("patch", "psme-old")])
+@pytest.fixture(params=["blocks", *at_night("actions", "patch", "psme-old")])
 def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -99,6 +99,7 @@ def wait_and_end(plan: Plan) -> Plan:
     return carry_out_plan(plan)
 
 
+@pytest.mark.nightly
 def test_a_plan_on_its_way_back_waits_for_a_locked_database(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from falconweb.errors import Conflict
 from falconweb.testing import SimulatorProcess, carry_out, carry_out_plan, device_in, host_port_of, mirror
 from tests.fabric import outside
 from tests.fabric.disorder import at_step, short_outages
+from tests.turns import at_night
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("short_retraining")]
 
@@ -67,7 +68,7 @@ def test_a_way_back_has_ended_when_the_hardware_shows_it(
     assert "drawer1slot1" in simulator.state()["zones"]["hostport1_H1"]
 
 
-@pytest.mark.parametrize("place", ["", "H2"])
+@pytest.mark.parametrize("place", ["H2", *at_night("")])
 def test_a_way_back_leaves_alone_what_the_plan_never_came_to(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User, place: str
 ) -> None:

@@ -341,6 +341,7 @@ def test_what_is_in_the_mirror_after_a_plan_is_what_a_walk_finds(chassis: Chassi
     assert dict(Device.objects.values_list("uri", "host_port")) == shown
 
 
+@pytest.mark.nightly
 def test_a_port_is_configured_with_its_device_taken_out_and_put_back(
     chassis: Chassis, simulator: SimulatorProcess, administrator: User
 ) -> None:

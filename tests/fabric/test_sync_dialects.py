@@ -18,7 +18,7 @@ from falconweb.testing import SimulatorProcess, add_chassis, add_mirrored, devic
 from tests.fabric.conftest import put_back
 from tests.fabric.test_sync import differences, rows
 from tests.fabric.walks import last_walk
-from tests.turns import in_turn
+from tests.turns import at_night, in_turn
 
 SYSTEMS = "/redfish/v1/Systems"
 BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
@@ -115,7 +115,7 @@ def test_a_chassis_without_a_way_to_attach_says_why(db: None) -> None:
     assert Device.objects.exclude(host_port=None).count() == 11  # what is attached is seen all the same
 
 
-@pytest.mark.parametrize("dialect", ["both", "blocks"])
+@pytest.mark.parametrize("dialect", ["blocks", *at_night("both")])
 def test_a_moved_cable_is_mirrored_within_one_walk(db: None, dialect: str) -> None:
     with SimulatorProcess("--dialect", dialect, "--speed", "20") as process:
         chassis = add_mirrored(process)
@@ -147,7 +147,7 @@ def test_a_pulled_cable_leaves_devices_attached_and_the_old_host_where_others_le
         assert Host.objects.count() == 3
 
 
-@pytest.mark.parametrize("options", [(), ("--no-expand",)])
+@pytest.mark.parametrize("options", [(), *at_night(("--no-expand",))])
 def test_a_refresh_sees_cables_too(db: None, options: tuple[str, ...]) -> None:
     with SimulatorProcess(*options, "--speed", "20") as process:
         chassis = add_chassis(process)

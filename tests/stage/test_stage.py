@@ -272,6 +272,7 @@ def test_a_broker_that_hangs_holds_nobody_up_for_long(calm: Stage) -> None:
     wait_for(lambda: calm["falcon-2"].seconds_read(2), "its readings did not come back", every=0.3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", ["worker that detaches", "worker that attaches", "beat", "web", "broker"])
 def test_a_plan_is_carried_out_to_its_end_whatever_is_killed_and_nothing_is_done_twice(
     stage: Stage, killed: KilledParts, part: str
@@ -286,6 +287,7 @@ def test_a_plan_is_carried_out_to_its_end_whatever_is_killed_and_nothing_is_done
         wait_for(stage[name].is_shown, f"{name} is not shown as it is", every=0.3)
 
 
+@pytest.mark.nightly
 def test_another_worker_takes_over_from_a_killed_one_and_the_others_are_not_disturbed(killed: KilledParts) -> None:
     at, until = killed.killed_at["worker that detaches"], killed.killed_at["beat"]
     before, after = killed.pollers["worker that detaches"], killed.pollers["one worker less"]
@@ -295,6 +297,7 @@ def test_another_worker_takes_over_from_a_killed_one_and_the_others_are_not_dist
         assert killed.watchers[0].longest_gap(pk, at, until) < TAKEN_OVER_SECONDS
 
 
+@pytest.mark.nightly
 def test_a_killed_broker_comes_back_and_open_sockets_go_on(stage: Stage, killed: KilledParts) -> None:
     # Redis lost its memory, the workers did not: nothing was moved about. Now and then Celery ends a worker whose
     # broker dies while it asks (kombu's issue 582), and the launcher starts another.
@@ -303,6 +306,7 @@ def test_a_killed_broker_comes_back_and_open_sockets_go_on(stage: Stage, killed:
     assert stage.site.get("/healthz")[0] == 200
 
 
+@pytest.mark.nightly
 def test_browsers_of_killed_web_processes_come_back_and_nobody_gets_a_frame_twice(killed: KilledParts) -> None:
     for watcher in killed.watchers:
         assert watcher.opened >= 2

@@ -45,6 +45,7 @@ def study() -> Study:
     return Study(range(30))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", RUNS)
 def test_nine_tenths_intervals_of_cells_that_were_not_run_hold_the_truth_nine_times_in_ten(
     study: Study, count: int
@@ -52,11 +53,13 @@ def test_nine_tenths_intervals_of_cells_that_were_not_run_hold_the_truth_nine_ti
     assert LEAST <= np.mean(study.new[count]) <= MOST
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", RUNS[1:])
 def test_intervals_of_cells_that_were_run_hold_the_truth(study: Study, count: int) -> None:
     assert LEAST - 0.05 <= np.mean(study.own[count]) <= 1  # few of them: 30 worlds with one run
 
 
+@pytest.mark.nightly
 def test_runs_make_predictions_of_other_cells_better(study: Study) -> None:
     errors = [float(np.median(study.errors[count])) for count in RUNS]
     assert errors == sorted(errors, reverse=True)

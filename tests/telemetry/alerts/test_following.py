@@ -86,6 +86,7 @@ def route(ada: User, kind: str, address: str) -> Route:
     return row
 
 
+@pytest.mark.nightly
 def test_an_overheated_device_is_told_to_everybody_and_so_is_its_end(
     chassis: Chassis, simulator: SimulatorProcess, ada: User, settings: Any
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_burst_is_kept_although_the_stream_drops_most_of_it(
     assert (last.subject_name, last.link) == (chassis.name, f"/chassis/{chassis.pk}/")
 
 
+@pytest.mark.nightly
 def test_the_end_of_a_burst_is_not_waited_for_until_something_else_happens(
     chassis: Chassis, inventory: Inventory, simulator: SimulatorProcess, begin: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

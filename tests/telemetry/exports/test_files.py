@@ -188,6 +188,7 @@ def test_a_worker_whose_claim_ran_out_writes_nothing_more(define: Define, falcon
     assert (run.state, run.counted) == ("done", 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 def test_a_full_disk_is_told_and_the_run_goes_on_where_it_stopped(
     define: Define, falconweb_administrator: User, folder: Path
