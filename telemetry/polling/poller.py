@@ -183,10 +183,10 @@ class Poller:
         """Follow these no longer; a lease is given back once nobody here asks the BMC any more."""
         for key in keys:
             self._following.pop(key[0], None)
-            ending = self._see_off(key[0], self._tasks.pop(key), give_back=give_back)
+            ending = self._finish(key[0], self._tasks.pop(key), give_back=give_back)
             self._ending[key[0]] = asyncio.create_task(ending)
 
-    async def _see_off(self, pk: int, task: asyncio.Task[None], *, give_back: bool) -> None:
+    async def _finish(self, pk: int, task: asyncio.Task[None], *, give_back: bool) -> None:
         # A BMC is to hear that its session ends, which may take it some seconds.
         await ended(task, again=LEAVE_SECONDS)
         if give_back and not self._stopped.is_set():

@@ -38,7 +38,7 @@ AT_REST = """async () => {
     await new Promise((done) => requestIdleCallback(done, { timeout: 2000 }));
   } while (window.awaited || moves() || document.querySelector("[aria-busy=true]"));
 }"""
-# Of each look that a page's text and fields have an element, by all that decides whether its colours do.
+# An element of each look that a page's texts and fields have, by all that decides whether its colours are apart enough.
 FIND_LOOKS = """() => {
   const under = new Map();
   const backgrounds = (element) => {
