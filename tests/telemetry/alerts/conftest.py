@@ -16,6 +16,7 @@ from telemetry.alerts.models import Alert
 from telemetry.alerts.scopes import Subject
 from telemetry.alerts.services.recording import changes_record
 from telemetry.alerts.terms import Check, Condition, Terms
+from tests.telemetry.history.conftest import forget_live
 
 HOT = Terms(condition=Condition.ABOVE, value=85.0, hold=3.0)
 
@@ -47,6 +48,7 @@ def lab(db: None) -> Lab:
     """See Lab."""
     tenant, others = (Tenant.objects.create(name=name) for name in ("One", "Two"))
     chassis = Chassis.objects.create(name="falcon", url="https://127.0.0.1:1")
+    forget_live(chassis.pk)
     drawer = Drawer.objects.create(chassis=chassis, uri="/d", name="Drawer 1", number=1)
     made = []
     for number, holder in ((1, tenant), (2, others)):

@@ -11,6 +11,8 @@ from typing import cast
 
 import numpy as np
 import pytest
+import redis
+from django.conf import settings
 from django.test import Client
 
 from accounts.models import Role, Tenant, User
@@ -57,6 +59,12 @@ def entry(  # noqa: PLR0917 - rows of a table
     return Entry(key=key, object=kind, id=pk, quantity=quantity, label=label, unit=unit)
 
 
+def forget_live(chassis: int) -> None:
+    """Let nothing of a chassis be live: a test before may have left what it read of another row with this number."""
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.delete(f"live:catalogue:{chassis}")
+
+
 def record(chassis: int, entries: Sequence[Entry], times: Sequence[float], values: Values) -> None:
     """Have readings stored: `values(at)` are counted, in the order of the entries."""
     catalogue = Catalogue((), {})
@@ -76,6 +84,7 @@ def make_lab(began: float) -> Lab:
     """Make rows and people; see Lab."""
     one, two, three = (Tenant.objects.create(name=name) for name in ("One", "Two", "Three"))
     chassis = Chassis.objects.create(name="falcon", url="https://127.0.0.1:1")
+    forget_live(chassis.pk)
     drawers = [
         Drawer.objects.create(chassis=chassis, uri=f"/d{number}", name=f"Drawer {number}", number=number)
         for number in (1, 2)
