@@ -62,6 +62,9 @@ class Fork:
     ) -> None:
         os.setsid()
         end_with_parent(orphaned)
+        launcher = multiprocessing.parent_process()
+        if launcher is None or os.getppid() != launcher.pid:
+            os._exit(1)  # it died before Linux was asked
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
         for number in (signal.SIGTERM, signal.SIGHUP):
