@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -36,10 +35,20 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), most))
 
 
-def end_with_parent(by: int = signal.SIGTERM) -> None:
-    """Ask Linux to end this (child) process when the launcher dies, even by SIGKILL; elsewhere nothing."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
+def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
+    """Return what a child of this process calls to be ended by a signal when this one dies, even by SIGKILL.
+
+    Linux does that; elsewhere nothing happens.
+    """
+    parent = os.getpid()
+
+    def ask() -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
+            if os.getppid() != parent:
+                os._exit(1)  # it died before Linux was asked
+
+    return ask
 
 
 class Fork:
@@ -51,20 +60,21 @@ class Fork:
     def __init__(
         self, name: str, function: Callable[[], object], environment: Mapping[str, str], log: IO[bytes], orphaned: int
     ) -> None:
-        arguments = (name, function, environment, log.fileno(), orphaned)
+        arguments = (name, function, environment, log.fileno(), end_with_parent(orphaned))
         self._process = multiprocessing.get_context("fork").Process(target=self._run, args=arguments, name=name)
         self._process.start()
         self.pid = self._process.pid or 0
 
     @staticmethod
     def _run(
-        name: str, function: Callable[[], object], environment: Mapping[str, str], log: int, orphaned: int
+        name: str,
+        function: Callable[[], object],
+        environment: Mapping[str, str],
+        log: int,
+        when_orphaned: Callable[[], None],
     ) -> None:
         os.setsid()
-        end_with_parent(orphaned)
-        launcher = multiprocessing.parent_process()
-        if launcher is None or os.getppid() != launcher.pid:
-            os._exit(1)  # it died before Linux was asked
+        when_orphaned()
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -141,7 +151,7 @@ class Child:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=partial(end_with_parent, self.orphaned),  # noqa: PLW1509 - the launcher has one thread
+            preexec_fn=end_with_parent(self.orphaned),  # noqa: PLW1509 - the launcher has one thread
         )
         if process.stdin:
             process.stdin.write(self._standard_input)

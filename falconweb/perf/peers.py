@@ -28,7 +28,7 @@ def server(command: Sequence[str], port: int, ready: str) -> Iterator[subprocess
         command,
         stdout=subprocess.DEVNULL,
         stderr=sys.stderr,
-        preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs
+        preexec_fn=end_with_parent(),  # noqa: PLW1509 - no other thread runs
     )
     try:
         deadline = time.monotonic() + READY_SECONDS

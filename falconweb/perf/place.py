@@ -58,7 +58,7 @@ def simulator(*options: str, environment: Mapping[str, str]) -> Iterator[dict[st
         env={**environment, "SIMULATOR_PASSWORD": PASSWORD},
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs yet
+        preexec_fn=end_with_parent(),  # noqa: PLW1509 - no other thread runs yet
     )
     said: dict[str, list[str]] = {}
     try:

@@ -66,7 +66,7 @@ class Crowd:
             *(sys.executable, "-m", "falconweb.perf.crowd"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            preexec_fn=end_with_parent,
+            preexec_fn=end_with_parent(),
         )
         crowd = cls(process)
         crowd._write([url, cookie, greeting])

@@ -23,7 +23,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,7 +121,7 @@ class AgentProcess(OwnProcess):
                 stdout=log,
                 stderr=log,
                 # One that rests sees for itself neither that this process was killed nor anything else.
-                preexec_fn=partial(end_with_parent, signal.SIGKILL),  # noqa: PLW1509
+                preexec_fn=end_with_parent(signal.SIGKILL),  # noqa: PLW1509
             )
         deadline = time.monotonic() + START_SECONDS
         while "ready\n" not in (said := self.log.read_text()[offset:]):

@@ -124,6 +124,25 @@ def test_a_killed_launcher_takes_its_processes_with_it(data: Path, site: Running
     assert all_gone(data)
 
 
+def test_a_process_whose_launcher_died_before_it_could_ask_ends_by_itself() -> None:
+    script = """
+import os, time
+from falconweb.launch.processes import end_with_parent
+ask, launcher = end_with_parent(), os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == launcher:
+    time.sleep(0.01)
+print("orphaned", flush=True)
+ask()
+print("lives on", flush=True)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (found.stdout, found.stderr) == ("orphaned\n", "")
+
+
 @pytest.mark.nightly
 def test_it_starts_as_the_documentation_says_for_production(tmp_path: Path) -> None:
     documentation = (ROOT / "docs" / "operate.md").read_text()
