@@ -71,9 +71,9 @@ FIND_LOOKS = """() => {
   return looks;
 }"""
 RUN_AXE = (
-    "async ([rules, known]) => { const looks = ("
+    "async ([rules, known]) => { const looks = known ? ("
     + FIND_LOOKS
-    + """)();
+    + """)() : new Map();
   const parts = known ? [...looks].filter(([look]) => !known.includes(look)).map(([, element]) => element) : document;
   if (parts.length === 0) return [[], []];
   const options = { ...rules, resultTypes: ["violations"], selectors: false, preload: false };
