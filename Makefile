@@ -55,8 +55,8 @@ check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run ruff, myp
 nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run all tests at length: 5,000 steps of plans, half an hour of soak, every fault; then PostgreSQL twice
 	@$(PYTHON) -m tests.chromium
 	@HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "nightly or not nightly" --timeout 3600 $(ARGS)
-	@$(MAKE) test-postgres
-	@$(MAKE) test-postgres SHUFFLE=1
+	@$(MAKE) test-postgres ARGS='-m "nightly or not nightly" $(ARGS)'
+	@$(MAKE) test-postgres SHUFFLE=1 ARGS='-m "nightly or not nightly" $(ARGS)'
 
 perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) manage.py perf $(ONLY)
