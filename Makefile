@@ -10,7 +10,7 @@ PYTHON3 = $(shell for python in /usr/bin/python3 python3; do $$python -c 'import
 # not find the packages (it does not read pip's settings).
 PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 UV = $(VENV)/bin/uv pip install --quiet --python $(PYTHON) --no-deps --require-hashes
-ROOMS := falconweb accounts fabric telemetry benchmarks simulator agent trainer hostwire tests manage.py
+ROOMS := core falconweb accounts fabric telemetry benchmarks simulator agent trainer hostwire tests manage.py
 # A build of PyTorch for GPUs and what it brings, gigabytes; apart from the rest, for where there is a build for CPUs alone.
 CUDA := ^(torch=|nvidia-|cuda-|triton)
 

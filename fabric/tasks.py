@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
 from typing import Any
 
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
+from core.enqueue import enqueue, worker_name
 from fabric.services.agents import answers_forget
 from fabric.services.execution import execute, next_after, waiting
 from fabric.services.hearing import begin_hearing, end_hearing
@@ -20,16 +18,12 @@ from fabric.services.lease_clock import leases_tend
 RECOVER_SECONDS = 5.0
 
 
-def _worker() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
-
-
 @shared_task(name="fabric.run_operation")
 def run_operation(operation_id: str) -> None:
     """Carry one operation out, unless somebody else does, and those that waited for its drawer meanwhile."""
     following: str | None = operation_id
     while following is not None:
-        execute(following, worker=_worker())
+        execute(following, worker=worker_name())
         if (plan_id := plan_of(following)) is not None:
             plan_advance(plan_id)
         following = next_after(following)
@@ -45,9 +39,9 @@ def advance_plan(plan_id: str) -> None:
 def recover_operations() -> None:
     """Have operations and plans carried on whose worker died, or that no worker was told of."""
     for operation_id in waiting():
-        run_operation.apply_async(args=(operation_id,), ignore_result=True, expires=RECOVER_SECONDS)
+        enqueue("fabric.run_operation", operation_id, expires=RECOVER_SECONDS)
     for plan_id in plans_waiting():
-        advance_plan.apply_async(args=(plan_id,), ignore_result=True, expires=RECOVER_SECONDS)
+        enqueue("fabric.advance_plan", plan_id, expires=RECOVER_SECONDS)
 
 
 @shared_task(name="fabric.tend_leases")

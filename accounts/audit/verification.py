@@ -19,6 +19,7 @@ from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry, AuditHead
 from accounts.audit.services import Target, attempt, audit_record
 from accounts.models import User
+from core.enqueue import enqueue
 from falconweb.errors import Unavailable
 
 ROWS_AT_ONCE = 2000
@@ -51,12 +52,10 @@ def chain_check(*, expected: tuple[int, str] | None = None) -> Verdict:
 
 def verification_request(*, by: User) -> None:
     """Have a worker verify the log, which takes long when it is long; raises Forbidden, and Unavailable."""
-    from accounts.tasks import verify_audit
-
     with attempt(Action.AUDIT_VERIFY_REQUEST, actor=by, target=LOG) as act:
         administrator_required(by)
         try:
-            verify_audit.apply_async(args=(by.pk,), retry=False, ignore_result=True, expires=EXPIRES)
+            enqueue("accounts.verify_audit", by.pk, expires=EXPIRES)
         except (OperationalError, OSError) as error:
             raise Unavailable("The workers cannot be reached now, so nothing verifies the log. Try again.") from error
         with act.change():

@@ -29,6 +29,7 @@ from benchmarks.runs.returning import owed
 from benchmarks.runs.signals import run_changed
 from benchmarks.sweeps.models import Sweep
 from benchmarks.workloads.shapes import Workload
+from core.enqueue import enqueue
 from fabric.permissions import refuse_onlooker
 from fabric.services.asking import refuse_key, request_digest
 from fabric.services.locks import locked_rows
@@ -225,10 +226,8 @@ def title_of(workload: Workload, composition: Composition, host: str) -> str:
 def _begin(run: Run) -> None:
     """Tell everybody of a run, and a worker to look at it; once it is committed."""
     run_changed.send(Run, run=run)
-    from benchmarks.runs.tasks import tend
-
     # A broker that is away loses nothing: beat asks each second.
-    tend.apply_async(retry=False, ignore_result=True)
+    enqueue("runs.tend")
 
 
 def _replayed(person: User, idempotency_key: str, digest: str) -> Run | None:

@@ -22,6 +22,7 @@ from benchmarks.sweeps.expanding import Drawn, drawn_of
 from benchmarks.sweeps.grid import AXIS_WORDS, Grid, grid_checked, varied
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import CATALOGUE
+from core.enqueue import enqueue
 from fabric.permissions import refuse_onlooker
 from fabric.services.asking import refuse_key, request_digest
 from fabric.services.locks import locked_rows
@@ -190,10 +191,8 @@ def failed_points(sweep: Sweep) -> QuerySet[Point]:
 
 def hand_over(sweep: Sweep) -> None:
     """Tell a worker to look at a sweep; once it is committed."""
-    from benchmarks.sweeps.tasks import advance
-
     # A broker that is away loses nothing: beat asks again.
-    advance.apply_async(args=(str(sweep.pk),), retry=False, ignore_result=True)
+    enqueue("sweeps.advance", str(sweep.pk))
 
 
 def lock_sweep(sweep: Sweep) -> Sweep:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-from celery import current_app
 from django.db import transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError
@@ -19,6 +18,7 @@ from kombu.exceptions import OperationalError
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import User
+from core.enqueue import enqueue
 from fabric import credentials
 from fabric.models import Host, HostAgent, HostAnswer
 from fabric.services.locks import locked_rows
@@ -159,7 +159,7 @@ async def agent_ask(host: Host, request: Request, *, wait: float = 0.0) -> Answe
     command = new_command(host.identity, request, life=life)
     text = seal_command(command, agent.key)
     await in_thread(HostAnswer.objects.create, nonce=command.nonce, host=host)
-    send = partial(_send, command.task, text, queue_name(host.identity))
+    send = partial(enqueue, command.task, text, queue=queue_name(host.identity))
     try:
         await asyncio.to_thread(send)
     except AWAY as error:
@@ -184,10 +184,6 @@ def _claimed(text: object) -> HostAgent:
     if row is None:
         raise WireError("It is of a host that has no agent here.")
     return row
-
-
-def _send(task: str, text: str, queue: str) -> None:
-    current_app.send_task(task, args=[text], queue=queue, retry=False, ignore_result=True)
 
 
 def _as_kept(told: Any) -> Any:

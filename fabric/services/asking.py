@@ -6,6 +6,7 @@ import hashlib
 from typing import Final, TypeVar
 
 from accounts.models import User
+from core.enqueue import enqueue
 from fabric.models import Operation, Plan
 from fabric.signals import operation_changed
 from falconweb.errors import Invalid, KeyReused
@@ -65,7 +66,5 @@ def steps_of(kind: str) -> list[dict[str, object]]:
 def hand_over(operation: Operation) -> None:
     """Tell everybody of a new operation, and a worker to take it; to be called once it is committed."""
     operation_changed.send(Operation, operation=operation)
-    from fabric.tasks import run_operation
-
     # A broker that is away loses nothing: recover_operations picks up what no worker has taken.
-    run_operation.apply_async(args=(str(operation.pk),), retry=False, ignore_result=True)
+    enqueue("fabric.run_operation", str(operation.pk))

@@ -22,6 +22,7 @@ from django.utils import timezone
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record, audited, target_of
 from accounts.models import User
+from core.enqueue import enqueue
 from fabric.models import Chassis, Device, Drawer, HostPort, Operation, Plan, Port
 from fabric.outlook import drawers_seen
 from fabric.permissions import why_returning
@@ -384,10 +385,4 @@ def _go_on(plan: Plan) -> None:
     """Let a worker plan the way on or back, or settle what has nothing open."""
     if plan.is_active and not _open(plan).exists():
         # A broker that is away loses nothing: beat asks for it again.
-        transaction.on_commit(lambda: _enqueue(plan), robust=True)
-
-
-def _enqueue(plan: Plan) -> None:
-    from fabric.tasks import advance_plan
-
-    advance_plan.apply_async(args=(str(plan.pk),), retry=False, ignore_result=True)
+        transaction.on_commit(partial(enqueue, "fabric.advance_plan", str(plan.pk)), robust=True)

@@ -19,6 +19,7 @@ from accounts.access import administrator_required
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
+from core.enqueue import enqueue
 from fabric.booking import Span, Wish
 from fabric.models import Chassis, Device, HostPort, Lease
 from fabric.models.leases import KINDS, kind_of
@@ -245,13 +246,7 @@ def text_of(typed: str) -> str:
 
 def soon(task: str) -> Callable[[], None]:
     """Return what asks a worker for a task at once; without a broker beat asks for it within a minute."""
-    return partial(_ask, task)
-
-
-def _ask(task: str) -> None:
-    from fabric import tasks
-
-    getattr(tasks, task).apply_async(retry=False, ignore_result=True)
+    return partial(enqueue, f"fabric.{task}")
 
 
 def _book(person: User, lease: Lease, things: Sequence[Thing], *, override: bool, word: str) -> None:

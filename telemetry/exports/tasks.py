@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-
 from celery import shared_task
 
+from core.enqueue import enqueue, worker_name
 from telemetry.exports.running import run_go_on
 from telemetry.exports.tending import exports_tend, exports_tidy
 
@@ -18,15 +15,15 @@ TEND_SECONDS = 2.0
 @shared_task(name="exports.run")
 def run(run_id: int) -> None:
     """Take a run of an export further, unless somebody else does."""
-    if run_go_on(run_id, worker=f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"):
-        run.apply_async(args=(run_id,), ignore_result=True)
+    if run_go_on(run_id, worker=worker_name()):
+        enqueue("exports.run", run_id)
 
 
 @shared_task(name="exports.tend")
 def tend() -> None:
     """Begin exports that are due, and have those go on that no worker is at."""
     for run_id in exports_tend():
-        run.apply_async(args=(run_id,), ignore_result=True, expires=TEND_SECONDS)
+        enqueue("exports.run", run_id, expires=TEND_SECONDS)
 
 
 @shared_task(name="exports.tidy")

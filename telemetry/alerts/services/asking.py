@@ -8,7 +8,7 @@ from functools import partial
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-from falconweb.celery import application
+from core.enqueue import enqueue
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +20,6 @@ def send_soon() -> None:
 
 def _ask() -> None:
     try:
-        application.send_task("alerts.notify", ignore_result=True, expires=10)
+        enqueue("alerts.notify", expires=10)
     except (OperationalError, OSError) as error:
         logger.info("deliveries wait for beat: %s", error)
