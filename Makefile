@@ -10,7 +10,7 @@ PYTHON3 = $(shell for python in /usr/bin/python3 python3; do $$python -c 'import
 # not find the packages (it does not read pip's settings).
 PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 UV = $(VENV)/bin/uv pip install --quiet --python $(PYTHON) --no-deps --require-hashes
-ROOMS := core falconweb accounts fabric telemetry benchmarks simulator agent trainer hostwire tests manage.py
+ROOMS := core perf falconweb accounts fabric telemetry benchmarks simulator agent trainer hostwire tests manage.py
 # A build of PyTorch for GPUs and what it brings, gigabytes; apart from the rest, for where there is a build for CPUs alone.
 CUDA := ^(torch=|nvidia-|cuda-|triton)
 
@@ -59,7 +59,7 @@ nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run all tes
 	@$(MAKE) test-postgres SHUFFLE=1 ARGS='-m "nightly or not nightly" $(ARGS)'
 
 perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
-	@$(PYTHON) manage.py perf $(ONLY)
+	@$(PYTHON) -m perf $(ONLY)
 
 torch: $(VENV)/torch.stamp ## Install PyTorch, so that the hosts of `make up` run benchmarks for real, on the CPU where there is no GPU
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from django.http import HttpRequest
+from rest_framework.permissions import BasePermission, IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.views import APIView
 
 from accounts.models import User
-from falconweb.errors import Forbidden, NotFound
+from core.errors import Forbidden, NotFound
 
 
-class Asked(Protocol):
+class RequestWithUser(Protocol):
     """A request of a page or of the API."""
 
     @property
@@ -18,21 +21,47 @@ class Asked(Protocol):
         """Who is signed in, or nobody."""
 
 
-def person_of(request: Asked) -> User:
+def person_of(request: RequestWithUser) -> User:
     """Return the signed-in person (middleware or permission classes have seen to it that there is one)."""
     if not isinstance(request.user, User):
         raise NotFound("There is nobody signed in.")
     return request.user
 
 
-def administrator_of(request: HttpRequest) -> User:
+def require_administrator_of(request: HttpRequest) -> User:
     """Return the signed-in administrator; raises Forbidden for everybody else."""
     person = person_of(request)
-    administrator_required(person)
+    require_administrator(person)
     return person
 
 
-def administrator_required(person: User) -> None:
+def require_administrator(person: User) -> None:
     """Raise Forbidden unless the person is an administrator."""
     if not person.is_administrator:
         raise Forbidden("This is for administrators. Ask one of them for what you need.")
+
+
+def require_composer(person: User, what: str = "change anything") -> None:
+    """Raise Forbidden for those who may only look; `what` says what they may not."""
+    if not person.may_compose:
+        raise Forbidden(f"You may look, but not {what}. Ask an administrator for the role 'user'.")
+
+
+SITE_NAME: Final = "FalconWeb"  # who asks where the site itself does
+
+
+def actor_name(person: User | None) -> str:
+    """Return who asks, as rows keep it; None is the site itself."""
+    return person.get_username() if person is not None else SITE_NAME
+
+
+class IsAdministrator(BasePermission):
+    """Lets administrators in before anything else is looked at; everybody else gets 403 with the pages' sentence."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Tell whether the person is an administrator."""
+        require_administrator(person_of(request))
+        return True
+
+
+ADMINISTRATORS = [IsAuthenticated, IsAdministrator]

@@ -20,7 +20,7 @@ class AccountsConfig(AppConfig):
         `last_login`, because INSTALLED_APPS names this application before django.contrib.auth.
         """
         user_logged_in.connect(keep_previous_login, dispatch_uid="keep_previous_login")
-        from accounts import guesses  # noqa: F401 - its receiver
+        from accounts.sign_in import security  # noqa: F401 - its receiver
 
 
 def keep_previous_login(sender: Any, user: Any, **kwargs: Any) -> None:

@@ -6,7 +6,6 @@ from django import forms
 
 from accounts.models import Role, Tenant, Token, User
 from accounts.services import TOKEN_MOST_DAYS
-from falconweb.errors import FalconWebError
 
 
 class PersonForm(forms.Form):
@@ -99,12 +98,3 @@ class TokenForm(forms.Form):
     )
     scope = forms.ChoiceField(label="May", choices=Token.Scope.choices, initial=Token.Scope.READ)
     days = forms.IntegerField(label="Days until it expires", min_value=1, max_value=TOKEN_MOST_DAYS, initial=90)
-
-
-def tell(form: forms.Form, error: FalconWebError) -> None:
-    """Put what a service refused beside the fields it is about, the rest above the form."""
-    sentences: dict[str, str] = error.details.get("errors", {})
-    for field, sentence in sentences.items():
-        form.add_error(field if field in form.fields else None, sentence)
-    if not sentences:
-        form.add_error(None, error.sentence)

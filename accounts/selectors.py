@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Q, QuerySet
+from django.dispatch import Signal
 
 from accounts.models import Tenant, User
-from accounts.signals import tenant_holdings
 
-MOST_WORDS = 20
+MAX_WORDS = 20
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def tenants_found(search: str) -> list[TenantRow]:
 
 def _words(search: str) -> list[str]:
     """Return the words to look for: as many as a database can look for at once, none that it cannot take."""
-    return search.replace("\0", " ").split()[:MOST_WORDS]
+    return search.replace("\0", " ").split()[:MAX_WORDS]
 
 
 def holdings_of(tenant_ids: list[int]) -> dict[int, list[str]]:
@@ -60,3 +60,7 @@ def holdings_of(tenant_ids: list[int]) -> dict[int, list[str]]:
         for tenant_id, words in answer.items():
             found.setdefault(tenant_id, []).extend(words)
     return found
+
+
+# tenant_ids: list[int]. Each receiver returns {tenant id: ["3 devices", ...]}, leaving out tenants that hold nothing.
+tenant_holdings = Signal()

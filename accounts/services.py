@@ -21,12 +21,12 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
-from accounts.access import administrator_required
+from accounts.access import require_administrator
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import Role, Tenant, Token, User
 from accounts.selectors import holdings_of
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
+from core.errors import Conflict, Forbidden, Invalid, NotFound
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +45,18 @@ def person_add(
 ) -> tuple[User, str]:
     """Add a person with a generated password; returns both, the password for the only time."""
     with attempt(Action.PERSON_ADD, actor=by, target=Target("person", name=username)) as act:
-        administrator_required(by)
+        require_administrator(by)
         person = User()
         password = _password()
         # Hashing takes long, on purpose: whoever else writes must not wait for it.
         person.set_password(password)
         with act.change():
-            _describe(
+            _assign_fields(
                 person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active
             )
-            _check(person)
+            _validate_person(person)
             person.save()
-            act.target, act.after = target_of(person), _person_told(person)
+            act.target, act.after = target_of(person), _person_audit_values(person)
         logger.info("%s added %s (%s)", by.username, person.username, person.role)
         return person, password
 
@@ -76,7 +76,7 @@ def person_edit(
     with audited(Action.PERSON_EDIT, actor=by, target=target_of(person)) as act:
         administrators = _administrators()
         if by.pk not in administrators:
-            administrator_required(by)
+            require_administrator(by)
             raise Forbidden("You are no longer an administrator.")
         person = User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
         stays = role == Role.ADMINISTRATOR and active
@@ -86,12 +86,14 @@ def person_edit(
             )
         if person.pk == by.pk and not active:
             raise Conflict("You cannot deactivate yourself. Ask another administrator.")
-        act.before = _person_told(person)
+        act.before = _person_audit_values(person)
         ends = person.is_active and not active
-        _describe(person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active)
-        _check(person)
+        _assign_fields(
+            person, username=username, full_name=full_name, email=email, role=role, tenant=tenant, active=active
+        )
+        _validate_person(person)
         person.save(update_fields=PERSON_FIELDS)
-        act.target, act.after = target_of(person), _person_told(person)
+        act.target, act.after = target_of(person), _person_audit_values(person)
         if ends:
             # An inactive person is let in nowhere, but sessions and tokens that are kept would live again with them.
             sessions_end(person=person)
@@ -106,7 +108,7 @@ def person_edit(
 def person_password_reset(*, by: User, person: User) -> str:
     """Set a generated password, end the person's sessions and tokens, lift a lock; returns the password."""
     with attempt(Action.PERSON_PASSWORD, actor=by, target=target_of(person)) as act:
-        administrator_required(by)
+        require_administrator(by)
         if person.pk == by.pk:
             raise Conflict("Change your own password on your account page.")
         password = _password()
@@ -167,7 +169,7 @@ def sessions_end(*, person: User, keep: str = "") -> int:
 def tenant_add(*, by: User, name: str) -> Tenant:
     """Add a tenant, which has nobody and holds nothing."""
     with audited(Action.TENANT_ADD, actor=by, target=Target("tenant", name=name)) as act:
-        administrator_required(by)
+        require_administrator(by)
         tenant = Tenant(name=_tenant_name(name))
         tenant.save()
         act.target, act.after = target_of(tenant), {"name": tenant.name}
@@ -178,7 +180,7 @@ def tenant_add(*, by: User, name: str) -> Tenant:
 def tenant_edit(*, by: User, tenant: Tenant, name: str) -> Tenant:
     """Give a tenant another name."""
     with audited(Action.TENANT_EDIT, actor=by, target=target_of(tenant)) as act:
-        administrator_required(by)
+        require_administrator(by)
         tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         before, tenant.name = tenant.name, _tenant_name(name, but=tenant)
         tenant.save(update_fields=["name"])
@@ -190,7 +192,7 @@ def tenant_edit(*, by: User, tenant: Tenant, name: str) -> Tenant:
 def tenant_remove(*, by: User, tenant: Tenant) -> None:
     """Remove a tenant that has nobody and holds nothing."""
     with audited(Action.TENANT_REMOVE, actor=by, target=target_of(tenant)) as act:
-        administrator_required(by)
+        require_administrator(by)
         tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         people = tenant.people.count()
         holds = holdings_of([tenant.pk]).get(tenant.pk, [])
@@ -198,7 +200,7 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
             first = ["move its people to another tenant"] if people else []
             first += ["free what it holds"] if holds else []
             has = [f"{people} {'person' if people == 1 else 'people'}", *holds] if people else holds
-            raise Conflict(f"{tenant.name} still has {_listed(has)}: {_listed(first)} first, then remove it.")
+            raise Conflict(f"{tenant.name} still has {_join_words(has)}: {_join_words(first)} first, then remove it.")
         name = tenant.name
         act.before = {"name": name}
         tenant.delete()
@@ -233,7 +235,7 @@ def token_create(*, person: User, name: str, scope: str, days: int) -> tuple[Tok
             digest=Token.digest_of(secret),
             expires_at=timezone.now() + timedelta(days=days),
         )
-        act.target, act.after = target_of(token), _token_told(token)
+        act.target, act.after = target_of(token), _token_audit_values(token)
         logger.info("%s made token %r (%s)", person.username, name, scope)
         return token, secret
 
@@ -243,7 +245,7 @@ def token_revoke(*, by: User, token: Token) -> None:
     with audited(Action.TOKEN_REVOKE, actor=by, target=target_of(token)) as act:
         if token.person_id != by.pk and not by.is_administrator:
             raise NotFound("There is no such token.")
-        act.before = _token_told(token)
+        act.before = _token_audit_values(token)
         logger.info("%s revoked token %r of %s", by.username, token.name, token.person.username)
         token.delete()
 
@@ -254,7 +256,7 @@ def _administrators() -> set[int]:
     return {row.pk for row in rows}
 
 
-def _describe(
+def _assign_fields(
     person: User, *, username: str, full_name: str, email: str, role: str, tenant: Tenant | None, active: bool
 ) -> None:
     person.username = User.normalize_username(username.strip())
@@ -265,7 +267,7 @@ def _describe(
     person.is_superuser = role == Role.ADMINISTRATOR
 
 
-def _person_told(person: User) -> dict[str, object]:
+def _person_audit_values(person: User) -> dict[str, object]:
     """Return what the audit log tells of a person."""
     return {
         "username": person.username, "full name": person.get_full_name(), "e-mail": person.email, "role": person.role,
@@ -273,7 +275,7 @@ def _person_told(person: User) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _token_told(token: Token) -> dict[str, object]:
+def _token_audit_values(token: Token) -> dict[str, object]:
     """Return what the audit log tells of a token."""
     return {
         "name": token.name, "person": token.person.username, "scope": token.scope,
@@ -281,7 +283,7 @@ def _token_told(token: Token) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _check(person: User) -> None:
+def _validate_person(person: User) -> None:
     errors: dict[str, str] = {}
     try:
         person.full_clean(validate_constraints=False)
@@ -316,5 +318,5 @@ def _password() -> str:
     return "-".join(groups)
 
 
-def _listed(words: list[str]) -> str:
+def _join_words(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

@@ -9,7 +9,7 @@ from celery import shared_task
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
-from accounts.audit.summaries import refusals_summarise
+from accounts.audit.services import refusals_summarise
 from accounts.audit.verification import audit_verify
 from accounts.models import User
 

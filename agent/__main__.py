@@ -39,15 +39,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _look() -> int:
     from agent.machine import Machine
-    from agent.report import Reporter
-    from agent.runs.runs import Runs
-    from hostwire.messages import new_key
+    from agent.report import HostReporter
+    from agent.runs.manager import RunManager
+    from hostwire.signing import new_key
 
     # A look needs neither key nor broker.
     unused = {"AGENT_KEY": new_key(), "AGENT_BROKER": "unused", "AGENT_HOST": "this host"}
     settings = Settings.from_environment({**unused, **os.environ})
     machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
-    report = Reporter(settings, machine, Runs(settings, machine)).look()
+    report = HostReporter(settings, machine, RunManager(settings, machine)).look()
     machine.close()
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     return 0

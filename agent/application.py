@@ -10,22 +10,22 @@ from typing import Any
 from celery import Celery
 from celery.signals import worker_ready, worker_shutting_down
 
-from agent.desk import Desk
+from agent.commands import CommandHandler
 from agent.journal import Journal
 from agent.machine import Machine
-from agent.post import Post
-from agent.runs.runs import Runs
+from agent.outbox import AgentOutbox
+from agent.runs.manager import RunManager
 from agent.settings import Settings
-from hostwire.messages import digest, queue_name
-from hostwire.preparing import shapes_prepare
+from hostwire.protocol import prepare_structs
+from hostwire.signing import digest, queue_name
 
 TASKS = (
     "agent.report", "agent.holders", "agent.drain", "agent.rescan", "agent.restore",
     "agent.train", "agent.train_look", "agent.train_stop", "agent.train_forget",
 )  # fmt: skip
 # Commands wait for devices, so several may be under way.
-AT_ONCE = 8
-POST_SECONDS = 5.0
+CONCURRENCY = 8
+OUTBOX_SECONDS = 5.0
 
 
 def application(settings: Settings) -> Celery:
@@ -61,11 +61,11 @@ def run(settings: Settings) -> None:
     """Work until the process is asked to end; raises JournalError where the journal cannot be kept."""
     journal = Journal(settings.state)
     # What several threads read is looked at before them.
-    shapes_prepare()
+    prepare_structs()
     machine = Machine(settings.root, read_seconds=settings.read_seconds, step_seconds=settings.step_seconds)
     made = application(settings)
-    post = Post(made, settings.site_queue, journal)
-    desk = Desk(settings, machine, journal, post, Runs(settings, machine))
+    post = AgentOutbox(made, settings.site_queue, journal)
+    desk = CommandHandler(settings, machine, journal, post, RunManager(settings, machine))
     for name in TASKS:
         _register(made, name, desk)
 
@@ -88,7 +88,7 @@ def run(settings: Settings) -> None:
         made.Worker(
             hostname=f"agent-{digest(settings.host)[:8]}@{gethostname()}",
             pool="threads",
-            concurrency=AT_ONCE,
+            concurrency=CONCURRENCY,
             queues=[queue_name(settings.host)],
             without_gossip=True,
             without_mingle=True,
@@ -97,12 +97,12 @@ def run(settings: Settings) -> None:
         ).start()
     finally:
         desk.ending.set()
-        post.end(POST_SECONDS)
+        post.end(OUTBOX_SECONDS)
         machine.close()
         journal.close()
 
 
-def _register(made: Celery, name: str, desk: Desk) -> None:
+def _register(made: Celery, name: str, desk: CommandHandler) -> None:
     def take(text: object = None, *_: object, **__: object) -> None:
         desk.take(name, text)
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import msgspec
 
-from hostwire.messages import SKEW_SECONDS
+from hostwire.signing import SKEW_SECONDS
 
-LONGEST_FILE = 16 * 2**20
+MAX_FILE_BYTES = 16 * 2**20
 
 
 class JournalError(Exception):
     """The journal cannot be kept; the text says why."""
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
+class JournalEntry(msgspec.Struct, omit_defaults=True):
     """One command: `answer` is the sealed text, '' while it runs; `sent` once the broker has it."""
 
     nonce: str
@@ -43,21 +43,21 @@ class Journal:
             raise JournalError(f"another agent uses {folder}") from error
         except OSError as error:
             raise JournalError(f"{folder} cannot be used: {error.strerror}") from error
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, JournalEntry] = {}
         self._read()
         self._write_anew()
 
-    def entry(self, nonce: str) -> Entry | None:
+    def entry(self, nonce: str) -> JournalEntry | None:
         """Return what is known of a command."""
         with self._lock:
             return self._entries.get(nonce)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[JournalEntry]:
         """Return all that is known, oldest first."""
         with self._lock:
             return list(self._entries.values())
 
-    def begin(self, nonce: str, task: str, expires: float) -> Entry | None:
+    def begin(self, nonce: str, task: str, expires: float) -> JournalEntry | None:
         """Note that a command begins; returns the earlier entry, and notes nothing, where it was seen before.
 
         Raises JournalError where that cannot be kept.
@@ -65,8 +65,8 @@ class Journal:
         with self._lock:
             if (known := self._entries.get(nonce)) is not None:
                 return known
-            self._append(Entry(nonce, task, expires))
-            self._entries[nonce] = Entry(nonce, task, expires)
+            self._append(JournalEntry(nonce, task, expires))
+            self._entries[nonce] = JournalEntry(nonce, task, expires)
             return None
 
     def answered(self, nonce: str, answer: str) -> None:
@@ -89,10 +89,10 @@ class Journal:
             entry.sent = sent
             entry.answer = entry.answer if answer is None else answer
             self._append(entry)
-            if self._file.stat().st_size > LONGEST_FILE:
+            if self._file.stat().st_size > MAX_FILE_BYTES:
                 self._write_anew()
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: JournalEntry) -> None:
         try:
             with self._file.open("ab") as file:
                 file.write(msgspec.json.encode(entry) + b"\n")
@@ -108,7 +108,7 @@ class Journal:
             return
         for line in lines:
             try:
-                entry = msgspec.json.decode(line, type=Entry)
+                entry = msgspec.json.decode(line, type=JournalEntry)
             except msgspec.MsgspecError:  # the last line, cut short by a crash
                 continue
             self._entries[entry.nonce] = entry

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.sysfs import text
-from hostwire.messages import REPORT_SECONDS, WireError, check_key, said_name
+from agent.sysfs import read_text
+from hostwire.signing import REPORT_SECONDS, WireError, check_key, reply_queue_name
 
 
 class SettingsError(Exception):
@@ -45,14 +45,14 @@ class Settings:
         """Read the settings; raises SettingsError with the variable's name."""
         source = os.environ if environment is None else environment
         root = Path(source.get("AGENT_ROOT") or "/").resolve()
-        host = source.get("AGENT_HOST") or _own_identity(root)
+        host = source.get("AGENT_HOST") or _machine_identity(root)
         return cls(
             host=host,
             key=_key(source),
-            broker=_given(source.get("AGENT_BROKER") or source.get("REDIS_URL", ""), "AGENT_BROKER"),
+            broker=_required(source.get("AGENT_BROKER") or source.get("REDIS_URL", ""), "AGENT_BROKER"),
             root=root,
             state=Path(source.get("AGENT_STATE") or cls.state).resolve(),
-            site_queue=source.get("AGENT_SITE_QUEUE") or said_name(host),
+            site_queue=source.get("AGENT_SITE_QUEUE") or reply_queue_name(host),
             period=_seconds(source, "AGENT_PERIOD", cls.period),
             step_seconds=_seconds(source, "AGENT_STEP_SECONDS", cls.step_seconds),
             python=source.get("AGENT_PYTHON") or cls.python,
@@ -75,9 +75,9 @@ class Settings:
         return min(5.0, self.step_seconds)
 
 
-def _own_identity(root: Path) -> str:
+def _machine_identity(root: Path) -> str:
     # What the BMC of a chassis calls the host by, where it knows it.
-    if identity := text(root / "sys/class/dmi/id/product_uuid"):
+    if identity := read_text(root / "sys/class/dmi/id/product_uuid"):
         return identity
     raise SettingsError("AGENT_HOST is missing, and this machine's UUID cannot be read. The site shows the identity.")
 
@@ -90,13 +90,13 @@ def _key(source: Mapping[str, str]) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"AGENT_KEY_FILE names {file}, which cannot be read: {error}.") from error
     try:
-        check_key(_given(key, "AGENT_KEY"))
+        check_key(_required(key, "AGENT_KEY"))
     except WireError as error:
         raise SettingsError(f"AGENT_KEY cannot be used. {error}") from error
     return key
 
 
-def _given(value: str, name: str) -> str:
+def _required(value: str, name: str) -> str:
     if not value:
         raise SettingsError(f"{name} is missing.")
     return value

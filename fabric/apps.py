@@ -10,5 +10,4 @@ class FabricConfig(AppConfig):
 
     def ready(self) -> None:
         """Answer the questions of the room below."""
-        import fabric.holdings
-        import fabric.services.lease_clock  # noqa: F401 - imported for their receivers
+        import fabric.leases.lifecycle  # noqa: F401 - imported for their receivers

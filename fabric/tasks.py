@@ -8,11 +8,11 @@ from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 
 from core.enqueue import enqueue, worker_name
-from fabric.services.agents import answers_forget
-from fabric.services.execution import execute, next_after, waiting
-from fabric.services.hearing import begin_hearing, end_hearing
-from fabric.services.jobs import plan_advance, plan_of, plans_waiting
-from fabric.services.lease_clock import leases_tend
+from fabric.agents.inbox import start_inbox, stop_inbox
+from fabric.agents.services import answers_delete_expired
+from fabric.execution.services import execute, next_operation, runnable_operations
+from fabric.leases.lifecycle import leases_process
+from fabric.plans.jobs import idle_plans, plan_advance, plan_id_of
 
 # How often beat asks: whatever was not taken until then is asked for again.
 RECOVER_SECONDS = 5.0
@@ -24,9 +24,9 @@ def run_operation(operation_id: str) -> None:
     following: str | None = operation_id
     while following is not None:
         execute(following, worker=worker_name())
-        if (plan_id := plan_of(following)) is not None:
+        if (plan_id := plan_id_of(following)) is not None:
             plan_advance(plan_id)
-        following = next_after(following)
+        following = next_operation(following)
 
 
 @shared_task(name="fabric.advance_plan")
@@ -38,31 +38,31 @@ def advance_plan(plan_id: str) -> None:
 @shared_task(name="fabric.recover_operations")
 def recover_operations() -> None:
     """Have operations and plans carried on whose worker died, or that no worker was told of."""
-    for operation_id in waiting():
+    for operation_id in runnable_operations():
         enqueue("fabric.run_operation", operation_id, expires=RECOVER_SECONDS)
-    for plan_id in plans_waiting():
+    for plan_id in idle_plans():
         enqueue("fabric.advance_plan", plan_id, expires=RECOVER_SECONDS)
 
 
 @shared_task(name="fabric.tend_leases")
 def tend_leases() -> None:
     """Start, warn of and end leases that are due, and send what is to be written about them."""
-    leases_tend()
+    leases_process()
 
 
 @shared_task(name="fabric.forget_answers")
 def forget_answers() -> None:
     """Delete answers of agents that nobody waits for any more."""
-    answers_forget()
+    answers_delete_expired()
 
 
 @worker_ready.connect
-def hear_hosts(**kwargs: Any) -> None:
+def start_agent_inbox(**kwargs: Any) -> None:
     """Hear the agents of hosts from the first moment."""
-    begin_hearing()
+    start_inbox()
 
 
 @worker_shutting_down.connect
-def hear_no_more(**kwargs: Any) -> None:
+def stop_agent_inbox(**kwargs: Any) -> None:
     """Leave what hosts say to other workers."""
-    end_hearing()
+    stop_inbox()

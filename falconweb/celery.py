@@ -19,6 +19,6 @@ application.autodiscover_tasks()
 @worker_init.connect(weak=False)
 def _prepare(**_: Any) -> None:
     """Look at shapes while there is one thread; the rooms' tasks, and all that they read, are imported by now."""
-    from falconweb.shapes import shapes_ready
+    from falconweb.structs import prepare_all_structs
 
-    shapes_ready()
+    prepare_all_structs()

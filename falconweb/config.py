@@ -12,11 +12,12 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # s; what the next coarser readings are made from has to be there for longer than they are waited for.
-LEAST_KEPT = (2 * 3600, 6 * 3600, 24 * 3600, 24 * 3600)
+MIN_RETENTION = (2 * 3600, 6 * 3600, 24 * 3600, 24 * 3600)
 
 
 class ConfigurationError(Exception):
@@ -160,14 +161,14 @@ class Config:
 
     @property
     def keep_seconds(self) -> tuple[int, int, int, int]:
-        """How long readings, and those of 10 s, 1 min and 15 min are kept, in seconds, as telemetry.store.models.Tier.
+        """How long readings, and those of 10 s, 1 min and 15 min are kept, in seconds, as telemetry.store.rules.Tier.
 
         Each is made from the one before it, which has to be there for so long: raises ConfigurationError otherwise.
         """
         names = ("FALCONWEB_KEEP_RAW", "FALCONWEB_KEEP_10S", "FALCONWEB_KEEP_1MIN", "FALCONWEB_KEEP_15MIN")
         texts = (self.keep_raw, self.keep_10s, self.keep_1min, self.keep_15min)
         periods = tuple(_seconds(name, text) for name, text in zip(names, texts, strict=True))
-        for name, text, period, needed in zip(names, texts, periods, LEAST_KEPT, strict=True):
+        for name, text, period, needed in zip(names, texts, periods, MIN_RETENTION, strict=True):
             if period < needed:
                 raise ConfigurationError(f"{name} is '{text}'; it may be {needed // 3600}h or more.")
         for name, text, period, before in zip(names[1:], texts[1:], periods[1:], periods, strict=False):
@@ -208,10 +209,10 @@ class Config:
 
     def secret(self, name: str, given: str, *, size: int = 32) -> str:
         """Return `given`, or the secret of that name kept in the data folder, made of `size` random bytes."""
-        return given or kept_secret(self.data, name, size=size)
+        return given or stored_secret(self.data, name, size=size)
 
 
-def kept_secret(folder: Path, name: str, *, size: int = 32) -> str:
+def stored_secret(folder: Path, name: str, *, size: int = 32) -> str:
     """Return the secret kept in `folder/secrets/name`, creating it (random bytes, URL-safe base64, mode 0600)."""
     path = folder / "secrets" / name
     try:
@@ -260,3 +261,53 @@ def _convert(name: str, text: str, default: Any) -> Any:
     except (ValueError, KeyError) as error:
         raise ConfigurationError(f"{name} is '{text}', which is no {type(default).__name__}.") from error
     return text
+
+
+SMTP_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+CONSOLE_BACKEND = "django.core.mail.backends.console.EmailBackend"
+MAIL_URL_INVALID = "FALCONWEB_EMAIL_URL cannot be used: {} It is such as smtp://name:password@mail.example.org:587."
+
+
+@dataclass(frozen=True, kw_only=True)
+class MailServer:
+    """How letters leave the site: by SMTP, in TLS from the start (`tls`) or after a word (`starttls`), or printed."""
+
+    backend: str
+    host: str = ""
+    port: int = 0
+    name: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    starttls: bool = False
+
+    @classmethod
+    def from_url(cls, url: str) -> Self | None:
+        """Read the setting, None for an empty one; raises ConfigurationError, which never says the password."""
+        if not url:
+            return None
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigurationError(MAIL_URL_INVALID.format("it is no address.")) from error
+        if parts.scheme == "console":
+            return cls(backend=CONSOLE_BACKEND)
+        if parts.scheme not in {"smtp", "smtps"}:
+            raise ConfigurationError(
+                MAIL_URL_INVALID.format("it begins with neither smtp:// nor smtps:// nor console:.")
+            )
+        if not parts.hostname:
+            raise ConfigurationError(MAIL_URL_INVALID.format("it names no host."))
+        asked = parse_qs(parts.query, keep_blank_values=True)
+        if set(asked) - {"tls"} or asked.get("tls", ["no"]) != ["no"]:
+            raise ConfigurationError(MAIL_URL_INVALID.format("after '?' only tls=no is known."))
+        tls = parts.scheme == "smtps"
+        return cls(
+            backend=SMTP_BACKEND,
+            host=parts.hostname,
+            port=port or (465 if tls else 587),
+            name=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            tls=tls,
+            starttls=not tls and "tls" not in asked,
+        )

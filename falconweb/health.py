@@ -11,12 +11,12 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from redis.exceptions import RedisError
 
-from falconweb.errors import Unavailable
-from telemetry.pipeline.judging import SILENT_SECONDS
-from telemetry.pipeline.selectors import pipeline_now
+from core.errors import Unavailable
+from telemetry.pipeline.rules import SILENT_SECONDS
+from telemetry.pipeline.selectors import pipeline_snapshot
 
 # SQLite looks at its file only where something of it is asked for.
-A_TABLE = "SELECT id FROM django_migrations LIMIT 1"
+TABLE_QUERY = "SELECT id FROM django_migrations LIMIT 1"
 # Databases in which this process found every migration applied: nobody takes one back while it runs.
 _migrated: set[str] = set()
 
@@ -34,8 +34,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
     Without a worker pages are served, with readings that grow old; without any other part they are not.
     """
     parts = {
-        "database": _database("default", A_TABLE),
-        "readings": _database(settings.READINGS_DATABASE, A_TABLE),
+        "database": _database("default", TABLE_QUERY),
+        "readings": _database(settings.READINGS_DATABASE, TABLE_QUERY),
         "migrations": _migrations(),
         "redis": _redis(),
     }
@@ -74,7 +74,7 @@ def _migrations() -> str:
 
 def _workers() -> str:
     try:
-        pipeline = pipeline_now()
+        pipeline = pipeline_snapshot()
     except Unavailable:
         return "unknown"
     heard = any(pipeline.at - one.heard_at <= SILENT_SECONDS for one in pipeline.of("worker"))

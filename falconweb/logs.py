@@ -13,9 +13,9 @@ from typing import Any
 
 from pythonjsonlogger.json import JsonFormatter
 
-from accounts.audit.context import ORIGIN, Origin, about, bound, running
+from accounts.audit.context import ORIGIN, Origin, bound_origin, current_log_context, running_task
 
-SHOWN = ("chassis_id", "operation_id", "status_code")
+SHOWN_FIELDS = ("chassis_id", "operation_id", "status_code")
 
 
 class JsonLines(JsonFormatter):
@@ -26,7 +26,7 @@ class JsonLines(JsonFormatter):
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         log_data |= {"at": at, "level": record.levelname, "logger": record.name, "message": record.message}
         log_data["process"] = os.getpid()
-        origin, at_work = bound() or _answered(record), running()
+        origin, at_work = bound_origin() or _origin_of_record(record), running_task()
         if origin is not None:
             log_data |= {"request_id": origin.request_id, "via": origin.via, "method": origin.method}
             log_data["path"] = origin.path
@@ -34,14 +34,14 @@ class JsonLines(JsonFormatter):
                 log_data["person_id"] = origin.person_id
         elif at_work is not None:
             log_data["task"] = at_work[1]
-        log_data |= about()
-        log_data |= {name: value for name in SHOWN if (value := getattr(record, name, None)) is not None}
+        log_data |= current_log_context()
+        log_data |= {name: value for name in SHOWN_FIELDS if (value := getattr(record, name, None)) is not None}
         for name, value in (("error", message_dict.get("exc_info")), ("stack", message_dict.get("stack_info"))):
             if value:
                 log_data[name] = value
 
 
-def _answered(record: logging.LogRecord) -> Origin | None:
+def _origin_of_record(record: logging.LogRecord) -> Origin | None:
     """Return the origin of the request that a record is about, where it is answered already."""
     found: Origin | None = getattr(getattr(record, "request", None), "META", {}).get(ORIGIN)
     return found

@@ -15,16 +15,16 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
+from core.downloads import Download
+from core.errors import Unavailable
 from falconweb import __version__
 from falconweb.api.authentication import MetricsAuthentication, SessionAuthentication
-from falconweb.errors import Unavailable
-from telemetry.pipeline.exposition import CONTENT_TYPE, exposition, zipped
+from telemetry.pipeline.exposition import CONTENT_TYPE, exposition, gzip_pieces
 
 # Of one process: a thousand chassis take seconds, and whoever asks without end takes them from live pages. Tenants have
 # places of their own, so that none of them can keep the site's own Prometheus out.
-AT_ONCE = 2
-_places = {is_administrator: BoundedSemaphore(AT_ONCE) for is_administrator in (True, False)}
+MAX_CONCURRENT_READS = 2
+_read_slots = {is_administrator: BoundedSemaphore(MAX_CONCURRENT_READS) for is_administrator in (True, False)}
 
 
 @method_decorator(login_not_required, name="dispatch")
@@ -41,7 +41,7 @@ class Metrics(APIView):
     def get(self, request: Request) -> HttpResponseBase:
         """Answer what the person may see; `chassis` (repeated) and `only` narrow it."""
         asked, person = request.query_params, person_of(request)
-        places = _places[person.is_administrator]
+        places = _read_slots[person.is_administrator]
         if not places.acquire(blocking=False):
             raise Unavailable("The metrics are being read by others: ask again in a moment.")
         try:
@@ -53,8 +53,8 @@ class Metrics(APIView):
             )
         finally:
             places.release()
-        if is_zipped := _takes_gzip(request):
-            pieces = zipped(pieces)
+        if is_zipped := _accepts_gzip(request):
+            pieces = gzip_pieces(pieces)
         answer = Download(_not_empty(pieces), content_type=CONTENT_TYPE)
         if is_zipped:
             answer["Content-Encoding"] = "gzip"
@@ -62,7 +62,7 @@ class Metrics(APIView):
         return answer
 
 
-def _takes_gzip(request: Request) -> bool:
+def _accepts_gzip(request: Request) -> bool:
     for one in request.headers.get("Accept-Encoding", "").split(","):
         coding, _, weight = one.partition(";")
         if coding.strip().lower() == "gzip":

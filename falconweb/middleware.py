@@ -23,17 +23,16 @@ from django.views.generic import View
 from servestatic.middleware import ServeStaticMiddleware
 
 from accounts.audit.context import note_person, request_id
+from core.errors import FalconWebError, TooLarge
 from falconweb.api.authentication import SAFE_METHODS
-from falconweb.api.problems import PREFIX
-from falconweb.database import database_away
-from falconweb.errors import FalconWebError, TooLarge
+from falconweb.api.errors import PREFIX, database_unavailable
 from falconweb.health import healthz, readyz
-from falconweb.sqlite.patience import waiting_at_most
-from falconweb.views import database_error, error_answer, nothing_to_see
+from falconweb.sqlite.base import limit_lock_wait
+from falconweb.views import database_error_response, error_response, method_not_allowed
 
 logger = logging.getLogger(__name__)
 TOO_LARGE: Final = "falconweb.too_large"  # in a scope: what the gate says of the request
-REQUEST_SECONDS: Final = 15.0
+REQUEST_LOCK_WAIT_SECONDS: Final = 15.0
 
 
 class HealthMiddleware:
@@ -70,10 +69,10 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
         if request.method in SAFE_METHODS:
             return super().handle_no_permission(request, view_func)  # type: ignore[arg-type]
         messages.warning(request, "You are not signed in, so nothing was changed. Sign in and do it again.")
-        return redirect_to_login(came_from(request), resolve_url(settings.LOGIN_URL))
+        return redirect_to_login(referring_page(request), resolve_url(settings.LOGIN_URL))
 
 
-def came_from(request: HttpRequest) -> str:
+def referring_page(request: HttpRequest) -> str:
     """Return the address of the page of this site that sent a request, '/' where that is not told."""
     referrer = request.headers.get("Referer", "")
     if not url_has_allowed_host_and_scheme(referrer, {request.get_host()}, require_https=request.is_secure()):
@@ -83,7 +82,7 @@ def came_from(request: HttpRequest) -> str:
     return where if url_has_allowed_host_and_scheme(where, None) and where.startswith("/") else "/"
 
 
-class PatienceMiddleware:
+class LockWaitMiddleware:
     """Lets nobody wait long for a database that another process has locked: workers may, people may not."""
 
     sync_capable = True
@@ -94,11 +93,11 @@ class PatienceMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Pass the request on."""
-        with waiting_at_most(REQUEST_SECONDS):
+        with limit_lock_wait(REQUEST_LOCK_WAIT_SECONDS):
             return self.get_response(request)
 
 
-class UncachedMiddleware:
+class NoStoreMiddleware:
     """Lets no cache, the browser's own included, keep a page or an answer: it shows what one person may see."""
 
     sync_capable = True
@@ -157,7 +156,7 @@ class TooLargeMiddleware:
         with suppress(Resolver404):
             # For the audit log, which tells what was tried.
             request.resolver_match = resolve(request.path_info)
-        return error_answer(request, TooLarge(sentence))
+        return error_response(request, TooLarge(sentence))
 
 
 class ErrorMiddleware:
@@ -177,15 +176,15 @@ class ErrorMiddleware:
         answer = self.get_response(request)
         if answer.status_code != HTTPStatus.METHOD_NOT_ALLOWED or request.path.startswith(PREFIX) or answer.content:
             return answer
-        return nothing_to_see(request, answer)
+        return method_not_allowed(request, answer)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Answer FalconWebErrors and those of a database that is away; everything else stays Django's."""
-        if away := database_away(exception):
-            return database_error(request, away)
+        if away := database_unavailable(exception):
+            return database_error_response(request, away)
         if not isinstance(exception, FalconWebError):
             return None
         logger.info(
             "%s %s answered %s (%s): %s", request.method, request.path, exception.status, request_id(), exception
         )
-        return error_answer(request, exception)
+        return error_response(request, exception)

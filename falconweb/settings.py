@@ -10,8 +10,7 @@ import dj_database_url
 from csp.constants import NONE, SELF
 from servestatic.compress import Compressor
 
-from falconweb.config import BASE_DIR, Config
-from falconweb.mail import MailServer
+from falconweb.config import BASE_DIR, Config, MailServer
 
 # Matrices here are small: threads of BLAS would wait for each other, many times as long as one alone computes. Read
 # when numpy is first imported.
@@ -58,11 +57,11 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "falconweb.middleware.HealthMiddleware",
-    "falconweb.middleware.PatienceMiddleware",
-    "falconweb.audit.AuditMiddleware",
-    "falconweb.api.middleware.ProblemMiddleware",
+    "falconweb.middleware.LockWaitMiddleware",
+    "falconweb.audit_middleware.AuditMiddleware",
+    "falconweb.api.errors.ProblemMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "falconweb.middleware.UncachedMiddleware",
+    "falconweb.middleware.NoStoreMiddleware",
     "csp.middleware.CSPMiddleware",
     "falconweb.middleware.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -91,7 +90,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "falconweb.context.site",
+                "falconweb.navigation.site_context",
             ],
         },
     }
@@ -136,7 +135,7 @@ if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
         },
         "TEST": {"NAME": str(CONFIG.data / f"test-readings-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.sqlite3")},
     }
-DATABASE_ROUTERS = ["telemetry.store.routing.ReadingsRouter"]
+DATABASE_ROUTERS = ["telemetry.store.router.ReadingsRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = CONFIG.redis_url or "redis://127.0.0.1:6379/0"
@@ -161,7 +160,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-PASSWORD_HASHERS = ["accounts.hashers.BoundedArgon2PasswordHasher"]
+PASSWORD_HASHERS = ["accounts.sign_in.security.BoundedArgon2PasswordHasher"]
 LOGIN_URL = "/sign-in/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/sign-in/"
@@ -176,11 +175,11 @@ AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
-AXES_CLIENT_IP_CALLABLE = "accounts.addresses.client_address"
+AXES_CLIENT_IP_CALLABLE = "accounts.sign_in.security.client_address"
 # What was typed is kept with a failure: names of fields that hold passwords, besides `password`.
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "current", "new", "again"]
 
-SESSION_ENGINE = "accounts.sessions"
+SESSION_ENGINE = "accounts.sign_in.security"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 12 * 3600
@@ -290,11 +289,11 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["falconweb.api.fields.BoundedJSONParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "falconweb.api.negotiation.Negotiation",
-    "DEFAULT_PAGINATION_CLASS": "falconweb.api.fields.Page",
-    "DEFAULT_SCHEMA_CLASS": "falconweb.api.openapi.Described",
-    "EXCEPTION_HANDLER": "falconweb.api.problems.problem_response",
+    "DEFAULT_PARSER_CLASSES": ["core.api.fields.BoundedJSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "core.api.fields.FormatNegotiation",
+    "DEFAULT_PAGINATION_CLASS": "core.api.fields.BoundedPagination",
+    "DEFAULT_SCHEMA_CLASS": "falconweb.api.openapi.DocumentedAutoSchema",
+    "EXCEPTION_HANDLER": "falconweb.api.errors.problem_response",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
@@ -308,18 +307,18 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "ENUM_NAME_OVERRIDES": {
-        "AlertSeverityEnum": "telemetry.alerts.models.Severity",
-        "AlertScopeEnum": "telemetry.alerts.scopes.SCOPES",
+        "AlertSeverityEnum": "telemetry.alerts.models.AlertSeverity",
+        "AlertScopeEnum": "telemetry.alerts.rules.SCOPES",
         "RunStateEnum": "benchmarks.runs.models.Run.State",
         "ProvenanceEnum": "benchmarks.runs.models.Run.Provenance",
         "ScopeEnum": "accounts.models.Token.Scope",
         "ExportRunStateEnum": "telemetry.exports.models.ExportRun.State",
-        "EventSeverityEnum": "telemetry.events.models.Severity",
-        "LeaseStateEnum": "fabric.models.leases.Lease.State",
-        "HeldKindEnum": "fabric.models.leases.KINDS",
-        "PlanStateEnum": "fabric.models.operations.Plan.State",
-        "OperationStateEnum": "fabric.models.operations.Operation.State",
-        "FigureSourceEnum": "benchmarks.figures.shapes.SOURCES",
+        "EventSeverityEnum": "telemetry.events.models.EventSeverity",
+        "LeaseStateEnum": "fabric.leases.models.Lease.State",
+        "HeldKindEnum": "fabric.leases.models.KINDS",
+        "PlanStateEnum": "fabric.operations.models.Plan.State",
+        "OperationStateEnum": "fabric.operations.models.Operation.State",
+        "FigureSourceEnum": "benchmarks.figures.rows.MARK_SOURCES",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

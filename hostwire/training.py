@@ -83,7 +83,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     peer_share: float = 0.0
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How a simulated run goes: median and relative spread (of the logarithm) of a step, and what it does to devices.
 
     `fails` lets it end badly, for tests and exercises: 'out_of_memory', 'crash' or 'hang' after `fails_at` steps.
@@ -121,21 +121,21 @@ class Software(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     commit: str = ""
 
 
-class Began(msgspec.Struct, frozen=True, tag_field="kind", tag="began"):
+class RunStarted(msgspec.Struct, frozen=True, tag_field="kind", tag="began"):
     """The processes run: what on."""
 
     at: float
     software: Software
 
 
-class Phase(msgspec.Struct, frozen=True, tag_field="kind", tag="phase"):
+class PhaseStarted(msgspec.Struct, frozen=True, tag_field="kind", tag="phase"):
     """Something new begins: 'build', 'warmup', 'timed', 'no_sync' (steps without exchange of gradients), 'finish'."""
 
     at: float
     name: str
 
 
-class Steps(msgspec.Struct, frozen=True, tag_field="kind", tag="steps"):
+class StepsCompleted(msgspec.Struct, frozen=True, tag_field="kind", tag="steps"):
     """Steps that ended: `first` counts from 0 within the phase. Seconds of rank 0 after all ranks were waited for."""
 
     at: float  # when the last of them ended
@@ -145,7 +145,7 @@ class Steps(msgspec.Struct, frozen=True, tag_field="kind", tag="steps"):
     loss: tuple[float | None, ...] = ()
 
 
-class Reading(msgspec.Struct, frozen=True, tag_field="kind", tag="reading"):
+class RunReading(msgspec.Struct, frozen=True, tag_field="kind", tag="reading"):
     """Readings of one moment, name to value: those of READINGS, of a device 'gpu/0000:41:00.0/utilisation'."""
 
     at: float
@@ -154,7 +154,7 @@ class Reading(msgspec.Struct, frozen=True, tag_field="kind", tag="reading"):
     values: dict[str, float]
 
 
-class Result(msgspec.Struct, frozen=True, tag_field="kind", tag="result"):
+class RunResult(msgspec.Struct, frozen=True, tag_field="kind", tag="result"):
     """Figures that are no step times, by name: {"bandwidth": [[..]]}, with their units: {"bandwidth": "GB/s"}."""
 
     at: float
@@ -162,7 +162,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="kind", tag="result"):
     units: dict[str, str] = {}
 
 
-class Trouble(msgspec.Struct, frozen=True, tag_field="kind", tag="trouble"):
+class RunFailed(msgspec.Struct, frozen=True, tag_field="kind", tag="trouble"):
     """Something went wrong; `what` is 'out_of_memory', 'crash', 'hang', 'limit', 'lost' or 'refused'."""
 
     at: float
@@ -170,9 +170,9 @@ class Trouble(msgspec.Struct, frozen=True, tag_field="kind", tag="trouble"):
     sentence: str
 
 
-Event = Began | Phase | Steps | Reading | Result | Trouble
+RunEvent = RunStarted | PhaseStarted | StepsCompleted | RunReading | RunResult | RunFailed
 event_encoder = msgspec.json.Encoder()
-event_decoder = msgspec.json.Decoder(Event)
+event_decoder = msgspec.json.Decoder(RunEvent)
 
 # Readings of a run by the last part of their name: unit, and what it is.
 READINGS: dict[str, tuple[str, str]] = {
@@ -192,7 +192,7 @@ READINGS: dict[str, tuple[str, str]] = {
 RunState = Literal["running", "ended", "unknown"]
 
 
-class News(msgspec.Struct, frozen=True, kw_only=True):
+class RunUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """What a host tells of one run since `first_event` and since byte `first_byte` of its log.
 
     `more` says that not all fitted. 'ended' with exit_code None: nobody knows how (its keeper was killed).
@@ -204,7 +204,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     cancelled: bool = False
     first_event: Count = 0
-    events: tuple[Event, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     first_byte: Count = 0
     log: str = ""
     next_byte: Count = 0

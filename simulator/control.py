@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from simulator.eventcontrol import EventControl
 from simulator.faults import Fault, FaultError, FaultRequest
-from simulator.hostcontrol import HostControl
+from simulator.host_state import DeviceProcess, HostError, MountRequest, ProcessRequest
+from simulator.hosts import HostSimulation
 from simulator.service import Falcon
 from simulator.simulation import Simulation
 
@@ -30,7 +30,7 @@ class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
     arguments: list[str] | None = None
 
 
-class Control:
+class ControlHandlers:
     """The handlers of the control address; `?chassis=NAME` chooses one of several chassis."""
 
     def __init__(self, simulation: Simulation) -> None:
@@ -38,15 +38,15 @@ class Control:
 
     def application(self) -> web.Application:
         """Return the web application."""
-        application = web.Application(middlewares=[_explain])
+        application = web.Application(middlewares=[_error_middleware])
         application.router.add_get("/state", self.state)
         application.router.add_get("/faults", self.faults)
         application.router.add_post("/faults", self.add_fault)
         application.router.add_delete("/faults", self.clear_faults)
         application.router.add_delete("/faults/{fault}", self.remove_fault)
         application.router.add_post("/chassis/{chassis}/cabling", self.recable)
-        EventControl(self._of).add_to(application)
-        HostControl(self._of).add_to(application)
+        EventHandlers(self._of).add_to(application)
+        HostHandlers(self._of).add_to(application)
         application.router.add_get("/time", self.time)
         application.router.add_post("/time", self.set_time)
         application.router.add_post("/reset", self.reset)
@@ -74,14 +74,14 @@ class Control:
         """Answer the faults in force."""
         falcon = self._of(request)
         falcon.advance()
-        return _json([_shown(fault) for fault in falcon.faults.active.values()])
+        return _json([_fault_data(fault) for fault in falcon.faults.active.values()])
 
     async def add_fault(self, request: web.Request) -> web.Response:
         """Put a fault in force."""
         falcon = self._of(request)
         falcon.advance()
         wanted = msgspec.json.decode(await request.read(), type=FaultRequest)
-        return _json(_shown(falcon.faults.add(wanted)), status=201)
+        return _json(_fault_data(falcon.faults.add(wanted)), status=201)
 
     async def remove_fault(self, request: web.Request) -> web.Response:
         """End one fault."""
@@ -150,16 +150,137 @@ class Control:
 
 
 @web.middleware
-async def _explain(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except (FaultError, ValueError, OSError, msgspec.MsgspecError) as error:
         return _json({"error": str(error)}, status=400)
 
 
-def _shown(fault: Fault) -> dict[str, Any]:
+def _fault_data(fault: Fault) -> dict[str, Any]:
     return {"id": fault.id, **msgspec.to_builtins(fault.request), "left": fault.left}
 
 
 def _json(body: Any, status: int = 200) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/json")
+
+
+MAX_BATCH = 20_000
+
+
+class EventRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Events to make; `{n}` in the message is the number of each, from 1."""
+
+    count: int = 1
+    message_id: str = "ResourceEvent.1.3.ResourceChanged"
+    message: str = "Test event {n}."
+    severity: str = "OK"
+    origin: str | None = None
+
+
+class LogRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """What becomes of the log: emptied, begun anew with number 1, or made to hold so many entries at most."""
+
+    clear: bool = False
+    begin_anew: bool = False
+    limit: int | None = None
+
+
+class EventHandlers:
+    """The handlers; `chassis` finds the chassis that a request is about."""
+
+    def __init__(self, chassis: Callable[[web.Request], Falcon]) -> None:
+        self._chassis = chassis
+
+    def add_to(self, application: web.Application) -> None:
+        """Add the routes."""
+        application.router.add_get("/events", self.events)
+        application.router.add_post("/events", self.add_events)
+        application.router.add_post("/events/log", self.change_log)
+
+    async def events(self, request: web.Request) -> web.Response:
+        """Answer every event that there was, in order, also those that stand in no log any more."""
+        falcon = self._chassis(request)
+        falcon.advance()
+        return _json([entry.event_record() for entry in falcon.events.told])
+
+    async def add_events(self, request: web.Request) -> web.Response:
+        """Make events, all at once; answers how many there were by then."""
+        events = self._chassis(request).events
+        wanted = msgspec.json.decode(await request.read(), type=EventRequest)
+        if not 1 <= wanted.count <= MAX_BATCH:
+            raise ValueError(f"the count must lie between 1 and {MAX_BATCH}")
+        for number in range(1, wanted.count + 1):
+            text = wanted.message.replace("{n}", str(number))
+            events.emit(wanted.message_id, text, str(number), severity=wanted.severity, origin=wanted.origin)
+        return _json({"events": len(events.told)}, status=201)
+
+    async def change_log(self, request: web.Request) -> web.Response:
+        """Change the log; answers how many entries it has."""
+        events = self._chassis(request).events
+        wanted = msgspec.json.decode(await request.read(), type=LogRequest)
+        if wanted.limit is not None:
+            events.resize(wanted.limit)
+        if wanted.clear:
+            events.clear()
+        if wanted.begin_anew:
+            events.begin_anew()
+        return _json({"entries": len(events.entries)})
+
+
+class HostHandlers:
+    """The handlers; `chassis` finds the chassis that a request is about."""
+
+    def __init__(self, chassis: Callable[[web.Request], Falcon]) -> None:
+        self._chassis = chassis
+
+    def add_to(self, application: web.Application) -> None:
+        """Add the routes."""
+        application.router.add_get("/hosts", self.hosts)
+        application.router.add_get("/hosts/{host}/processes", self.processes)
+        application.router.add_post("/hosts/{host}/processes", self.start_process)
+        application.router.add_delete("/hosts/{host}/processes/{pid}", self.end_process)
+        application.router.add_post("/hosts/{host}/mounts", self.mount)
+        application.router.add_delete("/hosts/{host}/mounts/{device}", self.unmount)
+
+    def _hosts(self, request: web.Request) -> HostSimulation:
+        falcon = self._chassis(request)
+        falcon.advance()
+        if falcon.hosts is None:
+            raise HostError("hosts are not played: start the simulator with --hosts-root")
+        return falcon.hosts
+
+    async def hosts(self, request: web.Request) -> web.Response:
+        """Answer which of our devices each host shows."""
+        return _json(self._hosts(request).truth())
+
+    async def processes(self, request: web.Request) -> web.Response:
+        """Answer the processes that we play on a host."""
+        found = self._hosts(request).processes(request.match_info["host"])
+        return _json([_process_data(process) for process in found])
+
+    async def start_process(self, request: web.Request) -> web.Response:
+        """Let a process hold a device."""
+        wanted = msgspec.json.decode(await request.read(), type=ProcessRequest)
+        return _json(_process_data(self._hosts(request).start_process(request.match_info["host"], wanted)), status=201)
+
+    async def end_process(self, request: web.Request) -> web.Response:
+        """End a process."""
+        if not self._hosts(request).end_process(request.match_info["host"], int(request.match_info["pid"])):
+            raise web.HTTPNotFound(text="there is no such process of ours")
+        return web.Response(status=204)
+
+    async def mount(self, request: web.Request) -> web.Response:
+        """Mount a drive."""
+        wanted = msgspec.json.decode(await request.read(), type=MountRequest)
+        self._hosts(request).mount(request.match_info["host"], wanted)
+        return web.Response(status=204)
+
+    async def unmount(self, request: web.Request) -> web.Response:
+        """Unmount a drive."""
+        self._hosts(request).unmount(request.match_info["host"], request.match_info["device"])
+        return web.Response(status=204)
+
+
+def _process_data(process: DeviceProcess) -> dict[str, Any]:
+    return {"pid": process.pid, "address": process.address, **msgspec.to_builtins(process.request)}

@@ -39,7 +39,7 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class Entry:
+class EventLogEntry:
     """One thing that happened; its number is the Id of its log entry and its EventId."""
 
     number: int
@@ -119,23 +119,23 @@ class Subscription:
     context: str
     destination: str | None
     prefixes: tuple[str, ...] = ()
-    queue: asyncio.Queue[Entry | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1000))
+    queue: asyncio.Queue[EventLogEntry | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1000))
     sender: asyncio.Task[None] | None = None
     is_connected: Callable[[], bool] = lambda: True
 
-    def wants(self, entry: Entry) -> bool:
+    def wants(self, entry: EventLogEntry) -> bool:
         """Tell whether the subscriber asked for messages of this registry."""
         return not self.prefixes or entry.message_id.split(".", 1)[0] in self.prefixes
 
 
-class Events:
+class EventLog:
     """The event log and its subscribers; the log survives a reboot of the BMC, subscriptions do not."""
 
     def __init__(self, timestamp: Callable[[], str]) -> None:
         self._timestamp = timestamp
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, EventLogEntry] = {}
         # All that happened, whatever became of the log: what others kept of it can be held against this.
-        self.told: deque[Entry] = deque(maxlen=MAX_REMEMBERED)
+        self.told: deque[EventLogEntry] = deque(maxlen=MAX_REMEMBERED)
         self.limit = MAX_ENTRIES
         self.subscriptions: dict[str, Subscription] = {}
         self._number = 0
@@ -149,10 +149,10 @@ class Events:
         severity: str = "OK",
         origin: str | None = None,
         by: Actor | None = None,
-    ) -> Entry:
+    ) -> EventLogEntry:
         """Write a log entry and hand it to every subscriber that wants it; `by` is whose request gave rise to it."""
         self._number += 1
-        entry = Entry(self._number, self._timestamp(), message_id, message, args, severity, origin, by)
+        entry = EventLogEntry(self._number, self._timestamp(), message_id, message, args, severity, origin, by)
         self.told.append(entry)
         self.entries[entry.number] = entry
         self._overwrite()

@@ -11,10 +11,10 @@ import msgspec
 
 from simulator.catalog import GENERATIONS
 from simulator.composition import Composer
-from simulator.events import Events
-from simulator.hosts import Hosts
+from simulator.events import EventLog
+from simulator.hosts import HostSimulation
 from simulator.physics import Physics
-from simulator.state import ERROR_COUNTERS, ChassisState, Fan, HostPort, Link, Slot
+from simulator.state import ERROR_COUNTERS, ChassisState, SimulatedFan, SimulatedHostPort, SimulatedLink, SimulatedSlot
 
 FaultKind = Literal[
     "link_downgrade",
@@ -42,11 +42,11 @@ FaultKind = Literal[
     "many_readings",
     "other_unit",
 ]
-OF_HOSTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
-OF_EVENTS = ("event_stream_missing", "event_stream_cut", "events_without_id")
-OF_REPORTS = ("bad_values", "repeated_report", "late_reports", "many_readings")
-OF_REQUESTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
-MOST_READINGS = 20_000
+HOST_FAULTS = ("host_rescan_hangs", "host_remove_hangs", "host_read_hangs", "host_misses_device")
+EVENT_FAULTS = ("event_stream_missing", "event_stream_cut", "events_without_id")
+REPORT_FAULTS = ("bad_values", "repeated_report", "late_reports", "many_readings")
+REQUEST_FAULTS = ("slow", "server_error", "hang", "reset_connections", "half_applied_bind")
+MAX_READINGS = 20_000
 
 
 class FaultError(ValueError):
@@ -97,10 +97,10 @@ class Fault:
         return self.request.path in path and wanted in ("", method)
 
 
-class Faults:
+class FaultInjector:
     """The faults in force on one chassis."""
 
-    def __init__(self, state: ChassisState, physics: Physics, composer: Composer, events: Events) -> None:
+    def __init__(self, state: ChassisState, physics: Physics, composer: Composer, events: EventLog) -> None:
         self._state = state
         self._physics = physics
         self._composer = composer
@@ -114,7 +114,7 @@ class Faults:
         # URIs of the sensors that can measure in another unit.
         self.changeable: set[str] = set()
         self.changes = 0  # how often a fault began or ended
-        self.hosts: Hosts | None = None
+        self.hosts: HostSimulation | None = None
 
     def add(self, request: FaultRequest) -> Fault:
         """Put a fault in force; raises FaultError where its target does not exist."""
@@ -131,11 +131,11 @@ class Faults:
 
     def _begin(self, fault: Fault) -> None:
         kind = fault.request.kind
-        if kind in OF_REQUESTS or kind in OF_EVENTS:
+        if kind in REQUEST_FAULTS or kind in EVENT_FAULTS:
             return
-        if kind in OF_HOSTS:
+        if kind in HOST_FAULTS:
             self._host_fault(fault)
-        elif kind in OF_REPORTS:
+        elif kind in REPORT_FAULTS:
             self._report_fault(fault.request)
         else:
             begin = {
@@ -174,8 +174,8 @@ class Faults:
             raise FaultError("there is no report: the simulator was started with --no-report")
         if request.kind == "bad_values" and not any(request.target in name for name in self.metrics):
             raise FaultError(f"no metric's name has {request.target!r} in it; one is {next(iter(self.metrics))}")
-        if request.kind == "many_readings" and not 0 < request.readings <= MOST_READINGS:
-            raise FaultError(f"a report may have 1 to {MOST_READINGS} readings")
+        if request.kind == "many_readings" and not 0 < request.readings <= MAX_READINGS:
+            raise FaultError(f"a report may have 1 to {MAX_READINGS} readings")
 
     def _other_unit(self, fault: Fault) -> None:
         sensor = self.metrics.get(fault.request.target, "")
@@ -235,13 +235,13 @@ class Faults:
 
         fault.undo = undo
 
-    def _retrain(self, place: Slot | HostPort, link: Link) -> None:
-        if link.status in ("LinkUp", "Training") and (isinstance(place, HostPort) or place.attached_to):
+    def _retrain(self, place: SimulatedSlot | SimulatedHostPort, link: SimulatedLink) -> None:
+        if link.status in ("LinkUp", "Training") and (isinstance(place, SimulatedHostPort) or place.attached_to):
             self._physics.train(link, self._physics.time)
 
     def _flap(self, fault: Fault) -> None:
         place, link = self._link(fault.request.target)
-        upstream = isinstance(place, HostPort)
+        upstream = isinstance(place, SimulatedHostPort)
         waited = fault.request.period
 
         def step(elapsed: float) -> None:
@@ -352,21 +352,21 @@ class Faults:
                 return fault.request
         return None
 
-    def _slot(self, target: str) -> Slot:
+    def _slot(self, target: str) -> SimulatedSlot:
         wanted = target.replace("/", "")
         for slot in self._state.all_slots():
             if slot.endpoint == wanted:
                 return slot
         raise FaultError(f"there is no slot {target!r}; a slot is named like drawer1slot3")
 
-    def _link(self, target: str) -> tuple[Slot | HostPort, Link]:
+    def _link(self, target: str) -> tuple[SimulatedSlot | SimulatedHostPort, SimulatedLink]:
         for port in self._state.host_ports():
             if target in (port.name, port.endpoint):
                 return port, port.link
         slot = self._slot(target)
         return slot, slot.link
 
-    def _fan(self, target: str) -> Fan:
+    def _fan(self, target: str) -> SimulatedFan:
         for fan in self._state.fans:
             if target in (f"fan{fan.number}", str(fan.number)):
                 return fan

@@ -19,7 +19,7 @@ class LabError(ValueError):
     """A lab file cannot be played; the text says why."""
 
 
-class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A host server; serial number and UUID follow from its name where the file gives none."""
 
     manufacturer: str = "Supermicro"
@@ -61,7 +61,7 @@ class ChassisLab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that a lab file says; `devices` adds models to the built-in ones."""
 
-    hosts: dict[str, Host]
+    hosts: dict[str, HostLab]
     chassis: dict[str, ChassisLab]
     devices: dict[str, DeviceModel] = {}
 

@@ -41,23 +41,23 @@ def parse(parameters: Mapping[str, str], *, expand_allowed: bool) -> Query:
     for name, value in parameters.items():
         if name == "only":
             if value:
-                raise _wrong(name, value)
+                raise _invalid_value(name, value)
             values["only"] = True
         elif name == "$expand":
             if not expand_allowed:
                 raise _not_supported(name)
             match = _EXPAND.match(value)
             if match is None:
-                raise _wrong(name, value)
+                raise _invalid_value(name, value)
             levels = int(match["levels"] or 1)
             if not 1 <= levels <= MAX_LEVELS:
-                raise _wrong(name, value)
+                raise _invalid_value(name, value)
             values.update(expand=match["what"], levels=levels)
         elif name == "$select":
             values["select"] = tuple(part.strip() for part in value.split(",") if part.strip())
         elif name in ("$top", "$skip"):
             if not value.isdigit():
-                raise _wrong(name, value)
+                raise _invalid_value(name, value)
             values[name[1:]] = int(value)
         elif name.startswith("$"):
             raise _not_supported(name)
@@ -73,7 +73,7 @@ def _not_supported(name: str) -> RedfishError:
     )
 
 
-def _wrong(name: str, value: str) -> RedfishError:
+def _invalid_value(name: str, value: str) -> RedfishError:
     return RedfishError(
         400,
         "QueryParameterValueFormatError",

@@ -8,23 +8,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from simulator.accounts import Accounts
-from simulator.clock import Clock
 from simulator.composition import Composer
-from simulator.events import Events
-from simulator.faults import Faults
-from simulator.hosts import Hosts
+from simulator.events import EventLog
+from simulator.faults import FaultInjector
+from simulator.hosts import HostSimulation
 from simulator.lab import ChassisLab, Lab
-from simulator.physics import CAUTION, CRITICAL, Physics
-from simulator.state import COMPOSITION_BLOCKS, Link, Slot, build_state
+from simulator.physics import CAUTION_CELSIUS, CRITICAL_CELSIUS, Clock, Physics
+from simulator.state import COMPOSITION_BLOCKS, SimulatedLink, SimulatedSlot, build_state
 from simulator.tasks import BmcTask, Tasks
-from simulator.tree import Tree
+from simulator.tree import ResourceTree
 
 Dialect = Literal["both", "patch", "psme-old", "actions", "blocks", "none"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 
 @dataclass(frozen=True)
-class Options:
+class ServiceOptions:
     """What a service offers; a client can be tested against less than everything."""
 
     expand: bool = True
@@ -37,7 +36,7 @@ class Options:
 
 
 @dataclass
-class Traffic:
+class RequestCounters:
     """What clients did: requests by method, and the most that one client had in flight at once."""
 
     by_method: Counter[str] = field(default_factory=Counter)
@@ -66,7 +65,7 @@ class Falcon:
         *,
         password: str,
         clock: Clock,
-        options: Options,
+        options: ServiceOptions,
         alias: str | None = None,
     ) -> None:
         self.options = options
@@ -80,16 +79,16 @@ class Falcon:
                 slot.blocks = COMPOSITION_BLOCKS
         self.physics = Physics(self.state, options.seed, self)
         self.physics.time = float(int(clock.now()))
-        self.events = Events(lambda: clock.timestamp(self.physics.time))
+        self.events = EventLog(lambda: clock.timestamp(self.physics.time))
         self.accounts = Accounts(password)
         self.tasks = Tasks(clock.timestamp, self._task_ended)
         self.composer = Composer(self.state, self.physics, self.events, blocks=self.blocks)
-        self.faults = Faults(self.state, self.physics, self.composer, self.events)
-        self.traffic = Traffic()
+        self.faults = FaultInjector(self.state, self.physics, self.composer, self.events)
+        self.traffic = RequestCounters()
         self.booted = clock.timestamp()
         self.boots = 1
-        self.hosts: Hosts | None = None
-        self.tree = Tree()
+        self.hosts: HostSimulation | None = None
+        self.tree = ResourceTree()
         from simulator.resources import register_all
 
         register_all(self)
@@ -99,7 +98,7 @@ class Falcon:
         """Whether devices are resource blocks of computer systems, in place of endpoints of zones."""
         return self.options.dialect == "blocks"
 
-    def play_hosts(self, hosts: Hosts) -> None:
+    def attach_hosts(self, hosts: HostSimulation) -> None:
         """Show the hosts, too, what the chassis does."""
         self.hosts = self.faults.hosts = hosts
 
@@ -133,7 +132,7 @@ class Falcon:
             origin="/redfish/v1/Managers/bmc",
         )
 
-    def link_changed(self, drawer: int, link: Link, *, upstream: bool) -> None:
+    def link_changed(self, drawer: int, link: SimulatedLink, *, upstream: bool) -> None:
         """Make an event of a link that came up or went down."""
         direction = "Upstream" if upstream else "Downstream"
         switch = f"drawer{drawer}_switch"
@@ -149,7 +148,7 @@ class Falcon:
         origin = f"/redfish/v1/Fabrics/PCIe/Switches/{switch}/Ports/{link.port}"
         self.events.emit(message, text, switch, link.port, severity=severity, origin=origin)
 
-    def temperature_band(self, slot: Slot, band: str) -> None:
+    def temperature_band(self, slot: SimulatedSlot, band: str) -> None:
         """Make an event of a temperature that left its range or came back."""
         sensor = f"slot{slot.number}_temp"
         origin = f"/redfish/v1/Chassis/drawer{slot.drawer}/Sensors/{sensor}"
@@ -162,7 +161,9 @@ class Falcon:
             )
             return
         threshold, word, severity = (
-            (CRITICAL, "Critical", "Critical") if band == "critical" else (CAUTION, "Caution", "Warning")
+            (CRITICAL_CELSIUS, "Critical", "Critical")
+            if band == "critical"
+            else (CAUTION_CELSIUS, "Caution", "Warning")
         )
         reading = f"{slot.temperature:.1f}"
         self.events.emit(
@@ -206,13 +207,13 @@ class Falcon:
             "cabling": {port.endpoint: port.host for port in state.host_ports()},
             "hosts": {} if self.hosts is None else self.hosts.truth(),
             "ports": {
-                **{slot.endpoint: _port_truth(slot.link) for slot in state.all_slots()},
-                **{port.endpoint: _port_truth(port.link) for port in state.host_ports()},
+                **{slot.endpoint: _port_state(slot.link) for slot in state.all_slots()},
+                **{port.endpoint: _port_state(port.link) for port in state.host_ports()},
             },
             "modes": {f"drawer{drawer.number}": drawer.mode for drawer in state.drawers.values()},
             "links": {
-                **{slot.endpoint: _link_truth(slot.link) for slot in state.all_slots()},
-                **{port.endpoint: _link_truth(port.link) for port in state.host_ports()},
+                **{slot.endpoint: _link_state(slot.link) for slot in state.all_slots()},
+                **{port.endpoint: _link_state(port.link) for port in state.host_ports()},
             },
             "devices": {slot.endpoint: slot.device.serial for slot in state.all_slots() if slot.device is not None},
             "present": [slot.endpoint for slot in state.all_slots() if slot.present is not None],
@@ -230,9 +231,9 @@ def _no_certificate(_pem: str) -> str:
     raise ValueError("this service has no certificate")
 
 
-def _port_truth(link: Link) -> dict[str, Any]:
+def _port_state(link: SimulatedLink) -> dict[str, Any]:
     return {"configured": link.configured, "configured_lanes": link.configured_lanes, "enabled": link.enabled}
 
 
-def _link_truth(link: Link) -> dict[str, Any]:
+def _link_state(link: SimulatedLink) -> dict[str, Any]:
     return {"status": link.status, "lanes": link.lanes, "generation": link.generation, "gbps": link.gbps}

@@ -14,7 +14,7 @@ from simulator.events import Actor
 
 
 @dataclass(frozen=True)
-class Call:
+class AuthenticatedRequest:
     """A request that passed authentication and its preconditions."""
 
     uri: str
@@ -37,11 +37,11 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[AuthenticatedRequest], Awaitable[Reply]]
 
 
 @dataclass(frozen=True)
-class Write:
+class WriteMethod:
     """A method that changes something: the privileges of which one is needed, and the handler."""
 
     handler: Handler
@@ -49,7 +49,7 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawReply:
     """An answer that is encoded already: a report, a schema, or the state of a task monitor."""
 
     content: bytes
@@ -60,13 +60,13 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Node:
+class ResourceNode:
     """One URI. `render` gives its body; an action has none and answers GET with 405."""
 
     uri: str
     render: Callable[[], Body] | None = None
-    writes: Mapping[str, Write] = field(default_factory=dict)
-    raw: Callable[[], Raw] | None = None
+    writes: Mapping[str, WriteMethod] = field(default_factory=dict)
+    raw: Callable[[], RawReply] | None = None
     revision: Callable[[], int] | None = None
     public: bool = False
 
@@ -84,29 +84,29 @@ class Node:
 
 
 Members = Callable[[], list[str]]
-Maker = Callable[[str], Node | None]
+NodeFactory = Callable[[str], ResourceNode | None]
 
 
-class Tree:
+class ResourceTree:
     """All resources of a service: fixed ones by URI, and collections whose members come and go."""
 
     def __init__(self) -> None:
-        self._fixed: dict[str, Node] = {}
-        self._makers: dict[str, Maker] = {}
+        self._fixed: dict[str, ResourceNode] = {}
+        self._makers: dict[str, NodeFactory] = {}
 
-    def add(self, node: Node) -> None:
+    def add(self, node: ResourceNode) -> None:
         """Add a fixed resource."""
         self._fixed[node.uri] = node
 
     def resource(self, uri: str, render: Callable[[], Body]) -> None:
         """Add a fixed resource that is only read."""
-        self.add(Node(uri, render))
+        self.add(ResourceNode(uri, render))
 
-    def members(self, parent: str, maker: Maker) -> None:
+    def members(self, parent: str, maker: NodeFactory) -> None:
         """Let a function make the nodes below a collection from their last segment; None is a 404."""
         self._makers[parent] = maker
 
-    def find(self, uri: str) -> Node | None:
+    def find(self, uri: str) -> ResourceNode | None:
         """Return the node of a URI without a trailing slash, or None."""
         node = self._fixed.get(uri)
         if node is not None:
@@ -141,7 +141,7 @@ def collection(uri: str, kind: str, name: str, members: list[str]) -> Body:
     }
 
 
-def counted(body: Body, **arrays: list[str]) -> Body:
+def add_references(body: Body, **arrays: list[str]) -> Body:
     """Add arrays of references with their counts to an object and return it."""
     for name, uris in arrays.items():
         body[name] = links(uris)

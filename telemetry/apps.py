@@ -10,4 +10,4 @@ class TelemetryConfig(AppConfig):
 
     def ready(self) -> None:
         """Listen to the rooms below."""
-        import telemetry.announcements  # noqa: F401 - imported for its receivers
+        import telemetry.live.receivers  # noqa: F401 - imported for its receivers

@@ -16,12 +16,12 @@ import torch
 from hostwire.training import Software
 
 # What the image of a container or an operator says of itself; the keeper passes them on.
-CONTAINER = "FALCONWEB_CONTAINER_DIGEST"
-COMMIT = "FALCONWEB_COMMIT"
+CONTAINER_VARIABLE = "FALCONWEB_CONTAINER_DIGEST"
+COMMIT_VARIABLE = "FALCONWEB_COMMIT"
 _LIBRARIES = ("torch", "transformers", "numpy", "msgspec", "triton")
 
 
-def software_of_host() -> Software:
+def host_software() -> Software:
     """Return what this process runs on; '' or nothing for what is not known."""
     return Software(
         python=platform.python_version(),
@@ -34,8 +34,8 @@ def software_of_host() -> Software:
         processor=_processor(),
         cores=len(os.sched_getaffinity(0)),
         accelerators=_accelerators(),
-        container=os.environ.get(CONTAINER, ""),
-        commit=os.environ.get(COMMIT, "") or _commit(),
+        container=os.environ.get(CONTAINER_VARIABLE, ""),
+        commit=os.environ.get(COMMIT_VARIABLE, "") or _commit(),
     )
 
 

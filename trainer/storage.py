@@ -1,27 +1,37 @@
-"""Reads storage, past the host's cache as far as the host lets it go: a scratch file, or a drive's device file."""
+"""Reads storage, past the host's cache as far as the host lets it go: a scratch file, or a drive's device file.
+
+`FALCONWEB_DRIVE` names a folder on the drive that was chosen, where each process writes a file of random bytes, or the
+drive's own device file, of which each process reads a part of its own. Nothing is ever written to a device file.
+"""
 
 from __future__ import annotations
 
+import math
+import mmap
 import os
 import shutil
 import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
 
 from hostwire.training import DRIVE_VARIABLE, Spec
-from trainer.ranks import world_here
-from trainer.troubles import Refused, size
+from trainer.processes import world_size
+from trainer.reporting import RunRefused, format_bytes, logger
 
 # The folder of the scratch file where no drive was chosen: whoever runs the host says what it measures.
-SCRATCH = "FALCONWEB_SCRATCH"
-_WRITE = 2**22
-ROOM = 1.05  # of what is written: file systems keep some for themselves
+SCRATCH_VARIABLE = "FALCONWEB_SCRATCH"
+_WRITE_BYTES = 2**22
+FREE_SPACE_FACTOR = 1.05  # of what is written: file systems keep some for themselves
 # Files there are memory: reading them says nothing about storage.
-_IN_MEMORY = ("tmpfs", "ramfs")
+_MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 
 
-class StorageRounds:
+class StorageReader:
     """Rounds of reading `file_bytes` of an open file from the byte `first` on, in blocks of `block_bytes`."""
 
     def __init__(self, file: int, *, first: int, file_bytes: int, block_bytes: int, note: str) -> None:
@@ -61,50 +71,54 @@ class StorageRounds:
         return statistics.median(self._blocks) if self._blocks else None
 
 
-def data_place(spec: Spec) -> Path:
+def data_path(spec: Spec) -> Path:
     """Return the folder for the scratch file of a spec, or the device file of the drive that was chosen.
 
     Raises Refused where there is too little room.
     """
-    place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH, "") or tempfile.gettempdir())
+    place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH_VARIABLE, "") or tempfile.gettempdir())
     file_bytes = _file_bytes(spec)
-    processes = world_here()
-    asked = f"{size(file_bytes)} for each of {processes} processes" if processes > 1 else size(file_bytes)
+    processes = world_size()
+    asked = (
+        f"{format_bytes(file_bytes)} for each of {processes} processes" if processes > 1 else format_bytes(file_bytes)
+    )
     if place.is_dir():
-        if (free := free_bytes(place)) < file_bytes * processes * ROOM:
-            raise Refused(f"The scratch folder has {size(free)} free; the run reads {asked}. Use a smaller file.")
+        if (free := free_bytes(place)) < file_bytes * processes * FREE_SPACE_FACTOR:
+            raise RunRefused(
+                f"The scratch folder has {format_bytes(free)} free; the run reads {asked}. Use a smaller file."
+            )
     elif not os.environ.get(DRIVE_VARIABLE, ""):
-        raise Refused(f"The scratch folder {place} is not there.")
+        raise RunRefused(f"The scratch folder {place} is not there.")
     elif (there := _device_bytes(place)) < file_bytes * processes:
-        raise Refused(f"The drive {place} has {size(there)}; the run reads {asked}. Use a smaller file.")
+        raise RunRefused(f"The drive {place} has {format_bytes(there)}; the run reads {asked}. Use a smaller file.")
     return place
 
 
-def storage_rounds(spec: Spec, place: Path, *, rank: int) -> StorageRounds:
+def open_storage_reader(spec: Spec, place: Path, *, rank: int) -> StorageReader:
     """Write the scratch file of a spec to a folder, or take the part of a device file that a process reads."""
     file_bytes, block_bytes = _file_bytes(spec), int(spec.options.get("block_bytes", 2**20))
     if not place.is_dir():
         file = os.open(place, os.O_RDONLY)
         note = f"{place} itself: blocks that were never written may be read more quickly than others."
-        return StorageRounds(file, first=rank * file_bytes, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
-    kind = _file_system(place)
+        return StorageReader(file, first=rank * file_bytes, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
+    kind = _file_system_type(place)
     note = (
         f"The scratch folder lies in memory ({kind}): this is no storage."
-        if kind in _IN_MEMORY
+        if kind in _MEMORY_FILE_SYSTEMS
         else f"A scratch file on {kind or 'an unknown file system'}, its cache dropped before each pass."
     )
     file, name = tempfile.mkstemp(dir=place, prefix="falcon-read-")
     # It is gone with the process.
     Path(name).unlink()
-    fill(file, file_bytes)
-    return StorageRounds(file, first=0, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
+    write_random_bytes(file, file_bytes)
+    return StorageReader(file, first=0, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
 
 
-def fill(file: int, file_bytes: int) -> None:
+def write_random_bytes(file: int, file_bytes: int) -> None:
     """Write random bytes to the storage below an open file, none twice, that no layer below can shorten."""
     left = file_bytes
     while left > 0:
-        left -= os.write(file, os.urandom(min(left, _WRITE)))
+        left -= os.write(file, os.urandom(min(left, _WRITE_BYTES)))
     os.fsync(file)
 
 
@@ -117,7 +131,7 @@ def _device_bytes(place: Path) -> int:
     try:
         file = os.open(place, os.O_RDONLY)
     except OSError as error:
-        raise Refused(f"The drive {place} cannot be read: {error.strerror}.") from error
+        raise RunRefused(f"The drive {place} cannot be read: {error.strerror}.") from error
     try:
         return os.lseek(file, 0, os.SEEK_END)
     finally:
@@ -128,7 +142,7 @@ def _file_bytes(spec: Spec) -> int:
     return int(spec.options.get("file_bytes", 2**32))
 
 
-def _file_system(folder: Path) -> str:
+def _file_system_type(folder: Path) -> str:
     """Return the kind of file system that a folder lies on, '' where the host does not say."""
     best, kind = "", ""
     real = str(folder.resolve())
@@ -142,3 +156,95 @@ def _file_system(folder: Path) -> str:
         if inside and len(point) >= len(best):
             best, kind = point, name
     return kind
+
+
+MEMORY_SAMPLES = 64  # samples
+# Of a process, on a drive: what was read leaves the host's cache at once, so that it need not be larger than memory.
+DRIVE_BYTES = 256 * 2**20
+# One sample after the other lies elsewhere, as with shuffled files: a prime, so that all of them are met.
+SAMPLE_STRIDE = 7919
+
+
+class SampleSource(Protocol):
+    """Samples as bytes; `words` says where they are."""
+
+    words: str
+
+    def read(self, index: int) -> Tensor:
+        """Return the bytes of a sample."""
+        ...
+
+
+class MemorySamples:
+    """Random bytes in memory, the same ones for the same generator."""
+
+    words = "Samples are made up in memory: no storage is read."
+
+    def __init__(self, shape: tuple[int, ...], length: int, generator: torch.Generator) -> None:
+        stock = (min(MEMORY_SAMPLES, length), *shape)
+        self._stock = torch.randint(256, stock, dtype=torch.uint8, generator=generator)
+
+    def read(self, index: int) -> Tensor:
+        """Return the bytes of a sample."""
+        return self._stock[index % len(self._stock)]
+
+
+class DriveSamples:
+    """Bytes of a file, or of a part of a device file; each is read from the drive whenever it is wanted."""
+
+    def __init__(self, file: int, shape: tuple[int, ...], *, first: int, samples: int, words: str) -> None:
+        self.words = words
+        self._file, self._shape, self._first, self._samples = file, shape, first, samples
+        self._bytes = math.prod(shape)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+
+    def read(self, index: int) -> Tensor:
+        """Return the bytes of a sample. Raises OSError where the drive does not give them."""
+        place = self._first + (index * SAMPLE_STRIDE) % self._samples * self._bytes
+        content = bytearray(self._bytes)
+        read = 0
+        while read < self._bytes:
+            count = os.preadv(self._file, [memoryview(content)[read:]], place + read)
+            if not count:
+                raise OSError("The data ended before its end.")
+            read += count
+        # Whole pages: of one that is dropped in part the cache keeps all.
+        begin = place // mmap.PAGESIZE * mmap.PAGESIZE
+        os.posix_fadvise(self._file, begin, place + self._bytes - begin + mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
+        return torch.frombuffer(content, dtype=torch.uint8).view(self._shape)
+
+
+def sample_source(shape: tuple[int, ...], *, length: int, rank: int, generator: torch.Generator) -> SampleSource:
+    """Return the samples of a process, at most `length` different ones. Raises Refused where they do not fit."""
+    stock = _open_source(shape, length, rank, generator)
+    logger.info(stock.words)
+    return stock
+
+
+def _open_source(shape: tuple[int, ...], length: int, rank: int, generator: torch.Generator) -> SampleSource:
+    chosen = os.environ.get(DRIVE_VARIABLE, "")
+    if not chosen:
+        return MemorySamples(shape, length, generator)
+    place = Path(chosen)
+    samples = max(1, min(length, DRIVE_BYTES // math.prod(shape)))
+    wanted = samples * math.prod(shape)
+    if place.is_dir():
+        # Each process for itself: the others may have theirs already.
+        if (free := free_bytes(place)) < wanted * FREE_SPACE_FACTOR:
+            raise RunRefused(
+                f"{place} has {format_bytes(free)} free; the samples of a process take {format_bytes(wanted)}."
+            )
+        try:
+            file, name = tempfile.mkstemp(dir=place, prefix="falcon-samples-")
+            Path(name).unlink()
+            write_random_bytes(file, wanted)
+        except OSError as error:
+            raise RunRefused(f"Samples cannot be written to {place}: {error.strerror or error}.") from error
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        return DriveSamples(file, shape, first=0, samples=samples, words=f"Samples are read from a file in {place}.")
+    file = os.open(place, os.O_RDONLY)
+    there = os.lseek(file, 0, os.SEEK_END)
+    if there < wanted:
+        raise RunRefused(f"{place} has {format_bytes(there)}; samples take {format_bytes(wanted)}.")
+    first = wanted * rank % max(1, there - wanted)
+    return DriveSamples(file, shape, first=first, samples=samples, words=f"Samples are read from {place}, as it is.")

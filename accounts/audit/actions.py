@@ -117,6 +117,6 @@ class Outcome(models.TextChoices):
     FAILED = "failed", "Failed"
 
 
-def action_words(code: str) -> str:
+def action_label(code: str) -> str:
     """Return the words for an action; of one that this version does not know, its code."""
     return Action(code).label if code in Action.values else code

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-BEGIN = "0" * 64
-LARGEST_INTEGER = 2**53 - 1
-LONGEST_TEXT = 1000
-MOST_MEMBERS = 100
-LARGEST_VALUES = 16_384  # bytes of canonical JSON that `before` and `after` may have, each
+GENESIS_DIGEST = "0" * 64
+MAX_INTEGER = 2**53 - 1
+MAX_TEXT_LENGTH = 1000
+MAX_MEMBERS = 100
+MAX_VALUES_BYTES = 16_384  # bytes of canonical JSON that `before` and `after` may have, each
 DEEPEST = 5
 NOT_KEPT = "(not kept)"
 # The second line of defence: services name what they record, and name no secrets.
@@ -34,7 +34,7 @@ SECRET_TEXTS = re.compile(
 
 
 @dataclass(frozen=True)
-class Break:
+class ChainBreak:
     """Where the chain is broken, and how, in a sentence."""
 
     sequence: int
@@ -56,9 +56,9 @@ def seal_of(key: str, sequence: int, digest: str) -> str:
     return hmac.new(key.encode(), f"{sequence}:{digest}".encode(), hashlib.sha256).hexdigest()
 
 
-def breaks(
-    records: Iterable[Mapping[str, Any]], *, first: int = 1, previous: str = BEGIN, gaps: bool = False
-) -> Iterator[Break]:
+def chain_breaks(
+    records: Iterable[Mapping[str, Any]], *, first: int = 1, previous: str = GENESIS_DIGEST, gaps: bool = False
+) -> Iterator[ChainBreak]:
     """Yield what is wrong with a run of entries in their order, that begins at `first` after the digest `previous`.
 
     `gaps`: some were left out on purpose, as in an export of what fits a filter.
@@ -70,13 +70,15 @@ def breaks(
             missing = (
                 f"Entry {expected} is" if sequence == expected + 1 else f"Entries {expected} to {sequence - 1} are"
             )
-            yield Break(expected, f"{missing} missing.")
+            yield ChainBreak(expected, f"{missing} missing.")
         elif sequence < expected:
-            yield Break(sequence, f"Entry {sequence} is out of order: entry {expected} was expected.")
+            yield ChainBreak(sequence, f"Entry {sequence} is out of order: entry {expected} was expected.")
         if digest_of(record) != record["digest"]:
-            yield Break(sequence, f"Entry {sequence} was changed: its content does not fit its digest.")
+            yield ChainBreak(sequence, f"Entry {sequence} was changed: its content does not fit its digest.")
         elif sequence == expected and record["previous"] != previous:
-            yield Break(sequence, f"Entry {sequence} does not follow the one before it: one of the two was replaced.")
+            yield ChainBreak(
+                sequence, f"Entry {sequence} does not follow the one before it: one of the two was replaced."
+            )
         expected, previous = sequence + 1, record["digest"]
 
 
@@ -85,18 +87,18 @@ def clean(value: object, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if abs(value) <= LARGEST_INTEGER else str(value)
+        return value if abs(value) <= MAX_INTEGER else str(value)
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) <= LARGEST_INTEGER else repr(value)
+        return int(value) if value.is_integer() and abs(value) <= MAX_INTEGER else repr(value)
     if isinstance(value, Mapping) and depth < DEEPEST:
         kept = {
-            clean_text(name, 100): _member(str(name), one, depth) for name, one in list(value.items())[:MOST_MEMBERS]
+            clean_text(name, 100): _member(str(name), one, depth) for name, one in list(value.items())[:MAX_MEMBERS]
         }
         return kept | _left_out(len(value))
     if isinstance(value, (list, tuple, set, frozenset)) and depth < DEEPEST:
         many = sorted(value, key=str) if isinstance(value, (set, frozenset)) else list(value)
-        cut = [f"and {len(many) - MOST_MEMBERS} more"] if len(many) > MOST_MEMBERS else []
-        return [clean(one, depth + 1) for one in many[:MOST_MEMBERS]] + cut
+        cut = [f"and {len(many) - MAX_MEMBERS} more"] if len(many) > MAX_MEMBERS else []
+        return [clean(one, depth + 1) for one in many[:MAX_MEMBERS]] + cut
     return clean_text(value)
 
 
@@ -106,10 +108,10 @@ def clean_values(values: Mapping[str, object] | None) -> dict[str, Any] | None:
         return None
     cleaned: dict[str, Any] = clean(values)
     size = len(canonical(cleaned))
-    return cleaned if size <= LARGEST_VALUES else {"(too large to keep)": f"{size} bytes"}
+    return cleaned if size <= MAX_VALUES_BYTES else {"(too large to keep)": f"{size} bytes"}
 
 
-def clean_text(value: object, longest: int = LONGEST_TEXT) -> str:
+def clean_text(value: object, longest: int = MAX_TEXT_LENGTH) -> str:
     """Return a text of at most so many characters that every database takes, without what looks like a secret."""
     text = str(value)[: 4 * longest].encode("utf-8", "replace").decode()
     text = SECRET_TEXTS.sub(NOT_KEPT, "".join(one if one.isprintable() or one == "\n" else " " for one in text))
@@ -124,7 +126,7 @@ def _member(name: str, value: object, depth: int) -> Any:
 
 
 def _left_out(members: int) -> dict[str, str]:
-    return {"…": f"and {members - MOST_MEMBERS} more"} if members > MOST_MEMBERS else {}
+    return {"…": f"and {members - MAX_MEMBERS} more"} if members > MAX_MEMBERS else {}
 
 
 def _ordered(value: object) -> object:

@@ -43,22 +43,22 @@ class Origin:
 ORIGIN = "falconweb.origin"  # in a request's META
 _origin: ContextVar[Origin | None] = ContextVar("audit_origin", default=None)
 # The worker and the task that runs, also for the threads that the task starts: Celery's own word is of one thread.
-_running: ContextVar[tuple[str, str] | None] = ContextVar("audit_running", default=None)
-bind, unbind, bound = _origin.set, _origin.reset, _origin.get
-running = _running.get
+_running_task: ContextVar[tuple[str, str] | None] = ContextVar("audit_running", default=None)
+bind_origin, unbind_origin, bound_origin = _origin.set, _origin.reset, _origin.get
+running_task = _running_task.get
 # What the log says beside each line: the chassis and the operation at hand.
-_about: ContextVar[Mapping[str, int | str]] = ContextVar("log_about", default=MappingProxyType({}))
-about = _about.get
+_log_context: ContextVar[Mapping[str, int | str]] = ContextVar("log_about", default=MappingProxyType({}))
+current_log_context = _log_context.get
 
 
 @task_prerun.connect
-def _note_task(task: Any, **_: Any) -> None:
-    _running.set((str(getattr(task.request, "hostname", None) or socket.gethostname()), str(task.name)))
+def _set_running_task(task: Any, **_: Any) -> None:
+    _running_task.set((str(getattr(task.request, "hostname", None) or socket.gethostname()), str(task.name)))
 
 
 @task_postrun.connect
-def _forget_task(**_: Any) -> None:
-    _running.set(None)
+def _clear_running_task(**_: Any) -> None:
+    _running_task.set(None)
 
 
 def new_request_id() -> str:
@@ -72,19 +72,19 @@ def request_id() -> str:
     return origin.request_id if origin else ""
 
 
-def note_about(**named: int | str) -> None:
+def add_log_context(**named: int | str) -> None:
     """Have each further log line of this task or thread tell what it is about: `chassis_id`, `operation_id`."""
-    _about.set({**_about.get(), **named})
+    _log_context.set({**_log_context.get(), **named})
 
 
 @contextmanager
-def telling_about(**named: int | str) -> Iterator[None]:
+def log_context(**named: int | str) -> Iterator[None]:
     """Have each log line inside tell what it is about: for threads that do something else afterwards."""
-    token = _about.set({**_about.get(), **named})
+    token = _log_context.set({**_log_context.get(), **named})
     try:
         yield
     finally:
-        _about.reset(token)
+        _log_context.reset(token)
 
 
 def note_person(person_id: int) -> None:
@@ -116,12 +116,12 @@ def note_token(token: Token) -> None:
         origin.person_id = token.person_id
 
 
-def here() -> Origin:
+def current_origin() -> Origin:
     """Return the origin of what happens now."""
     origin = _origin.get()
     if origin is not None:
         return origin
-    running = _running.get()
+    running = _running_task.get()
     if running is not None:
         worker, task = running
         return Origin(request_id="", via="worker", address=worker, path=task)

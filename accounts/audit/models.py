@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from django.db import models
 
-from accounts.audit.actions import Outcome, action_words
+from accounts.audit.actions import Outcome, action_label
 
 APPEND_ONLY = "The audit log is append-only: its entries are neither changed nor deleted."
 
@@ -81,7 +81,7 @@ class AuditEntry(models.Model):
     @property
     def action_words(self) -> str:
         """The action in words."""
-        return action_words(self.action)
+        return action_label(self.action)
 
     def record(self) -> dict[str, Any]:
         """Return the entry as it is hashed and exported, `digest` included."""

@@ -11,15 +11,15 @@ from django.db.models import Q, QuerySet
 from django.urls import NoReverseMatch, reverse
 from django.utils.dateparse import parse_date, parse_datetime
 
-from accounts.access import administrator_required
+from accounts.access import require_administrator
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
 from accounts.models import User
-from falconweb.errors import Invalid
+from core.errors import Invalid
 
-FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
-MOST_WORDS = 20
-LONGEST = 200
+AUDIT_FILTERS = ("q", "person", "action", "outcome", "since", "until", "target_kind", "target_id", "request_id")
+MAX_WORDS = 20
+MAX_FILTER_LENGTH = 200
 SEARCHED = (
     "sentence", "actor_name", "actor_tenant", "address", "credential", "path", "request_id", "target_name",
 )  # fmt: skip
@@ -32,7 +32,7 @@ PAGES = {
 
 
 @dataclass(frozen=True)
-class Filter:
+class AuditFilter:
     """What to keep: texts as they were typed, times in UTC."""
 
     words: tuple[str, ...] = ()
@@ -51,32 +51,32 @@ class Filter:
         return {name: " ".join(text) if isinstance(text, tuple) else str(text) for name, text in texts.items()}
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Filter:
+    def of(cls, given: Mapping[str, str]) -> AuditFilter:
         """Read a filter from the parameters of an address; raises Invalid with the parameter that is wrong."""
-        errors = {name: "Give less text." for name in FILTERS if len(given.get(name, "")) > LONGEST}
-        texts = {name: given.get(name, "").replace("\0", " ").strip() for name in FILTERS}
+        errors = {name: "Give less text." for name in AUDIT_FILTERS if len(given.get(name, "")) > MAX_FILTER_LENGTH}
+        texts = {name: given.get(name, "").replace("\0", " ").strip() for name in AUDIT_FILTERS}
         if texts["outcome"] and texts["outcome"] not in Outcome.values:
             errors["outcome"] = f"One of {', '.join(Outcome.values)}."
         if texts["action"] and not texts["action"].replace(".", "").replace("_", "").isalnum():
             errors["action"] = "The code of an action, such as person.add, or its beginning, such as person."
-        since, until = (_instant(texts[name], name, errors) for name in ("since", "until"))
+        since, until = (_parse_instant(texts[name], name, errors) for name in ("since", "until"))
         if errors:
             raise Invalid("The filter cannot be used.", errors=errors)
         return cls(
-            words=tuple(texts["q"].split()[:MOST_WORDS]),
+            words=tuple(texts["q"].split()[:MAX_WORDS]),
             since=since,
             until=until,
             **{name: texts[name] for name in ("person", "action", "outcome", "target_kind", "target_id", "request_id")},
         )
 
 
-def entries_found(person: User, wanted: Filter) -> QuerySet[AuditEntry]:
+def entries_found(person: User, wanted: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the entries that fit, newest first; raises Forbidden."""
-    administrator_required(person)
-    return entries(wanted)
+    require_administrator(person)
+    return entries_matching(wanted)
 
 
-def entries(wanted: Filter) -> QuerySet[AuditEntry]:
+def entries_matching(wanted: AuditFilter) -> QuerySet[AuditEntry]:
     """Return the entries that fit, newest first, for whoever has the command line."""
     rows: QuerySet[AuditEntry] = AuditEntry.objects.order_by("-sequence")
     for word in wanted.words:
@@ -108,7 +108,7 @@ def changes_of(entry: AuditEntry) -> Iterator[tuple[str, Any, Any, bool]]:
         yield name, before.get(name), after.get(name), both and before.get(name) != after.get(name)
 
 
-def page_of(kind: str, pk: str) -> str:
+def target_url(kind: str, pk: str) -> str:
     """Return the address of a thing's page, '' where its kind has none; the thing itself may be gone."""
     if kind not in PAGES or not pk:
         return ""
@@ -118,7 +118,7 @@ def page_of(kind: str, pk: str) -> str:
         return ""
 
 
-def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
+def _parse_instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
     """Return an instant that was typed as a day or a day and a time, in UTC where nothing else is said."""
     if not text:
         return None

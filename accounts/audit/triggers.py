@@ -40,14 +40,14 @@ def install(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(FUNCTION)
-        for name, body in _triggers(connection).items():
+        for name, body in _triggers_of(connection).items():
             cursor.execute(f"CREATE TRIGGER {name} {body}")
 
 
 def lift(connection: BaseDatabaseWrapper) -> None:
     """Let the database refuse no more: to undo the migration, and for tests, whose rows go after each."""
     with connection.cursor() as cursor:
-        for name, body in _triggers(connection).items():
+        for name, body in _triggers_of(connection).items():
             table = f" ON {HEAD if HEAD in body else ENTRIES}" if connection.vendor == "postgresql" else ""
             cursor.execute(f"DROP TRIGGER IF EXISTS {name}{table}")
 
@@ -62,5 +62,5 @@ def lift_by_migration(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
     lift(editor.connection)
 
 
-def _triggers(connection: BaseDatabaseWrapper) -> dict[str, str]:
+def _triggers_of(connection: BaseDatabaseWrapper) -> dict[str, str]:
     return {"sqlite": SQLITE, "postgresql": POSTGRESQL}.get(connection.vendor, {})

@@ -17,23 +17,23 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from agent.runs.family import Member
-from hostwire.training import Event, event_decoder, event_encoder
+from agent.runs.processes import ProcessIdentity
+from hostwire.training import RunEvent, event_decoder, event_encoder
 
 # What a look at a run carries: with all that JSON adds, both fit into a message.
-MOST_EVENTS = 400
-MOST_EVENT_BYTES = 96 * 1024
-MOST_LOG_BYTES = 48 * 1024
-LONGEST_EVENT = 64 * 1024
+MAX_EVENTS = 400
+MAX_EVENT_BYTES = 96 * 1024
+MAX_LOG_BYTES = 48 * 1024
+MAX_EVENT_LINE_BYTES = 64 * 1024
 # How long one attempt to delete what a run left may take; the next one goes on.
 CLEAR_SECONDS = 10.0
 T = TypeVar("T")
-GONE = ".gone-"  # before the name of a folder that is being deleted
+DELETED_PREFIX = ".gone-"  # before the name of a folder that is being deleted
 _RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
-_PART = re.compile(r"log\.(\d+)")
+_LOG_PIECE = re.compile(r"log\.(\d+)")
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a keeper carries out. It reads the load of the host below `root`, and of the GPUs at these addresses.
 
     `hang` is after how many seconds without an event the run counts as hanging, 0.0 for never. The run ends with the
@@ -55,16 +55,16 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     log_bytes: int = 8 * 2**20
-    parent: Member | None = None
+    parent: ProcessIdentity | None = None
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopRequest(msgspec.Struct, frozen=True):
     """Somebody wants the run to end, by force after `grace` seconds."""
 
     grace: float
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended."""
 
     at: float
@@ -91,29 +91,29 @@ class RunFolder:
         return self.place.is_dir()
 
     @property
-    def order(self) -> Order | None:
+    def order(self) -> LaunchSpec | None:
         """What was ordered; None of a run that was cancelled before it began."""
-        return _read(self.place / "order.json", Order)
+        return _read(self.place / "order.json", LaunchSpec)
 
     @property
-    def end(self) -> End | None:
+    def end(self) -> RunEnd | None:
         """How it ended, None before."""
-        return _read(self.place / "end.json", End)
+        return _read(self.place / "end.json", RunEnd)
 
     @property
-    def stop(self) -> Stop | None:
+    def stop(self) -> StopRequest | None:
         """Whether somebody wants it to end."""
-        return _read(self.place / "stop.json", Stop)
+        return _read(self.place / "stop.json", StopRequest)
 
     @property
-    def keeper(self) -> Member | None:
+    def keeper(self) -> ProcessIdentity | None:
         """The process that keeps it, or kept it."""
-        return _read(self.place / "keeper.json", Member)
+        return _read(self.place / "keeper.json", ProcessIdentity)
 
     @property
-    def family(self) -> list[Member]:
+    def family(self) -> list[ProcessIdentity]:
         """The processes of the run that its keeper has seen last."""
-        return _read(self.place / "family.json", list[Member]) or []
+        return _read(self.place / "family.json", list[ProcessIdentity]) or []
 
     @property
     def kept(self) -> bool:
@@ -156,15 +156,15 @@ class RunFolder:
 
     def delete(self) -> None:
         """Delete all that is kept of it: at once there is no such run, and what takes long is deleted later."""
-        gone = self.place.with_name(GONE + self.run)
+        gone = self.place.with_name(DELETED_PREFIX + self.run)
         if gone.exists():
-            clear(gone)
+            delete_tree(gone)
         with suppress(OSError):
             self.place.rename(gone)
-        clear(gone)
+        delete_tree(gone)
 
 
-def clear(place: Path) -> None:
+def delete_tree(place: Path) -> None:
     """Delete a folder. What a user's command left may lie deeper than Python's own way can go."""
     with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(  # noqa: S603 - the place is the agent's
@@ -190,14 +190,14 @@ def check_name(run: str) -> str:
     return run
 
 
-class EventFile:
+class RunEventFile:
     """The events of a run, one a line. It has one writer."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self.size = self._mend()
 
-    def add(self, event: Event) -> None:
+    def add(self, event: RunEvent) -> None:
         """Append an event. Raises OSError."""
         line = event_encoder.encode(event) + b"\n"
         handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -212,7 +212,7 @@ class EventFile:
         try:
             with self._file.open("r+b") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - 2 * LONGEST_EVENT))
+                file.seek(max(0, size - 2 * MAX_EVENT_LINE_BYTES))
                 start = file.tell()
                 whole = start + file.read().rfind(b"\n") + 1
                 if whole < size:
@@ -222,17 +222,17 @@ class EventFile:
             return 0
 
 
-class Reader:
+class RunEventReader:
     """Reads events from a number on; it knows where it was, so that it need not begin anew each time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._place = (0, 0)  # number of an event, and the byte that it begins at
 
-    def read(self, first: int) -> tuple[list[Event], bool]:
+    def read(self, first: int) -> tuple[list[RunEvent], bool]:
         """Return the events from number `first` on as far as they fit, and whether there are more."""
         number, at = self._place if self._place[0] <= first else (0, 0)
-        found: list[Event] = []
+        found: list[RunEvent] = []
         size = 0
         try:
             with self._file.open("rb") as file:
@@ -241,7 +241,7 @@ class Reader:
                     if not line.endswith(b"\n"):
                         break
                     if number >= first:
-                        if len(found) >= MOST_EVENTS or size + len(line) > MOST_EVENT_BYTES:
+                        if len(found) >= MAX_EVENTS or size + len(line) > MAX_EVENT_BYTES:
                             return found, True
                         found.append(event_decoder.decode(line))
                         size += len(line)
@@ -293,7 +293,9 @@ class LogText(msgspec.Struct, frozen=True):
 def read_log(place: Path, byte: int, *, ended: bool) -> LogText:
     """Return the log from a byte on as far as it fits; where bytes were left out the text says how many."""
     pieces = sorted(
-        (int(found[1]), entry.stat().st_size) for entry in place.glob("log.*") if (found := _PART.fullmatch(entry.name))
+        (int(found[1]), entry.stat().st_size)
+        for entry in place.glob("log.*")
+        if (found := _LOG_PIECE.fullmatch(entry.name))
     )
     pieces = [(began, size) for began, size in pieces if began + size > byte]
     if not pieces:
@@ -301,23 +303,23 @@ def read_log(place: Path, byte: int, *, ended: bool) -> LogText:
     first = max(byte, pieces[0][0])
     raw, at = b"", first
     for began, size in pieces:
-        if began > at or len(raw) >= MOST_LOG_BYTES:
+        if began > at or len(raw) >= MAX_LOG_BYTES:
             break  # what lies between was left out: told next time
         with (place / f"log.{began}").open("rb") as file:
             file.seek(at - began)
-            raw += file.read(min(size - (at - began), MOST_LOG_BYTES - len(raw)))
+            raw += file.read(min(size - (at - began), MAX_LOG_BYTES - len(raw)))
         at = first + len(raw)
     end = pieces[-1][0] + pieces[-1][1]
-    raw = _fitting(raw, final=ended and at >= end)
+    raw = _truncate(raw, final=ended and at >= end)
     text = raw.decode(errors="replace").replace("\0", "\ufffd")
     if first > byte:
         text = f"\n[{first - byte} bytes of the log were left out here]\n{text}"
     return LogText(first, text, first + len(raw), more=first + len(raw) < end)
 
 
-def _fitting(raw: bytes, *, final: bool) -> bytes:
+def _truncate(raw: bytes, *, final: bool) -> bytes:
     """Return as much as fits into a message once it is JSON, and half a character only at the very end."""
-    while len(msgspec.json.encode(raw.decode(errors="replace"))) > 2 * MOST_LOG_BYTES:
+    while len(msgspec.json.encode(raw.decode(errors="replace"))) > 2 * MAX_LOG_BYTES:
         raw, final = raw[: len(raw) // 2], False
     if final:
         return raw

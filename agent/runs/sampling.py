@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent import nvml
-from agent.sysfs import text
-from hostwire.training import Reading
+from agent.sysfs import read_text
+from hostwire.training import RunReading
 
 SECTOR = 512
 # NVML counts PCIe traffic over so many seconds.
 PCIE_SECONDS = 0.02
 # A run of days is sampled less often, so that its record stays as small as one of hours.
-MOST_OF_ONE_INTERVAL = 1800
+MAX_SAMPLES = 1800
 _DISK = re.compile(r"sd[a-z]+|hd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme\d+n\d+|mmcblk\d+")
 _MEMORY = re.compile(r"^(MemTotal|MemAvailable):\s+(\d+) kB", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Counters:
+class HostCounters:
     """What Linux counts, at a second of its own time since the boot."""
 
     uptime: float
@@ -41,7 +41,7 @@ class Sampler(threading.Thread):
 
     def __init__(self, root: Path, *, simulated: bool, gpus: tuple[str, ...], interval: float) -> None:
         super().__init__(name="sampler", daemon=True)
-        self.found: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+        self.found: queue.SimpleQueue[RunReading] = queue.SimpleQueue()
         self.ended = threading.Event()
         self._root = root
         self._simulated = simulated
@@ -51,13 +51,13 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         """Look until it is ended."""
         began = time.monotonic()
-        before = counters(self._root)
-        while not self.ended.wait(max(self._interval, (time.monotonic() - began) / MOST_OF_ONE_INTERVAL)):
-            now = counters(self._root)
+        before = host_counters(self._root)
+        while not self.ended.wait(max(self._interval, (time.monotonic() - began) / MAX_SAMPLES)):
+            now = host_counters(self._root)
             values = host_values(before, now, memory_in_use(self._root))
             if values and before is not None and now is not None:
                 source = "simulated" if self._simulated else "procfs"
-                self.found.put(Reading(time.time(), round(now.uptime - before.uptime, 3), source, values))
+                self.found.put(RunReading(time.time(), round(now.uptime - before.uptime, 3), source, values))
             before = now
             self._look_at_gpus()
 
@@ -66,7 +66,7 @@ class Sampler(threading.Thread):
             return
         if values := _gpu_values(self._root, self._gpus):
             source = "simulated" if self._simulated else "nvml"
-            self.found.put(Reading(time.time(), 0.0, source, values))
+            self.found.put(RunReading(time.time(), 0.0, source, values))
         values = {}
         for one in nvml.traffic(self._root, self._gpus):
             said = {"pcie_to": one.to_device, "pcie_from": one.from_device}
@@ -74,7 +74,7 @@ class Sampler(threading.Thread):
         if values:
             # The simulated chassis counts whole seconds.
             interval, source = (1.0, "simulated") if self._simulated else (PCIE_SECONDS, "nvml")
-            self.found.put(Reading(time.time(), interval, source, values))
+            self.found.put(RunReading(time.time(), interval, source, values))
 
 
 def _gpu_values(root: Path, addresses: tuple[str, ...]) -> dict[str, float]:
@@ -94,30 +94,30 @@ def _gpu_values(root: Path, addresses: tuple[str, ...]) -> dict[str, float]:
     return values
 
 
-def counters(root: Path) -> Counters | None:
+def host_counters(root: Path) -> HostCounters | None:
     """Return what Linux has counted so far, None where it does not say."""
     try:
-        uptime = float(text(root / "proc/uptime").split()[0])
-        first = text(root / "proc/stat").splitlines()[0].split()
+        uptime = float(read_text(root / "proc/uptime").split()[0])
+        first = read_text(root / "proc/stat").splitlines()[0].split()
         # user nice system idle iowait irq softirq steal; the guests' are in user already
         ticks = [int(one) for one in first[1:9]]
     except (IndexError, ValueError):
         return None
     read = written = 0
-    for line in _lines(root / "proc/diskstats"):
+    for line in _read_lines(root / "proc/diskstats"):
         fields = line.split()
         if len(fields) > 9 and _DISK.fullmatch(fields[2]):
             read, written = read + int(fields[5]), written + int(fields[9])
-    return Counters(uptime, sum(ticks) - sum(ticks[3:5]), sum(ticks), SECTOR * read, SECTOR * written)
+    return HostCounters(uptime, sum(ticks) - sum(ticks[3:5]), sum(ticks), SECTOR * read, SECTOR * written)
 
 
 def memory_in_use(root: Path) -> int | None:
     """Return how many bytes of memory are in use, None where Linux does not say."""
-    found = {name: int(size) * 1024 for name, size in _MEMORY.findall(text(root / "proc/meminfo"))}
+    found = {name: int(size) * 1024 for name, size in _MEMORY.findall(read_text(root / "proc/meminfo"))}
     return found["MemTotal"] - found["MemAvailable"] if len(found) == 2 else None
 
 
-def host_values(before: Counters | None, now: Counters | None, memory: int | None) -> dict[str, float]:
+def host_values(before: HostCounters | None, now: HostCounters | None, memory: int | None) -> dict[str, float]:
     """Return the readings of the time between two moments; what the host does not tell is not among them."""
     if before is None or now is None or now.uptime <= before.uptime:
         return {}
@@ -133,7 +133,7 @@ def host_values(before: Counters | None, now: Counters | None, memory: int | Non
     return values
 
 
-def _lines(file: Path) -> list[str]:
+def _read_lines(file: Path) -> list[str]:
     # Of many disks it is longer than what is read of a small file.
     try:
         return file.read_text(errors="replace").splitlines()

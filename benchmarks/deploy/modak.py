@@ -5,16 +5,24 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
-from benchmarks.deploy import wanted as forms
-from benchmarks.deploy.members import MISSING, Book, Members
-from benchmarks.deploy.quoting import UnsafeError, refuse_control, split_words
-from benchmarks.deploy.specifying import guessed_workload, spec_from
-from benchmarks.deploy.wanted import Job, Place, Scheduler, Wanted
+from benchmarks.deploy import request as forms
+from benchmarks.deploy.quoting import UnsafeError, refuse_control_characters, split_words
+from benchmarks.deploy.request import (
+    MISSING,
+    DeploymentRequest,
+    DeploymentTarget,
+    FieldNotes,
+    JobOptions,
+    ObjectMembers,
+    Scheduler,
+    guess_workload,
+    request_spec,
+)
 
 FRAMEWORKS: Final = ("pytorch", "tensorflow", "keras", "cntk", "mxnet")
-ANSWERS: Final = ("job_script", "build_script", "job_content", "build_content")
+ANSWER_FIELDS: Final = ("job_script", "build_script", "job_content", "build_content")
 # Fields of MODAK's specification that its scripts have, and those of this site have not.
-LATER: Final = {
+UNSUPPORTED_FIELDS: Final = {
     "job_array": "One job is made at a time: submit the script with an array option of your queue.",
     "job_dependency": "Give it to the queue when you submit the script.",
     "defer_job": "Give it to the queue when you submit the script.",
@@ -23,57 +31,57 @@ LATER: Final = {
     "core_count_per_process": "Cores are shared out by threads.",
     "partition": "Give queue.",
 }
-TUNED: Final = "Options are weighed by the performance model instead: see the gains."
+AUTOTUNING_NOTE: Final = "Options are weighed by the performance model instead: see the gains."
 
 
-def read_modak(plain: dict[str, Any], book: Book) -> Wanted:
+def read_modak(plain: dict[str, Any], book: FieldNotes) -> DeploymentRequest:
     """Return what a request of this form asks for; what is wrong with it is in the book."""
-    root = Members(plain, "", book)
+    root = ObjectMembers(plain, "", book)
     job = root.inner("job", needed=True)
     root.close()
     if job is None:
-        return Wanted()
-    for name in ANSWERS:
+        return DeploymentRequest()
+    for name in ANSWER_FIELDS:
         job.ignore(name, "It is part of an answer, not of a request.")
     options = job.inner("job_options", needed=True)
     application = job.inner("application", needed=True)
     optimisation = job.inner("optimisation")
     target = job.inner("target")
     job.close()
-    wanted = Wanted(job=_options(options) if options else Job())
+    wanted = DeploymentRequest(job=_read_options(options) if options else JobOptions())
     if application is not None:
-        wanted = _application(application, wanted)
+        wanted = _read_application(application, wanted)
     if target is not None:
-        wanted = _target(target, wanted)
+        wanted = _read_target(target, wanted)
     else:
         book.note("/job/target", "ignored", "There is none: a script for bash is made, and one for each queue beside.")
     if optimisation is not None:
-        wanted = _optimisation(optimisation, wanted)
+        wanted = _read_optimisation(optimisation, wanted)
     return wanted
 
 
-def _options(options: Members) -> Job:
+def _read_options(options: ObjectMembers) -> JobOptions:
     """Read what the queue is asked for."""
     combine = options.flag("combine_stdout_stderr", "Both outputs go into one file, or into two.")
     errors = options.text("standard_error_file", "The errors go there.", forms.PATH, "a path without spaces")
     if combine is False and not errors:
         options.refuse("standard_error_file", "It is missing, and the outputs shall not be combined.")
-    notify = options.parsed("request_event_notification", "The queue writes then.", forms.events) or ()
+    notify = options.parsed("request_event_notification", "The queue writes then.", forms.parse_mail_events) or ()
     email = options.text("email_address", "The queue writes there.", forms.EMAIL, "an address of e-mail")
     if notify and not email:
         options.refuse("email_address", "It is missing, and somebody shall be told.")
     if options.raw("copy_environment_variable") is not MISSING:
         options.ignore("copy_environment_variable", "Name variables in the environment of this site's own form.")
-    for name, why in LATER.items():
+    for name, why in UNSUPPORTED_FIELDS.items():
         options.ignore(name, why)
-    job = Job(
-        name=options.parsed("job_name", "The queue shows it.", forms.job_name) or "job",
-        seconds=options.parsed("wall_time_limit", "The queue ends the job then.", forms.duration),
+    job = JobOptions(
+        name=options.parsed("job_name", "The queue shows it.", forms.parse_job_name) or "job",
+        seconds=options.parsed("wall_time_limit", "The queue ends the job then.", forms.parse_duration),
         nodes=options.whole("node_count", "So many nodes are asked for.", most=4096) or 1,
         gpus=options.whole("request_gpus", "So many GPUs of each node.", most=64),
         cores=options.whole("core_count", "So many cores, shared by the processes of a node.", most=4096),
         processes=options.whole("process_count_per_node", "So many processes on each node.", most=4096),
-        memory=options.parsed("memory_limit", "So much memory of each node.", forms.memory) or "",
+        memory=options.parsed("memory_limit", "So much memory of each node.", forms.parse_memory) or "",
         queue=options.text("queue", "The queue to submit to.", forms.NAME, "a name"),
         account=options.text("account", "Who pays.", forms.NAME, "a name"),
         nodes_named=options.text("request_specific_nodes", "Only these nodes.", forms.NODES, "names of nodes"),
@@ -88,7 +96,7 @@ def _options(options: Members) -> Job:
     return job
 
 
-def _application(application: Members, wanted: Wanted) -> Wanted:
+def _read_application(application: ObjectMembers, wanted: DeploymentRequest) -> DeploymentRequest:
     """Read what runs."""
     words = application.parsed("executable", "It is run.", split_words) or ()
     more = application.parsed("arguments", "They follow it, each as one word.", split_words) or ()
@@ -97,8 +105,8 @@ def _application(application: Members, wanted: Wanted) -> Wanted:
     build = application.inner("build")
     source = command = ""
     if build is not None:
-        source = build.parsed("src", "The container has it.", _source) or ""
-        command = build.parsed("build_command", "It is run when the container is built.", _one_line) or ""
+        source = build.parsed("src", "The container has it.", _source_address) or ""
+        command = build.parsed("build_command", "It is run when the container is built.", _single_line) or ""
         build.ignore("build_parallelism", "Write it into the build command.")
         build.close()
     for name in ("pre-execution", "post-execution"):
@@ -121,17 +129,17 @@ def _application(application: Members, wanted: Wanted) -> Wanted:
     if not words and application.at("executable") not in application.book.errors:
         application.refuse("executable", "It is missing: there is nothing to run.")
     application.close()
-    guess = guessed_workload((tag, *made.command))
+    guess = guess_workload((tag, *made.command))
     if guess:
         application.book.note(
-            application.at("app_tag" if tag and guess in guessed_workload((tag,)) else "executable"),
+            application.at("app_tag" if tag and guess in guess_workload((tag,)) else "executable"),
             "used", f"Taken for {guess} in predictions, by its name.",
         )  # fmt: skip
-        made = dataclasses.replace(made, spec=spec_from(guess, {}, made, Book(), ""))
+        made = dataclasses.replace(made, spec=request_spec(guess, {}, made, FieldNotes(), ""))
     return made
 
 
-def _target(target: Members, wanted: Wanted) -> Wanted:
+def _read_target(target: ObjectMembers, wanted: DeploymentRequest) -> DeploymentRequest:
     """Read where it shall run."""
     kinds = ("slurm", "torque", "bash")
     scheduler = target.choice("job_scheduler_type", "The script is for it.", kinds) or target.choice(
@@ -141,13 +149,13 @@ def _target(target: Members, wanted: Wanted) -> Wanted:
     host, composition, topology = target.raw("host"), target.raw("composition"), target.raw("topology")
     place = None
     if isinstance(composition, dict):
-        place = Place(pointer=target.at("composition"), composition=composition)
+        place = DeploymentTarget(pointer=target.at("composition"), composition=composition)
     elif isinstance(topology, dict):
-        place = Place(pointer=target.at("topology"), topology=topology)
+        place = DeploymentTarget(pointer=target.at("topology"), topology=topology)
     elif host is not MISSING and isinstance(host, str | int) and not isinstance(host, bool):
-        place = Place(pointer=target.at("host"), host=str(host)[:200])
+        place = DeploymentTarget(pointer=target.at("host"), host=str(host)[:200])
     elif name:
-        place = Place(pointer=target.at("name"), host=name)
+        place = DeploymentTarget(pointer=target.at("name"), host=name)
     for member, value in (("composition", composition), ("topology", topology)):
         if value is not MISSING and not isinstance(value, dict):
             target.refuse(member, "An object is expected.")
@@ -156,11 +164,11 @@ def _target(target: Members, wanted: Wanted) -> Wanted:
     return dataclasses.replace(wanted, job=dataclasses.replace(wanted.job, scheduler=chosen), place=place)
 
 
-def _optimisation(optimisation: Members, wanted: Wanted) -> Wanted:
+def _read_optimisation(optimisation: ObjectMembers, wanted: DeploymentRequest) -> DeploymentRequest:
     """Read what shall be made quicker."""
     optimisation.flag("enable_opt_build", "A container is made in either case.")
-    optimisation.ignore("enable_autotuning", TUNED)
-    optimisation.ignore("autotuning", TUNED)
+    optimisation.ignore("enable_autotuning", AUTOTUNING_NOTE)
+    optimisation.ignore("autotuning", AUTOTUNING_NOTE)
     kind = optimisation.choice("app_type", "", ("ai_training", "hpc", "big_data", "ai_inference"))
     build = optimisation.inner("opt_build")
     if build is not None:
@@ -180,10 +188,10 @@ def _optimisation(optimisation: Members, wanted: Wanted) -> Wanted:
     if kind == "ai_training" and training is None:
         # Nobody has to fill in a section for a framework that is not used.
         return wanted
-    return _training(training, wanted) if training is not None else wanted
+    return _read_training(training, wanted) if training is not None else wanted
 
 
-def _training(training: Members, wanted: Wanted) -> Wanted:
+def _read_training(training: ObjectMembers, wanted: DeploymentRequest) -> DeploymentRequest:
     config = training.inner("config")
     framework = "pytorch"
     given: dict[str, Any] = {}
@@ -210,12 +218,12 @@ def _training(training: Members, wanted: Wanted) -> Wanted:
         part = training.inner(f"ai_framework-{name}")
         if part is None:
             continue
-        version = _framework(part, name, framework, given) or version
+        version = _read_framework(part, name, framework, given) or version
     training.close()
     made = dataclasses.replace(wanted, framework=framework, framework_version=version, data=location)
     workload = str(given.pop("workload", "") or (made.spec.workload if made.spec else ""))
     if workload:
-        spec = spec_from(workload, given, made, training.book, training.at("ai_framework-pytorch"))
+        spec = request_spec(workload, given, made, training.book, training.at("ai_framework-pytorch"))
         made = dataclasses.replace(made, spec=spec, fixed=frozenset(given))
     if framework != "pytorch" and not made.image:
         pointer = "/job/application/container_runtime"
@@ -223,7 +231,7 @@ def _training(training: Members, wanted: Wanted) -> Wanted:
     return made
 
 
-def _framework(part: Members, name: str, framework: str, given: dict[str, Any]) -> str:
+def _read_framework(part: ObjectMembers, name: str, framework: str, given: dict[str, Any]) -> str:
     """Read the section of a framework; return its version, '' where it is of another one than is used."""
     if name != framework:
         for member in part.plain:
@@ -244,13 +252,13 @@ def _framework(part: Members, name: str, framework: str, given: dict[str, Any]) 
     return version
 
 
-def _one_line(text: str) -> str:
-    return refuse_control(text.strip())
+def _single_line(text: str) -> str:
+    return refuse_control_characters(text.strip())
 
 
-def _source(text: str) -> str:
+def _source_address(text: str) -> str:
     """Return an address of source; raises UnsafeError for what is none."""
-    plain = refuse_control(text.strip())
+    plain = refuse_control_characters(text.strip())
     if not plain.startswith(("https://", "http://", "git://", "ssh://", "git@")) or " " in plain:
         raise UnsafeError("It is an address that begins with https://, http://, git:// or ssh://.")
     return plain

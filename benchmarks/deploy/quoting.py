@@ -12,10 +12,10 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
-REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
-LONGEST_WORD: Final = 4096
+VARIABLE_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,99})\}")
+MAX_WORD_LENGTH: Final = 4096
 # What a shell would take for more than a word, where somebody may think that it still does.
-SHELL_SIGNS = re.compile(r"^(?:&&?|\|\|?|;|<|>|>>|2>&1)$|\$\(|`")
+SHELL_OPERATORS = re.compile(r"^(?:&&?|\|\|?|;|<|>|>>|2>&1)$|\$\(|`")
 
 
 class UnsafeError(ValueError):
@@ -26,10 +26,10 @@ class UnsafeError(ValueError):
         super().__init__(sentence)
 
 
-def refuse_control(text: str) -> str:
+def refuse_control_characters(text: str) -> str:
     """Return the text; raises UnsafeError for line breaks, control and invisible characters, and for what is long."""
-    if len(text) > LONGEST_WORD:
-        raise UnsafeError(f"It is longer than {LONGEST_WORD} characters.")
+    if len(text) > MAX_WORD_LENGTH:
+        raise UnsafeError(f"It is longer than {MAX_WORD_LENGTH} characters.")
     if "\n" in text or "\r" in text or "\u2028" in text or "\u2029" in text:
         raise UnsafeError("It has a line break, which would begin another line of the script.")
     # Cc and Cf: control characters, and those that turn or hide text.
@@ -42,19 +42,19 @@ def split_words(text: str) -> tuple[str, ...]:
     """Return a command line as its words, as a shell would split it; raises UnsafeError."""
     # A line that goes on behind a backslash is one line.
     whole = re.sub(r"\\\r?\n", " ", text).strip()
-    refuse_control(whole.replace("\t", " "))
+    refuse_control_characters(whole.replace("\t", " "))
     try:
         return tuple(shlex.split(whole))
     except ValueError as error:
         raise UnsafeError("A quotation mark or a backslash in it has no other end.") from error
 
 
-def word(text: str) -> str:
+def shell_word(text: str) -> str:
     """Return a text as one word of bash; references to variables are filled in when the script runs."""
-    refuse_control(text)
+    refuse_control_characters(text)
     parts: list[str] = []
     end = 0
-    for found in REFERENCE.finditer(text):
+    for found in VARIABLE_REFERENCE.finditer(text):
         if found.start() > end:
             parts.append(shlex.quote(text[end : found.start()]))
         parts.append(f'"${{{found[1]}}}"')
@@ -64,19 +64,19 @@ def word(text: str) -> str:
     return "".join(parts)
 
 
-def words(texts: Iterable[str]) -> str:
+def shell_words(texts: Iterable[str]) -> str:
     """Return texts as words of one command of bash."""
-    return " ".join(word(one) for one in texts)
+    return " ".join(shell_word(one) for one in texts)
 
 
-def comment(text: str) -> str:
+def comment_text(text: str) -> str:
     """Return a text that stands behind a # to the end of its line."""
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
 def docker_value(text: str) -> str:
     """Return a text as the value of an ENV of a Dockerfile; no variable in it is filled in."""
-    refuse_control(text)
+    refuse_control_characters(text)
     escaped = re.sub(r'([\\"$])', r"\\\1", text)
     return f'"{escaped}"'
 
@@ -86,6 +86,6 @@ def docker_exec(texts: Iterable[str]) -> str:
     return json.dumps(list(texts), ensure_ascii=True)
 
 
-def references(texts: Iterable[str]) -> list[str]:
+def variable_references(texts: Iterable[str]) -> list[str]:
     """Return the variables that words refer to, each once, in order."""
-    return list(dict.fromkeys(name for text in texts for name in REFERENCE.findall(text)))
+    return list(dict.fromkeys(name for text in texts for name in VARIABLE_REFERENCE.findall(text)))

@@ -11,10 +11,9 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.access import person_of
 from accounts.models import User
-from benchmarks.deploy.answer import RequestError
-from benchmarks.deploy.places import hosts_named
-from benchmarks.deploy.services import deploy_for
-from benchmarks.deploy.short import EXAMPLE
+from benchmarks.deploy.deployment import DeploymentRequestError
+from benchmarks.deploy.services import deployment_create, visible_hosts
+from benchmarks.deploy.short_form import EXAMPLE
 
 MODAK_EXAMPLE: Final = {
     "job": {
@@ -42,24 +41,24 @@ def deployment(request: HttpRequest) -> HttpResponse:
     """Show the form; POST `request` shows what it comes to, with `file` sends one of its files."""
     person = person_of(request)
     if request.method != "POST":
-        return _page(request, person, {})
+        return _render_page(request, person, {})
     try:
-        made = deploy_for(person, request.POST.get("request", ""))
-    except RequestError as error:
+        made = deployment_create(person, request.POST.get("request", ""))
+    except DeploymentRequestError as error:
         # What is no JSON is not shown again: nobody can tell what in it is a secret.
         found = {"errors": error.errors.items(), "told": error.told, "request_text": error.request}
-        return _page(request, person, found, status=400)
+        return _render_page(request, person, found, status=400)
     kind = request.POST.get("file", "")
     for one in made.files:
         if one.kind == kind:
             answer = HttpResponse(one.text, content_type="text/plain; charset=utf-8")
             answer["Content-Disposition"] = f'attachment; filename="{one.name}"'
             return answer
-    return _page(request, person, {"made": made, "request_text": made.request, "told": made.told})
+    return _render_page(request, person, {"made": made, "request_text": made.request, "told": made.told})
 
 
-def _page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
-    hosts = hosts_named(person)
+def _render_page(request: HttpRequest, person: User, found: dict[str, Any], *, status: int = 200) -> HttpResponse:
+    hosts = visible_hosts(person)
     example = EXAMPLE | ({"host": hosts[0][1]} if hosts else {})
     context = {
         **found,

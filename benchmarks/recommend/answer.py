@@ -5,35 +5,48 @@ Pure: it reads a pool, a request and what runs have shown, and returns a frozen 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from benchmarks.model import Belief, predict, refit
-from benchmarks.model.shapes import Basis, Observation, Prediction
-from benchmarks.recommend.amounts import in_words, share
+from benchmarks.model.calibration import Observation
+from benchmarks.model.prediction import Basis, Prediction
 from benchmarks.recommend.candidates import (
     Array,
-    Candidate,
-    Seconds,
-    candidates_of,
+    RunCandidate,
+    StepSeconds,
+    enumerate_candidates,
+    job_joules,
     job_seconds,
-    joules_of,
-    objective_of,
+    objective_values,
 )
-from benchmarks.recommend.impossible import Impossible, why_impossible
-from benchmarks.recommend.pool import Pool
-from benchmarks.recommend.ranking import SURE, TOLERATED, interval
-from benchmarks.recommend.reasons import reasons
-from benchmarks.recommend.request import OBJECTIVES, Asked
-from benchmarks.recommend.weighing import Weighed, weigh
+from benchmarks.recommend.explanation import (
+    Infeasibility,
+    candidate_reasons,
+    explain_infeasibility,
+    format_objective,
+    format_share,
+)
+from benchmarks.recommend.pool import RecommendationPool
+from benchmarks.recommend.ranking import (
+    DECISION_CONFIDENCE,
+    TOLERATED_REGRET,
+    CandidateEvaluation,
+    evaluate_candidates,
+    median_interval,
+)
+from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, RecommendationRequest
+from benchmarks.runs.rules import Composition
 
-SHOWN: Final = 10
-FEW: Final = 16  # draws for the parts of a prediction; how sure it is was counted before
+MAX_RANKED: Final = 10
+TERM_DRAWS: Final = 16  # draws for the parts of a prediction; how sure it is was counted before
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amount:
+class AmountInterval:
     """A median, and between what it lies with a probability of 90 %."""
 
     value: float
@@ -42,19 +55,19 @@ class Amount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class RankedCandidate:
     """A candidate as it is shown: `objective` in its own unit (seconds, GPU-hours, joules, devices).
 
     `basis` is measured (a run of just this), calibrated (runs of the same workload) or prior (published rates alone).
     """
 
-    candidate: Candidate
+    candidate: RunCandidate
     words: str
-    objective: Amount
-    seconds: Amount  # of the job
-    step: Amount  # seconds
-    gpu_hours: Amount
-    joules: Amount
+    objective: AmountInterval
+    seconds: AmountInterval  # of the job
+    step: AmountInterval  # seconds
+    gpu_hours: AmountInterval
+    joules: AmountInterval
     probability: float  # of being best
     near: float  # of no other one saving more than ranking.TOLERATED
     regret: float
@@ -72,7 +85,7 @@ class Line:
 class DecidingRun:
     """The run that is expected to lower the regret most: from `before` to `after`, shares of the best one's cost."""
 
-    line: Line
+    line: RankedCandidate
     before: float
     after: float
 
@@ -82,24 +95,24 @@ class DecidingRun:
         if self.after >= self.before:
             return f"Run {self.line.words} next: of those that were not run it is the likeliest to be best."
         return (
-            f"Run {self.line.words} next: the expected regret of the choice falls from {share(self.before)} "
-            f"to {share(self.after)}."
+            f"Run {self.line.words} next: the expected regret of the choice falls from {format_share(self.before)} "
+            f"to {format_share(self.after)}."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Recommendation:
     """Ranked lines, best first, or why there are none.
 
     `abstains`: the first two overlap, and it matters; `deciding` is the run that would tell. `considered` candidates
     came of `layouts` that differ; not `exact`: some were left out unlooked at. `runs` were learned from.
     """
 
-    asked: Asked
-    lines: tuple[Line, ...] = ()
+    asked: RecommendationRequest
+    lines: tuple[RankedCandidate, ...] = ()
     abstains: bool = False
     deciding: DecidingRun | None = None
-    impossible: Impossible | None = None
+    impossible: Infeasibility | None = None
     exact: bool = True
     considered: int = 0
     layouts: int = 0
@@ -108,7 +121,7 @@ class Answer:
     undivided: tuple[int, ...] = ()
 
     @property
-    def best(self) -> Line | None:
+    def best(self) -> RankedCandidate | None:
         """The first line, None where nothing is possible."""
         return self.lines[0] if self.lines else None
 
@@ -118,16 +131,16 @@ class Answer:
         if self.impossible is not None:
             return self.impossible.sentence
         first = self.lines[0]
-        amount = in_words(self.asked.objective, first.objective.value)
-        wish = OBJECTIVES[self.asked.objective]
+        amount = format_objective(self.asked.objective, first.objective.value)
+        wish = OBJECTIVE_LABELS[self.asked.objective]
         sure = (
-            f"It is best with a probability of {share(first.probability)}, and within {share(TOLERATED)} of the best "
-            f"with {share(first.near)}; the expected regret is {share(first.regret)}."
+            f"It is best with a probability of {format_share(first.probability)}, and within {format_share(TOLERATED_REGRET)} of the best "
+            f"with {format_share(first.near)}; the expected regret is {format_share(first.regret)}."
         )
         if self.abstains:
             return (
                 f"Nothing is recommended yet. {first.words} leads for the {wish} ({amount}), but others overlap with "
-                f"it. {sure} A choice is made once it is within {share(TOLERATED)} of the best with {share(SURE)}."
+                f"it. {sure} A choice is made once it is within {format_share(TOLERATED_REGRET)} of the best with {format_share(DECISION_CONFIDENCE)}."
             )
         return f"{first.words}, for the {wish}: {amount}. {sure}"
 
@@ -142,31 +155,36 @@ class Answer:
         return f"The search was not exact: it compared {what}, the most promising of more."
 
 
-def recommend(pool: Pool, asked: Asked, observations: Sequence[Observation] = (), *, seed: int = 1) -> Answer:
+def recommend(
+    pool: RecommendationPool, asked: RecommendationRequest, observations: Sequence[Observation] = (), *, seed: int = 1
+) -> Recommendation:
     """Return the answer to a request; the same pool, request, runs and seed give the same answer.
 
     `observations` are of any workload: rates of devices and links are learned from all.
     """
     belief = refit(observations)
     alike = tuple(one for one in observations if one.spec.workload == asked.spec.workload)
-    found = candidates_of(pool, asked, belief.centre())
-    weighed = weigh(found.every, asked, belief, alike, seed=seed) if found.every else None
-    told = Answer(
+    found = enumerate_candidates(pool, asked, belief.centre())
+    weighed = evaluate_candidates(found.every, asked, belief, alike, seed=seed) if found.every else None
+    told = Recommendation(
         asked=asked, exact=found.exact, considered=len(found.every), layouts=found.layouts, runs=len(observations),
         unfit=found.unfit, undivided=found.undivided,
     )  # fmt: skip
     if weighed is None:
-        return replace(told, impossible=why_impossible(pool, asked, belief, alike, found))
-    amounts = _Amounts(asked, weighed)
+        return replace(told, impossible=explain_infeasibility(pool, asked, belief, alike, found))
+    amounts = _AmountTable(asked, weighed)
     basis: Basis = "calibrated" if alike else "prior"
     deciding = weighed.deciding
-    wanted = dict.fromkeys([*weighed.ranking.order[:SHOWN], *([deciding.candidate] if deciding is not None else [])])
+    wanted = dict.fromkeys(
+        [*weighed.ranking.order[:MAX_RANKED], *([deciding.candidate] if deciding is not None else [])]
+    )
     lines = {
-        place: _line(pool, amounts, place, belief, "measured" if place in weighed.run else basis) for place in wanted
+        place: _ranked_candidate(pool, amounts, place, belief, "measured" if place in weighed.run else basis)
+        for place in wanted
     }
     return replace(
         told,
-        lines=tuple(lines[place] for place in weighed.ranking.order[:SHOWN]),
+        lines=tuple(lines[place] for place in weighed.ranking.order[:MAX_RANKED]),
         abstains=not weighed.ranking.is_decided,
         deciding=DecidingRun(line=lines[deciding.candidate], before=deciding.before, after=deciding.after)
         if deciding is not None
@@ -174,28 +192,30 @@ def recommend(pool: Pool, asked: Asked, observations: Sequence[Observation] = ()
     )
 
 
-class _Amounts:
+class _AmountTable:
     """Amounts of candidates, all of them counted at once."""
 
-    def __init__(self, asked: Asked, weighed: Weighed) -> None:
+    def __init__(self, asked: RecommendationRequest, weighed: CandidateEvaluation) -> None:
         self.weighed = weighed
         every, seconds = weighed.candidates, weighed.seconds
-        self.objective = objective_of(every, asked, seconds, asked.objective)
+        self.objective = objective_values(every, asked, seconds, asked.objective)
         self.time = job_seconds(every, asked, seconds)
-        self.joules = joules_of(every, asked, seconds)
+        self.joules = job_joules(every, asked, seconds)
 
-    def of(self, matrix: Array, place: int, *, times: float = 1.0) -> Amount:
+    def of(self, matrix: Array, place: int, *, times: float = 1.0) -> AmountInterval:
         """Return the amount of a candidate."""
-        middle, low, high = interval(matrix[:, place] * times)
-        return Amount(value=middle, low=low, high=high)
+        middle, low, high = median_interval(matrix[:, place] * times)
+        return AmountInterval(value=middle, low=low, high=high)
 
 
-def _line(pool: Pool, amounts: _Amounts, place: int, belief: Belief, basis: Basis) -> Line:
+def _ranked_candidate(
+    pool: RecommendationPool, amounts: _AmountTable, place: int, belief: Belief, basis: Basis
+) -> RankedCandidate:
     weighed = amounts.weighed
     candidate = weighed.candidates[place]
     topology = candidate.layout.named(pool)
-    prediction = predict(candidate.spec, topology, belief, count=FEW)
-    return Line(
+    prediction = predict(candidate.spec, topology, belief, count=TERM_DRAWS)
+    return RankedCandidate(
         candidate=candidate,
         words=topology.name,
         objective=amounts.of(amounts.objective, place),
@@ -208,8 +228,128 @@ def _line(pool: Pool, amounts: _Amounts, place: int, belief: Belief, basis: Basi
         regret=float(weighed.ranking.regret[place]),
         basis=basis,
         prediction=prediction,
-        reasons=reasons(pool, candidate, prediction, basis),
+        reasons=candidate_reasons(pool, candidate, prediction, basis),
     )
 
 
-__all__ = ["Amount", "Answer", "Candidate", "DecidingRun", "Impossible", "Line", "Seconds", "recommend"]
+__all__ = [
+    "AmountInterval",
+    "DecidingRun",
+    "Infeasibility",
+    "RankedCandidate",
+    "Recommendation",
+    "RunCandidate",
+    "StepSeconds",
+    "recommend",
+]
+
+CSV_COLUMNS: Final = (
+    "rank", "composition", "host", "gpus", "precision", "strategy", "batch", "objective", "low", "high", "unit",
+    "step_seconds", "step_low", "step_high", "job_hours", "gpu_hours", "energy_kwh", "probability_of_being_best",
+    "expected_regret", "basis", "provenance",
+)  # fmt: skip
+
+
+def candidate_composition(pool: RecommendationPool, line: RankedCandidate) -> Composition:
+    """Return where a run of a line would run."""
+    layout = line.candidate.layout
+    drive = layout.storage(pool)
+    return Composition(
+        host=layout.host.id,
+        local_gpus=layout.local,
+        devices={**layout.attachments(pool), **({drive[0]: drive[1]} if drive is not None else {})},
+        storage=drive[0] if drive is not None else None,
+        own_drive=drive is None and layout.host.own_drive,
+    )
+
+
+def recommendation_json(pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
+    """Return an answer as the API and the command tell it."""
+    deciding = answer.deciding
+    return {
+        "sentence": answer.sentence,
+        "objective": answer.asked.objective,
+        "unit": OBJECTIVE_UNITS[answer.asked.objective][0],
+        "abstains": answer.abstains,
+        "exact": answer.exact,
+        "search": answer.search_words,
+        "considered": answer.considered,
+        "compositions": answer.layouts,
+        "runs_learned_from": answer.runs,
+        "provenance": "predicted",
+        "candidates": [_candidate_json(pool, answer, line, rank) for rank, line in enumerate(answer.lines, 1)],
+        "deciding_run": {
+            "sentence": deciding.sentence,
+            "expected_regret_before": deciding.before,
+            "expected_regret_after": deciding.after,
+            "candidate": _candidate_json(pool, answer, deciding.line, None),
+        }
+        if deciding is not None
+        else None,
+        "impossible": {
+            "constraints": list(answer.impossible.constraints),
+            "sentence": answer.impossible.sentence,
+            "without": [{"constraint": name, "sentence": words} for name, words in answer.impossible.relaxed],
+        }
+        if answer.impossible is not None
+        else None,
+        "does_not_fit": list(answer.unfit),
+        "batch_not_divided_by": list(answer.undivided),
+    }
+
+
+def _candidate_json(
+    pool: RecommendationPool, answer: Recommendation, line: RankedCandidate, rank: int | None
+) -> dict[str, Any]:
+    layout, factor = line.candidate.layout, OBJECTIVE_UNITS[answer.asked.objective][1]
+    wanted = layout.wanted(pool)
+    return {
+        "rank": rank,
+        "composition_words": line.words,
+        "composition": candidate_composition(pool, line).as_json(),
+        "spec": msgspec.to_builtins(line.candidate.spec),
+        "gpus": line.devices,
+        "value": _amount_json(line.objective, factor),
+        "step_seconds": _amount_json(line.step),
+        "job_hours": _amount_json(line.seconds, 1 / 3600),
+        "gpu_hours": _amount_json(line.gpu_hours),
+        "energy_kwh": _amount_json(line.joules, 1 / 3.6e6),
+        "probability_of_being_best": line.probability,
+        "probability_of_being_near_the_best": line.near,
+        "expected_regret": line.regret,
+        "basis": line.basis,
+        "reasons": list(line.reasons),
+        "terms": [
+            {"name": term.name, "seconds": term.seconds, "why": term.why, "source": term.source}
+            for term in line.prediction.terms
+        ],
+        "pcie_bytes_per_second": line.prediction.pcie_bytes_per_second,
+        "memory_bytes": line.prediction.memory_bytes,
+        "attachments": [{"device_id": device, "host_port_id": port} for device, port in wanted.attachments.items()],
+        "modes": [{"drawer_id": drawer, "mode": mode.value} for drawer, mode in wanted.modes.items()],
+    }
+
+
+def _amount_json(amount: AmountInterval, factor: float = 1.0) -> dict[str, float]:
+    return {"median": amount.value * factor, "low": amount.low * factor, "high": amount.high * factor}
+
+
+def recommendation_rows(answer: Recommendation) -> Iterator[tuple[object, ...]]:
+    """Yield a row of COLUMNS for each line; everything in it is predicted, but for steps whose basis is measured."""
+    unit, factor = OBJECTIVE_UNITS[answer.asked.objective]
+    for rank, line in enumerate(answer.lines, 1):
+        spec = line.candidate.spec
+        yield (
+            rank, line.words, line.candidate.layout.host.name, line.devices, spec.precision, spec.strategy, spec.batch,
+            line.objective.value * factor, line.objective.low * factor, line.objective.high * factor, unit,
+            line.step.value, line.step.low, line.step.high, line.seconds.value / 3600, line.gpu_hours.value,
+            line.joules.value / 3.6e6, line.probability, line.regret, line.basis, "predicted",
+        )  # fmt: skip
+
+
+def amount_text(answer: Recommendation, amount: AmountInterval) -> str:
+    """Return an amount of the objective with its interval in words."""
+    objective = answer.asked.objective
+    if amount.low == amount.high:
+        return format_objective(objective, amount.value)
+    return f"{format_objective(objective, amount.value)} ({format_objective(objective, amount.low)} to {format_objective(objective, amount.high)})"

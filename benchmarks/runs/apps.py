@@ -11,8 +11,8 @@ class RunsConfig(AppConfig):
 
     def ready(self) -> None:
         """Let nobody take a device from a run without knowing."""
-        from benchmarks.runs.holds import claims
-        from fabric.services.safety import CLAIMS
+        from benchmarks.runs.claims import held_devices
+        from fabric.operations.services import DEVICE_HOLD_SOURCES
 
-        if claims not in CLAIMS:
-            CLAIMS.append(claims)
+        if held_devices not in DEVICE_HOLD_SOURCES:
+            DEVICE_HOLD_SOURCES.append(held_devices)

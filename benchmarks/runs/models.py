@@ -9,15 +9,17 @@ import msgspec
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.dispatch import Signal
 from django.utils import timezone
 
 from accounts.models import Tenant
+from accounts.visibility import RestrictedQuerySet
 from benchmarks.sweeps.models import Sweep
-from fabric.models import Device, Host, Plan
-from fabric.models.sight import Restricted
+from fabric.inventory.models import Device, Host
+from fabric.operations.models import Plan
 from hostwire.training import Spec
 
-EXERCISE: Final = " (exercise)"  # ends the title of a run that is to end badly
+EXERCISE_SUFFIX: Final = " (exercise)"  # ends the title of a run that is to end badly
 
 
 class Run(models.Model):
@@ -47,7 +49,7 @@ class Run(models.Model):
         PREDICTED = "predicted", "Predicted"
         IMPORTED = "imported", "Imported"
 
-    class RunQuerySet(Restricted):
+    class RunQuerySet(RestrictedQuerySet):
         """A tenant sees the runs of its people."""
 
         def granted_to(self, tenant_id: int) -> Q:
@@ -66,7 +68,7 @@ class Run(models.Model):
     spec_hash = models.CharField(max_length=64, blank=True)
     executor = models.CharField(max_length=10, blank=True)  # torch, simulated; '' for what was imported
     provenance = models.CharField(max_length=10, choices=Provenance)
-    # Where it runs: benchmarks.runs.composition.Composition as JSON.
+    # Where it runs: benchmarks.runs.rules.Composition as JSON.
     composition = models.JSONField(default=dict)
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="runs")
     devices = models.ManyToManyField(Device, related_name="runs")
@@ -74,10 +76,10 @@ class Run(models.Model):
     plan_back = models.ForeignKey(Plan, null=True, on_delete=models.SET_NULL, related_name="+")
     keep_composed = models.BooleanField(default=False)  # its devices stay where the plan brought them
     limit_seconds = models.FloatField(default=3600.0)
-    # Immutable once it runs: benchmarks.model.shapes.Topology, and hostwire.training.Software, as JSON.
+    # Immutable once it runs: benchmarks.model.topology.Topology, and hostwire.training.Software, as JSON.
     topology = models.JSONField(default=dict)
     software = models.JSONField(default=dict)
-    # Summary, once there is one: benchmarks.runs.summary.Summary as JSON (medians, percentiles, units).
+    # Summary, once there is one: benchmarks.runs.results.Summary as JSON (medians, percentiles, units).
     results = models.JSONField(default=dict)
     outcome = models.CharField(max_length=10, blank=True)  # how it ends, known before its devices are back
     error = models.TextField(blank=True)
@@ -211,3 +213,6 @@ class LogPart(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id} from {self.first}"
+
+
+run_changed = Signal()  # run: Run; its state is another one

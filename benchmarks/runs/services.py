@@ -1,4 +1,4 @@
-"""Runs: asked for, cancelled, tried again, deleted; what happens in between is benchmarks.runs.tending's."""
+"""Runs: asked for, cancelled, tried again, deleted; what happens in between is benchmarks.runs.scheduler's."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ import msgspec
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from accounts.access import require_composer
 from accounts.audit.actions import Action
 from accounts.audit.context import request_id
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
-from benchmarks.runs.checks import (
-    LONGEST_LIMIT,
-    executor_checked,
-    memory_checked,
-    place_checked,
-    refuse_too_many,
-    rules_checked,
-    workload_checked,
+from benchmarks.runs.attachment import devices_to_restore
+from benchmarks.runs.models import EXERCISE_SUFFIX, Run, run_changed
+from benchmarks.runs.requests import (
+    MAX_LIMIT_SECONDS,
+    refuse_too_many_open,
+    validate_attachments,
+    validated_host,
+    validated_topology,
+    validated_trainer,
+    validated_workload,
 )
-from benchmarks.runs.composition import Composition
-from benchmarks.runs.models import EXERCISE, Run
-from benchmarks.runs.returning import owed
-from benchmarks.runs.signals import run_changed
+from benchmarks.runs.rules import Composition
 from benchmarks.sweeps.models import Sweep
-from benchmarks.workloads.shapes import Workload
+from benchmarks.workloads.definitions import Workload
+from core.database import lock_rows
 from core.enqueue import enqueue
-from fabric.permissions import refuse_onlooker
-from fabric.services.asking import refuse_key, request_digest
-from fabric.services.locks import locked_rows
-from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
+from core.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
+from core.idempotency import check_key, request_digest
 from hostwire.training import Spec
 
-LONGEST_TITLE: Final = 200
+MAX_TITLE_LENGTH: Final = 200
 State = Run.State
 
 
@@ -64,32 +63,34 @@ def run_create(
     sentence for each wrong field, NotFound for what the person may not see, Forbidden for those who may only look,
     Conflict for what cannot be had, RuleViolation. The same person and key answer the same run.
     """
-    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_entitled(title))) as act:
-        refuse_onlooker(person, "run anything")
+    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(title))) as act:
+        require_composer(person, "run anything")
         digest = request_digest(
             "run", spec.hash, composition.as_json(), executor, title, limit_seconds, keep_composed, exercise
         )
-        if known := _replayed(person, idempotency_key, digest):
+        if known := _idempotent_run(person, idempotency_key, digest):
             return known
-        workload = workload_checked(spec)
-        _limit_checked(limit_seconds)
-        host = place_checked(person, spec, composition)
-        executor_checked(person, host, spec, composition, executor)
-        topology = memory_checked(spec, composition, workload)
+        workload = validated_workload(spec)
+        _validate_limit(limit_seconds)
+        host = validated_host(person, spec, composition)
+        validated_trainer(person, host, spec, composition, executor)
+        topology = validated_topology(spec, composition, workload)
         if sweep is None:
-            rules_checked(person, composition)
-            refuse_too_many(person)
+            validate_attachments(person, composition)
+            refuse_too_many_open(person)
         try:
             with act.change():
                 run = Run.objects.create(
-                    title=_marked(_entitled(title) or title_of(workload, composition, host.name), exercise),
+                    title=_exercise_title(
+                        _clean_title(title) or default_title(workload, composition, host.name), exercise
+                    ),
                     workload=spec.workload,
                     preset=preset[:10],
                     spec=msgspec.to_builtins(spec),
                     spec_hash=spec.hash,
                     executor=executor,
                     provenance=Run.Provenance.SIMULATED if executor == "simulated" else Run.Provenance.MEASURED,
-                    composition=composition.as_kept(),
+                    composition=composition.as_stored(),
                     host=host,
                     topology=msgspec.to_builtins(topology),
                     limit_seconds=limit_seconds,
@@ -110,9 +111,9 @@ def run_create(
                 run.devices.set(composition.devices)
                 act.target = target_of(run, run.title)
                 act.after = {"workload": spec.workload, "executor": executor, "host": host.name, "spec": spec.hash}
-                transaction.on_commit(partial(_begin, run), robust=True)
+                transaction.on_commit(partial(_notify_and_enqueue, run), robust=True)
         except IntegrityError:
-            if known := _replayed(person, idempotency_key, digest):
+            if known := _idempotent_run(person, idempotency_key, digest):
                 return known
             raise
     return run
@@ -124,7 +125,7 @@ def run_cancel(*, person: User, run: Run) -> Run:
     Raises NotFound, Forbidden, and Conflict where it has ended.
     """
     with audited(Action.RUN_CANCEL, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_stranger(person, run)
+        _refuse_invisible(person, run)
         now = timezone.now()
         act.before = {"state": run.state}
         mine = Run.objects.filter(pk=run.pk)
@@ -141,7 +142,7 @@ def run_cancel(*, person: User, run: Run) -> Run:
             raise Conflict(_why_not_cancel(run))
         run.refresh_from_db()
         act.after = {"state": run.state}
-        transaction.on_commit(partial(_begin, run), robust=True)
+        transaction.on_commit(partial(_notify_and_enqueue, run), robust=True)
     return run
 
 
@@ -151,7 +152,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
     Raises as `run_create`, and Conflict where the run has not ended, or was imported.
     """
     with attempt(Action.RUN_RETRY, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_stranger(person, run)
+        _refuse_invisible(person, run)
         if run.is_open:
             raise Conflict("It has not ended. Cancel it, or wait for its end.")
         if run.executor not in {"torch", "simulated"}:
@@ -162,7 +163,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
         sweep = run.sweep if run.sweep is not None and run.sweep.tenant_id == person.tenant_id else None
         with act.change():
             if sweep is not None:  # somebody may be deleting it
-                sweep = locked_rows(Sweep.objects.filter(pk=sweep.pk)).first()
+                sweep = lock_rows(Sweep.objects.filter(pk=sweep.pk)).first()
             again = run_create(
                 person=person,
                 spec=run.specification(),
@@ -187,10 +188,10 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
 def run_delete(*, person: User, run: Run) -> None:
     """Delete a run with all that was recorded of it. Raises NotFound, Forbidden for others', Conflict while it runs."""
     with audited(Action.RUN_DELETE, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_stranger(person, run)
+        _refuse_invisible(person, run)
         if not person.is_administrator and run.requested_by_id != person.pk:
             raise Forbidden("Only who asked for a run, or an administrator, may delete it.")
-        row = _locked(run)
+        row = _lock_run(run)
         if row.is_open:
             raise Conflict("It has not ended. Cancel it first.")
         if row.sweep is not None and row.sweep.state in {Sweep.State.RUNNING, Sweep.State.PAUSED}:
@@ -202,39 +203,39 @@ def run_delete(*, person: User, run: Run) -> None:
 def run_return(*, person: User, run: Run) -> Run:
     """Give devices back that a run could not give back at its end. Raises NotFound, Forbidden, Conflict."""
     with audited(Action.RUN_RETURN, actor=person, target=target_of(run, run.title)) as act:
-        _refuse_stranger(person, run)
-        row = _locked(run)
+        _refuse_invisible(person, run)
+        row = _lock_run(run)
         if row.is_open:
             raise Conflict("It has not ended: its devices are given back then.")
-        if not owed(row).attachments:
+        if not devices_to_restore(row).attachments:
             raise Conflict("All its devices are back where they were.")
         row.state, row.plan_back, row.finished_at = State.RETURNING, None, None
         row.sentence = "Gives its devices back once more."
         row.save(update_fields=["state", "plan_back", "finished_at", "sentence"])
         act.after = {"state": row.state}
-        transaction.on_commit(partial(_begin, row), robust=True)
+        transaction.on_commit(partial(_notify_and_enqueue, row), robust=True)
     return row
 
 
-def title_of(workload: Workload, composition: Composition, host: str) -> str:
+def default_title(workload: Workload, composition: Composition, host: str) -> str:
     """Return what a run is called as long as nobody gives it another name: 'ResNet-50, 4 GPUs on node-a'."""
     gpus = composition.local_gpus + len(set(composition.devices) - {composition.storage})
     where = "the CPU" if composition.cpu else f"{gpus} GPU{'' if gpus == 1 else 's'}"
-    return f"{workload.title}, {where} of {host}"[:LONGEST_TITLE]
+    return f"{workload.title}, {where} of {host}"[:MAX_TITLE_LENGTH]
 
 
-def _begin(run: Run) -> None:
+def _notify_and_enqueue(run: Run) -> None:
     """Tell everybody of a run, and a worker to look at it; once it is committed."""
     run_changed.send(Run, run=run)
     # A broker that is away loses nothing: beat asks each second.
     enqueue("runs.tend")
 
 
-def _replayed(person: User, idempotency_key: str, digest: str) -> Run | None:
+def _idempotent_run(person: User, idempotency_key: str, digest: str) -> Run | None:
     """Return what a person asked for by the same key before; raises KeyReused for another request, Invalid."""
     if not idempotency_key:
         return None
-    refuse_key(idempotency_key)
+    check_key(idempotency_key)
     known: Run | None = Run.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
     if known is not None and (
         known.request_digest != digest or not Run.objects.visible_to(person).filter(pk=known.pk).exists()
@@ -243,13 +244,13 @@ def _replayed(person: User, idempotency_key: str, digest: str) -> Run | None:
     return known
 
 
-def _limit_checked(seconds: float) -> None:
-    if not 1.0 <= seconds <= LONGEST_LIMIT:
+def _validate_limit(seconds: float) -> None:
+    if not 1.0 <= seconds <= MAX_LIMIT_SECONDS:
         sentence = "The time limit is from 1 second to 30 days."
         raise Invalid(sentence, errors={"limit_seconds": sentence})
 
 
-def _locked(run: Run) -> Run:
+def _lock_run(run: Run) -> Run:
     """Wait until nobody else changes a run, and return it; raises NotFound where somebody has deleted it."""
     row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
     if row is None:
@@ -257,10 +258,10 @@ def _locked(run: Run) -> Run:
     return row
 
 
-def _refuse_stranger(person: User, run: Run) -> None:
+def _refuse_invisible(person: User, run: Run) -> None:
     if not Run.objects.visible_to(person).filter(pk=run.pk).exists():
         raise NotFound("There is no such run.")
-    refuse_onlooker(person)
+    require_composer(person)
 
 
 def _why_not_cancel(run: Run) -> str:
@@ -271,12 +272,16 @@ def _why_not_cancel(run: Run) -> str:
     return f"The run has ended: it is '{run.get_state_display()}'."
 
 
-def _marked(title: str, exercise: Mapping[str, Any] | None) -> str:
+def _exercise_title(title: str, exercise: Mapping[str, Any] | None) -> str:
     """Return a title that tells that a run ends badly on purpose: nobody takes it for trouble of the hardware."""
-    return f"{title.removesuffix(EXERCISE)[: LONGEST_TITLE - len(EXERCISE)]}{EXERCISE}" if exercise else title
+    return (
+        f"{title.removesuffix(EXERCISE_SUFFIX)[: MAX_TITLE_LENGTH - len(EXERCISE_SUFFIX)]}{EXERCISE_SUFFIX}"
+        if exercise
+        else title
+    )
 
 
-def _entitled(title: str) -> str:
+def _clean_title(title: str) -> str:
     """Return a title as it is kept: one line, without what cannot be shown or turns the rest around."""
     shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
-    return shown[:LONGEST_TITLE]
+    return shown[:MAX_TITLE_LENGTH]

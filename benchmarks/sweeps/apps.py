@@ -13,4 +13,4 @@ class SweepsConfig(AppConfig):
 
     def ready(self) -> None:
         """Hear of the runs of sweeps."""
-        import_module("benchmarks.sweeps.receivers")
+        import_module("benchmarks.sweeps.services")

@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Tenant
-from fabric.models.sight import Restricted
+from accounts.visibility import RestrictedQuerySet
 from hostwire.training import Spec
 
 
@@ -26,7 +26,7 @@ class Sweep(models.Model):
         HALTED = "halted", "Halted"
         COMPLETED = "completed", "Completed"
 
-    class SweepQuerySet(Restricted):
+    class SweepQuerySet(RestrictedQuerySet):
         """A tenant sees the sweeps of its people."""
 
         def granted_to(self, tenant_id: int) -> Q:
@@ -35,7 +35,7 @@ class Sweep(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     title = models.CharField(max_length=200)
     state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
-    # benchmarks.sweeps.grid.Grid as JSON: axes, what is the same for all, places, what ends early.
+    # benchmarks.sweeps.grid.SweepGrid as JSON: axes, what is the same for all, places, what ends early.
     grid = models.JSONField(default=dict)
     manifest = models.TextField(blank=True)  # as it was given, without secrets
     requested_by = models.ForeignKey(
@@ -102,7 +102,7 @@ class Point(models.Model):
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
     values = models.JSONField(default=dict)  # of the axes, by name
     spec = models.JSONField(default=dict)  # hostwire.training.Spec as JSON
-    composition = models.JSONField(default=dict)  # benchmarks.runs.composition.Composition as JSON
+    composition = models.JSONField(default=dict)  # benchmarks.runs.rules.Composition as JSON
     # {"step_seconds", "low", "high", "samples_per_second", "basis"}; empty where nothing is predicted.
     predicted = models.JSONField(default=dict)
     sentence = models.TextField(blank=True)  # why it was skipped, or could not be begun

@@ -12,51 +12,56 @@ from django.db import IntegrityError, transaction
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
 
+from accounts.access import require_composer
 from accounts.audit.actions import Action
 from accounts.audit.context import request_id
-from accounts.audit.services import Act, Target, attempt, audited, target_of
+from accounts.audit.services import AuditedAction, Target, attempt, audited, target_of
 from accounts.models import User
-from benchmarks.runs.models import Run
+from benchmarks.runs.models import Run, run_changed
 from benchmarks.runs.services import run_cancel, run_delete
-from benchmarks.sweeps.expanding import Drawn, drawn_of
-from benchmarks.sweeps.grid import AXIS_WORDS, Grid, grid_checked, varied
+from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
+from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, validated_grid, varied_axes
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import CATALOGUE
+from core.database import lock_rows
 from core.enqueue import enqueue
-from fabric.permissions import refuse_onlooker
-from fabric.services.asking import refuse_key, request_digest
-from fabric.services.locks import locked_rows
-from falconweb.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
+from core.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
+from core.idempotency import check_key, request_digest
 
-LONGEST_TITLE: Final = 200
-LONGEST_MANIFEST: Final = 100_000
-MOST_OPEN: Final = 20  # sweeps of one person
+MAX_TITLE_LENGTH: Final = 200
+MAX_MANIFEST_LENGTH: Final = 100_000
+MAX_OPEN_SWEEPS: Final = 20  # sweeps of one person
 State = Sweep.State
 
 
-def sweep_create(*, person: User, grid: Grid, title: str = "", manifest: str = "", idempotency_key: str = "") -> Sweep:
+def sweep_create(
+    *, person: User, grid: SweepGrid, title: str = "", manifest: str = "", idempotency_key: str = ""
+) -> Sweep:
     """Ask for a sweep; its first runs begin within seconds. `manifest` is what it was read from, without secrets.
 
     Raises Invalid with a sentence for each wrong field, and where no point is left (the reasons are told); Forbidden
     for those who may only look, Conflict for too many at once. The same person and key answer the same sweep.
     """
-    named = _entitled(title)
+    named = _clean_title(title)
     with attempt(Action.SWEEP_CREATE, actor=person, target=Target("sweep", name=named)) as act:
-        refuse_onlooker(person, "run anything")
+        require_composer(person, "run anything")
         digest = request_digest("sweep", grid.as_json(), title, manifest)
-        if known := _replayed(person, idempotency_key, digest):
+        if known := _idempotent_sweep(person, idempotency_key, digest):
             return known
-        if Sweep.objects.filter(requested_by=person, state__in=[State.RUNNING, State.PAUSED]).count() >= MOST_OPEN:
-            raise Conflict(f"You have {MOST_OPEN} sweeps that have not ended. Halt some of them first.")
-        if len(manifest) > LONGEST_MANIFEST:
-            raise Invalid(f"A manifest has at most {LONGEST_MANIFEST:,} characters.")
-        grid = grid_checked(grid)
-        drawn = drawn_of(person, grid)
+        if (
+            Sweep.objects.filter(requested_by=person, state__in=[State.RUNNING, State.PAUSED]).count()
+            >= MAX_OPEN_SWEEPS
+        ):
+            raise Conflict(f"You have {MAX_OPEN_SWEEPS} sweeps that have not ended. Halt some of them first.")
+        if len(manifest) > MAX_MANIFEST_LENGTH:
+            raise Invalid(f"A manifest has at most {MAX_MANIFEST_LENGTH:,} characters.")
+        grid = validated_grid(grid)
+        drawn = expand_sweep(person, grid)
         _refuse_empty(drawn)
         try:
             with act.change():
-                sweep = _stored(
-                    person, grid, drawn, title=named or title_of(grid), manifest=manifest,
+                sweep = _save_sweep(
+                    person, grid, drawn, title=named or default_title(grid), manifest=manifest,
                     idempotency_key=idempotency_key, request_digest=digest,
                 )  # fmt: skip
                 act.target = target_of(sweep, sweep.title)
@@ -64,9 +69,9 @@ def sweep_create(*, person: User, grid: Grid, title: str = "", manifest: str = "
                     "runs": len(drawn.points), "left out": drawn.expansion.left_out_count,
                     "workloads": list(grid.workload), "executor": grid.executor,
                 }  # fmt: skip
-                transaction.on_commit(partial(hand_over, sweep), robust=True)
+                transaction.on_commit(partial(enqueue_advance, sweep), robust=True)
         except IntegrityError:
-            if known := _replayed(person, idempotency_key, digest):
+            if known := _idempotent_sweep(person, idempotency_key, digest):
                 return known
             raise
     return sweep
@@ -77,13 +82,13 @@ def sweep_pause(*, person: User, sweep: Sweep) -> Sweep:
 
     Raises NotFound, Forbidden, and Conflict where it is not running.
     """
-    with _changing(Action.SWEEP_PAUSE, person, sweep) as (act, row):
+    with _changed_sweep(Action.SWEEP_PAUSE, person, sweep) as (act, row):
         if row.state != State.RUNNING:
             raise Conflict(f"Only a running sweep can be paused: it is '{row.get_state_display().lower()}'.")
-        _become(row, State.PAUSED, f"{person.username} paused it. What runs ends by itself.")
+        _set_state(row, State.PAUSED, f"{person.username} paused it. What runs ends by itself.")
         # What has not begun waits with its point: it would keep devices from being given back.
         waiting = list(open_runs(row).filter(state=Run.State.QUEUED))
-        _cancel(person, row, waiting)
+        _cancel_runs(person, row, waiting)
         act.after = {"state": row.state, "cancelled": len(waiting)}
     return row
 
@@ -93,10 +98,10 @@ def sweep_resume(*, person: User, sweep: Sweep) -> Sweep:
 
     Raises NotFound, Forbidden, and Conflict where it is neither.
     """
-    with _changing(Action.SWEEP_RESUME, person, sweep) as (act, row):
+    with _changed_sweep(Action.SWEEP_RESUME, person, sweep) as (act, row):
         if row.state not in {State.PAUSED, State.HALTED}:
             raise Conflict(f"Only a paused or halted sweep can be resumed: it is '{row.get_state_display().lower()}'.")
-        _become(row, State.RUNNING, "")
+        _set_state(row, State.RUNNING, "")
         act.after = {"state": row.state}
     return row
 
@@ -106,12 +111,12 @@ def sweep_halt(*, person: User, sweep: Sweep) -> Sweep:
 
     Raises NotFound, Forbidden, and Conflict where it has ended.
     """
-    with _changing(Action.SWEEP_HALT, person, sweep) as (act, row):
+    with _changed_sweep(Action.SWEEP_HALT, person, sweep) as (act, row):
         if row.state not in {State.RUNNING, State.PAUSED}:
             raise Conflict(f"There is nothing to halt: the sweep is '{row.get_state_display().lower()}'.")
-        _become(row, State.HALTED, f"{person.username} halted it.")
+        _set_state(row, State.HALTED, f"{person.username} halted it.")
         ended = list(open_runs(row))
-        _cancel(person, row, ended)
+        _cancel_runs(person, row, ended)
         act.after = {"state": row.state, "cancelled": len(ended)}
     return row
 
@@ -122,12 +127,12 @@ def sweep_retry(*, person: User, sweep: Sweep) -> Sweep:
     One that is paused stays so: they run when it is resumed. Raises NotFound, Forbidden, and Conflict where there is
     none.
     """
-    with _changing(Action.SWEEP_RETRY, person, sweep) as (act, row):
+    with _changed_sweep(Action.SWEEP_RETRY, person, sweep) as (act, row):
         points = failed_points(row)
         if not (number := points.update(state=Point.State.WAITING, sentence="", attempts=0)):
             raise Conflict("No run of it has failed.")
         if row.state != State.PAUSED:
-            _become(row, State.RUNNING, "")
+            _set_state(row, State.RUNNING, "")
         act.after = {"state": row.state, "runs": number}
     return row
 
@@ -137,7 +142,7 @@ def sweep_delete(*, person: User, sweep: Sweep, runs: bool = False) -> None:
 
     Raises NotFound, Forbidden (with `runs` also for those of others), and Conflict where it has not ended.
     """
-    with _managing(Action.SWEEP_DELETE, person, sweep) as (act, row):
+    with _locked_sweep(Action.SWEEP_DELETE, person, sweep) as (act, row):
         if reason := why_not_delete(row):
             raise Conflict(reason)
         if runs and (others := runs_of_others(person, row)):
@@ -189,7 +194,7 @@ def failed_points(sweep: Sweep) -> QuerySet[Point]:
     return Point.objects.filter(pk__in=numbers)
 
 
-def hand_over(sweep: Sweep) -> None:
+def enqueue_advance(sweep: Sweep) -> None:
     """Tell a worker to look at a sweep; once it is committed."""
     # A broker that is away loses nothing: beat asks again.
     enqueue("sweeps.advance", str(sweep.pk))
@@ -197,33 +202,33 @@ def hand_over(sweep: Sweep) -> None:
 
 def lock_sweep(sweep: Sweep) -> Sweep:
     """Wait until nobody else changes a sweep, and return it; raises NotFound."""
-    row: Sweep | None = locked_rows(Sweep.objects.filter(pk=sweep.pk)).first()
+    row: Sweep | None = lock_rows(Sweep.objects.filter(pk=sweep.pk)).first()
     if row is None:
         raise NotFound("There is no such sweep.")
     return row
 
 
 @contextmanager
-def _changing(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[Act, Sweep]]:
-    """Change a locked sweep in a person's name, as `_managing`; a worker looks at it then."""
-    with _managing(action, person, sweep) as (act, row):
+def _changed_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[AuditedAction, Sweep]]:
+    """Change a locked sweep in a person's name, as `_locked_sweep`; a worker looks at it then."""
+    with _locked_sweep(action, person, sweep) as (act, row):
         yield act, row
-        transaction.on_commit(partial(hand_over, row), robust=True)
+        transaction.on_commit(partial(enqueue_advance, row), robust=True)
 
 
 @contextmanager
-def _managing(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[Act, Sweep]]:
+def _locked_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[AuditedAction, Sweep]]:
     """Have a sweep locked in a person's name, with an entry in the audit log. Raises NotFound, Forbidden."""
     with audited(action, actor=person, target=target_of(sweep, sweep.title)) as act:
         if not Sweep.objects.visible_to(person).filter(pk=sweep.pk).exists():
             raise NotFound("There is no such sweep.")
-        refuse_onlooker(person)
+        require_composer(person)
         row = lock_sweep(sweep)
         act.before = {"state": row.state}
         yield act, row
 
 
-def _become(row: Sweep, state: Sweep.State, sentence: str) -> None:
+def _set_state(row: Sweep, state: Sweep.State, sentence: str) -> None:
     row.state, row.sentence, row.again_at = state, sentence, None
     row.finished_at = timezone.now() if state == State.HALTED else None
     if state == State.RUNNING:
@@ -231,7 +236,7 @@ def _become(row: Sweep, state: Sweep.State, sentence: str) -> None:
     row.save(update_fields=["state", "sentence", "again_at", "finished_at", "going_since"])
 
 
-def _cancel(person: User, row: Sweep, runs: list[Run]) -> None:
+def _cancel_runs(person: User, row: Sweep, runs: list[Run]) -> None:
     """Ask for the end of runs; their points wait again, for when the sweep is resumed."""
     for run in runs:
         try:
@@ -243,7 +248,7 @@ def _cancel(person: User, row: Sweep, runs: list[Run]) -> None:
     )
 
 
-def _stored(person: User, grid: Grid, drawn: Drawn, **more: str) -> Sweep:
+def _save_sweep(person: User, grid: SweepGrid, drawn: ExpandedSweep, **more: str) -> Sweep:
     sweep = Sweep.objects.create(
         grid=grid.as_json(),
         requested_by=person,
@@ -262,7 +267,7 @@ def _stored(person: User, grid: Grid, drawn: Drawn, **more: str) -> Sweep:
             position=position,
             values=one.point.values,
             spec=msgspec.to_builtins(one.point.spec),
-            composition=one.point.composition.as_kept(),
+            composition=one.point.composition.as_stored(),
             predicted=one.told,
         )
         for position, one in enumerate(drawn.points)
@@ -270,16 +275,16 @@ def _stored(person: User, grid: Grid, drawn: Drawn, **more: str) -> Sweep:
     return sweep
 
 
-def title_of(grid: Grid) -> str:
+def default_title(grid: SweepGrid) -> str:
     """Return what a sweep is called as long as nobody gives it another name: 'ResNet-50 by batch and devices'."""
     titles = [CATALOGUE[name].title for name in grid.workload]
     what = titles[0] if len(titles) == 1 else f"{len(titles)} workloads"
-    axes = [AXIS_WORDS[axis].lower() for axis in varied(grid) if axis != "workload"]
+    axes = [AXIS_LABELS[axis].lower() for axis in varied_axes(grid) if axis != "workload"]
     by = f" by {', '.join(axes[:-1])}{' and ' if len(axes) > 1 else ''}{axes[-1]}" if axes else ""
-    return f"{what}{by}"[:LONGEST_TITLE]
+    return f"{what}{by}"[:MAX_TITLE_LENGTH]
 
 
-def _refuse_empty(drawn: Drawn) -> None:
+def _refuse_empty(drawn: ExpandedSweep) -> None:
     if not drawn.points:
         reasons: list[dict[str, Any]] = [{"why": why, "count": count} for why, count in drawn.expansion.reasons[:10]]
         first = f" {reasons[0]['why']}" if reasons else ""
@@ -287,11 +292,11 @@ def _refuse_empty(drawn: Drawn) -> None:
         raise Invalid(sentence, errors={"grid": sentence}, left_out=reasons)
 
 
-def _replayed(person: User, idempotency_key: str, digest: str) -> Sweep | None:
+def _idempotent_sweep(person: User, idempotency_key: str, digest: str) -> Sweep | None:
     """Return what a person asked for by the same key before; raises KeyReused for another request, Invalid."""
     if not idempotency_key:
         return None
-    refuse_key(idempotency_key)
+    check_key(idempotency_key)
     known: Sweep | None = Sweep.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
     if known is not None and (
         known.request_digest != digest or not Sweep.objects.visible_to(person).filter(pk=known.pk).exists()
@@ -300,7 +305,18 @@ def _replayed(person: User, idempotency_key: str, digest: str) -> Sweep | None:
     return known
 
 
-def _entitled(title: str) -> str:
+def _clean_title(title: str) -> str:
     """Return a title as it is kept: one line, without what cannot be shown."""
     shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
-    return shown[:LONGEST_TITLE]
+    return shown[:MAX_TITLE_LENGTH]
+
+
+def on_run_changed(sender: Any, run: Run, **_: Any) -> None:
+    """Have the sweep of a run that has ended looked at."""
+    if run.sweep_id is None or run.is_open:
+        return
+    # A broker that is away loses nothing: beat asks again.
+    enqueue("sweeps.advance", str(run.sweep_id))
+
+
+run_changed.connect(on_run_changed, dispatch_uid="benchmarks.sweeps")

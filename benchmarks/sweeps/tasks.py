@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from benchmarks.sweeps.tending import sweep_advance, sweeps_due
+from benchmarks.sweeps.scheduler import sweep_advance, sweeps_due
 from core.enqueue import enqueue, worker_name
 
 # How often beat asks: whatever was not taken until then is asked for again.
-TEND_SECONDS = 2.0
+SCHEDULE_SECONDS = 2.0
 
 
 @shared_task(name="sweeps.advance")
@@ -18,7 +18,7 @@ def advance(sweep_id: str) -> None:
 
 
 @shared_task(name="sweeps.tend")
-def tend() -> None:
+def schedule() -> None:
     """Have those sweeps go on that have something to do."""
     for sweep_id in sweeps_due():
-        enqueue("sweeps.advance", sweep_id, expires=TEND_SECONDS)
+        enqueue("sweeps.advance", sweep_id, expires=SCHEDULE_SECONDS)

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
-from benchmarks.workloads.specs import SpecError
+from benchmarks.workloads.definitions import SpecError
 
 USAGE = f"python -m benchmarks.workloads NAME PRESET [field=value ...]\nNames: {', '.join(CATALOGUE)}."
 

@@ -1,15 +1,201 @@
-"""Which of many goes to which of many, at the lowest cost altogether: the Hungarian method."""
+"""Which device of the site stands for each slot of a file: the very one, else what the way of mapping takes for it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+
+from fabric.allocation.pairing import RequestedSlot, device_in_slot, mismatch_reason, paired_port
+from fabric.allocation.rules import EntryFit, MappingMode, SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SitePort
+from fabric.bmc.types import DrawerMode
+from fabric.operations.rules import DrawerState, HostConnection, attach_violation
+
+# Of entries of one kind in one chassis: many times what any chassis holds, and few enough to be matched in a second.
+MAX_OF_A_KIND = 512
+OTHER_MODEL, OTHER_DRAWER, OTHER_MAKER = 10_000, 100_000, 1_000
+LEFT_OUT_ATTACHED, LEFT_OUT_FREE = 1e9, 1e8
+
+
+@dataclass(frozen=True)
+class LocatedDevice:
+    """A device of the site and where it is."""
+
+    chassis: SiteChassis
+    drawer: SiteDrawer
+    device: SiteDevice
+
+    @property
+    def title(self) -> str:
+        """The device in words."""
+        where = f"{self.chassis.name} {self.drawer.title}".strip()
+        slot = f" slot {self.device.slot}" if self.device.slot is not None else ""
+        return f"{self.device.name} ({where}{slot})"
+
+
+class DeviceMatcher:
+    """Finds devices for what is asked for (by its index): `found` has them, `why` says why there is none."""
+
+    def __init__(
+        self,
+        site: SiteHardware,
+        asked: list[RequestedSlot],
+        *,
+        modes: Mapping[int, DrawerMode],
+        cables: Mapping[int, int | None],
+    ) -> None:
+        self.site, self.asked = site, asked
+        # As the file wants them: what a slot can reach depends on both.
+        self.modes, self.cables = modes, cables
+        self.taken: dict[int, RequestedSlot] = {}
+        self.found: dict[int, tuple[LocatedDevice, EntryFit]] = {}
+        self.why: dict[int, str] = {}
+        self.ruled_out: dict[tuple[int, int, str], bool] = {}
+
+    def find(self, by: MappingMode) -> None:
+        """Find for each slot of the file its device: the very one before any that stands in for another."""
+        everything = [
+            LocatedDevice(chassis, drawer, device)
+            for chassis in self.site.chassis
+            for drawer in chassis.drawers
+            for device in drawer.devices
+        ]
+        for at, asked in enumerate(self.asked):
+            here = _device_in_slot(asked)
+            if here is None:
+                self.why[at] = "There is no such slot with a device here, or you may not see it."
+            elif not asked.drawer.chassis.is_same:
+                self.why[at] = f"In the same slot is {here.title}, of another chassis."
+            elif reason := mismatch_reason(asked.entry, here.device):
+                self.why[at] = reason
+            else:
+                self._take(at, asked, here, "exact")
+        if by == "serial":
+            self._by_serial(everything)
+        elif by == "slot":
+            for at, asked in self._left():
+                here = _device_in_slot(asked)
+                if here is not None:
+                    self._take(at, asked, here, "mapped")
+        elif by == "kind":
+            self._by_kind(everything)
+
+    def _left(self) -> list[tuple[int, RequestedSlot]]:
+        return [(at, asked) for at, asked in enumerate(self.asked) if at not in self.found]
+
+    def _take(self, at: int, asked: RequestedSlot, found: LocatedDevice, fit: EntryFit) -> None:
+        other = self.taken.setdefault(found.device.id, asked)
+        if other is not asked:
+            place = other.entry.place
+            self.why[at] = f"{found.title} is asked for already in line {place.line} ({place.path})."
+            return
+        self.found[at] = (found, fit)
+
+    def _by_serial(self, everything: list[LocatedDevice]) -> None:
+        known: dict[str, list[LocatedDevice]] = {}
+        for one in everything:
+            if one.device.serial_number:
+                known.setdefault(one.device.serial_number, []).append(one)
+        for at, asked in self._left():
+            device = asked.entry.device
+            if device is None or not device.serial_number:
+                self.why[at] = "The file tells no serial number of its device."
+                continue
+            found = known.get(device.serial_number, [])
+            alike = [one for one in found if (one.device.manufacturer, one.device.model) == (
+                device.manufacturer, device.model)]  # fmt: skip
+            found = alike or found
+            if len(found) == 1:
+                self._take(at, asked, found[0], "mapped")
+            elif found:
+                self.why[at] = "Several devices here have its serial number."
+            else:
+                self.why[at] = "No device here has its serial number, or you may not see it."
+
+    def _by_kind(self, everything: list[LocatedDevice]) -> None:
+        groups: dict[tuple[int, str], list[tuple[int, RequestedSlot]]] = {}
+        for at, asked in self._left():
+            device, row = asked.entry.device, asked.drawer.chassis.row
+            if row is None:
+                continue
+            if device is None or not device.kind:
+                self.why[at] = "The file does not tell what kind of device it is."
+            else:
+                groups.setdefault((row.id, device.kind), []).append((at, asked))
+        for (chassis, kind), wanted in groups.items():
+            free = [
+                one
+                for one in everything
+                if one.chassis.id == chassis and one.device.kind == kind and one.device.id not in self.taken
+            ]
+            self._match(wanted, free, kind)
+
+    def _match(self, wanted: list[tuple[int, RequestedSlot]], free: list[LocatedDevice], kind: str) -> None:
+        for at, _ in wanted[MAX_OF_A_KIND:]:
+            self.why[at] = f"The file asks for more than {MAX_OF_A_KIND} devices of a kind in one chassis."
+        wanted = wanted[:MAX_OF_A_KIND]
+        costs = [[self._cost(asked, one) for one in free] for _, asked in wanted]
+        # Where there are too few, those that shall be attached come first.
+        left_out = [LEFT_OUT_ATTACHED if asked.entry.attached_to else LEFT_OUT_FREE for _, asked in wanted]
+        for (at, asked), column, row in zip(wanted, cheapest_assignment(costs, left_out), costs, strict=True):
+            if column is not None:
+                self._take(at, asked, free[column], "mapped")
+            elif any(cost < IMPOSSIBLE for cost in row):
+                self.why[at] = f"There are too few devices of kind {kind} here."
+            else:
+                self.why[at] = f"No device of kind {kind} here can stand for it, at a host port that the rules allow."
+
+    def _cost(self, asked: RequestedSlot, one: LocatedDevice) -> float:
+        """Return how far a device is from the one asked for, IMPOSSIBLE where it cannot be attached as that is."""
+        entry, device = asked.entry, asked.entry.device
+        if device is None:
+            return IMPOSSIBLE
+        if isinstance(entry.attached_to, str):
+            port = paired_port(asked.drawer, entry.attached_to, one.drawer)
+            if port is None or one.device.fixed or one.device.held_elsewhere or self._rules_out(one, port):
+                return IMPOSSIBLE
+        same_drawer = asked.drawer.row is one.drawer
+        distance = abs((one.device.slot or 0) - (entry.slot or 0))
+        return (
+            distance
+            + (0 if same_drawer else OTHER_DRAWER)
+            + (0 if device.model in {"", one.device.model} else OTHER_MODEL)
+            + (0 if device.manufacturer in {"", one.device.manufacturer} else OTHER_MAKER)
+        )
+
+    def _rules_out(self, one: LocatedDevice, port: SitePort) -> bool:
+        """Tell whether the drawer's mode, as it will be, keeps a slot from a host port whatever else is attached."""
+        drawer, slot = one.drawer, one.device.slot
+        if drawer.id is None or slot is None:
+            return False
+        key = (drawer.id, slot, port.label)
+        if key not in self.ruled_out:
+            hosts = {each.id: self._host_of(each) for each in drawer.ports}
+            state = DrawerState(
+                mode=self.modes.get(drawer.id, DrawerMode(drawer.mode)),
+                connections=tuple(
+                    HostConnection(label=each.label, number=each.number, host=str(hosts[each.id] or ""))
+                    for each in drawer.ports
+                ),
+                attached={},
+            )
+            self.ruled_out[key] = bool(attach_violation(state, slot=slot, label=port.label))
+        return self.ruled_out[key]
+
+    def _host_of(self, port: SitePort) -> int | None:
+        return self.cables.get(port.id, port.host.id if port.host else None)
+
+
+def _device_in_slot(asked: RequestedSlot) -> LocatedDevice | None:
+    chassis, drawer, device = asked.drawer.chassis.row, asked.drawer.row, device_in_slot(asked)
+    return None if chassis is None or drawer is None or device is None else LocatedDevice(chassis, drawer, device)
+
 
 IMPOSSIBLE = 1e12
 
 
-def cheapest(costs: Sequence[Sequence[float]], unmatched: Sequence[float]) -> list[int | None]:
+def cheapest_assignment(costs: Sequence[Sequence[float]], unmatched: Sequence[float]) -> list[int | None]:
     """Return for each row its column, None where it has none; every column is given once.
 
     `costs[row][column]` is IMPOSSIBLE or more where the two do not go together; `unmatched[row]` is what it costs to

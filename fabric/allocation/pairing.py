@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from core.documents import quoted
 from fabric.allocation.document import (
-    NOTHING,
+    NOT_SPECIFIED,
+    AllocationDocument,
     ChassisEntry,
-    Document,
     DrawerEntry,
+    FieldPresence,
     HostEntry,
     HostPortEntry,
-    Said,
     SlotEntry,
 )
-from fabric.allocation.places import quoted
-from fabric.allocation.report import By
-from fabric.allocation.site import Site, SiteChassis, SiteDevice, SiteDrawer, SiteHost, SitePort
+from fabric.allocation.rules import MappingMode, SiteChassis, SiteDevice, SiteDrawer, SiteHardware, SiteHost, SitePort
 
 
 @dataclass(kw_only=True)
@@ -38,7 +37,7 @@ class DrawerPair:
     chassis: ChassisPair
     entry: DrawerEntry
     row: SiteDrawer | None = None
-    stand_ins: dict[int, dict[str, SitePort]] = field(default_factory=dict)  # by drawers of the site, see `port_for`
+    stand_ins: dict[int, dict[str, SitePort]] = field(default_factory=dict)  # by drawers of the site, see `paired_port`
 
     @property
     def title(self) -> str:
@@ -48,7 +47,7 @@ class DrawerPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RequestedSlot:
     """A slot of the file with where it stands."""
 
     drawer: DrawerPair
@@ -63,7 +62,9 @@ class Asked:
         return f"{self.drawer.title}{slot}{name.rstrip(': ')}"
 
 
-def pair(document: Document, site: Site, *, by: By, onto: int | None = None) -> list[ChassisPair]:
+def pair_chassis(
+    document: AllocationDocument, site: SiteHardware, *, by: MappingMode, onto: int | None = None
+) -> list[ChassisPair]:
     """Return the chassis of a file with those of the site: by UUID, else serial number, else name; each is given once.
 
     By slot and by kind those that are not here get others in their place: of the same model before others, in order of
@@ -76,13 +77,13 @@ def pair(document: Document, site: Site, *, by: By, onto: int | None = None) -> 
             same = any(test(pairs[0].entry, row) for test in (_same_uuid, _same_serial))
             pairs[0].row, pairs[0].is_same, pairs[0].how = row, same, "it was chosen"
     else:
-        _find(pairs, site, by)
+        _find_chassis(pairs, site, by)
     for one in pairs:
         one.drawers = [DrawerPair(chassis=one, entry=entry, row=_drawer(one.row, entry)) for entry in one.entry.drawers]
     return pairs
 
 
-def _find(pairs: list[ChassisPair], site: Site, by: By) -> None:
+def _find_chassis(pairs: list[ChassisPair], site: SiteHardware, by: MappingMode) -> None:
     tests: tuple[tuple[str, Callable[[ChassisEntry, SiteChassis], bool]], ...] = (
         ("UUID", _same_uuid), ("serial number", _same_serial), ("name", _same_name),
     )  # fmt: skip
@@ -133,35 +134,35 @@ def _drawer(row: SiteChassis | None, entry: DrawerEntry) -> SiteDrawer | None:
     return next((one for one in row.drawers if one.id is None), None)
 
 
-def port_for(asked: DrawerPair, label: str, drawer: SiteDrawer) -> SitePort | None:
+def paired_port(asked: DrawerPair, label: str, drawer: SiteDrawer) -> SitePort | None:
     """Return the host port of a drawer that stands for the one a file names; each stands for one at most.
 
     In the very drawer that is the one of that label. In another it is one to the same host, of the same label before
     others; in the one in its place that of the label, too, where no port leads to the host or the file tells none.
     """
     if id(drawer) not in asked.stand_ins:
-        asked.stand_ins[id(drawer)] = _stand_ins(asked, drawer)
+        asked.stand_ins[id(drawer)] = _paired_ports(asked, drawer)
     return asked.stand_ins[id(drawer)].get(label)
 
 
-def why_no_port(asked: DrawerPair, label: str, drawer: SiteDrawer) -> str:
+def missing_port_reason(asked: DrawerPair, label: str, drawer: SiteDrawer) -> str:
     """Return why no host port of a drawer stands for the one a file names."""
     for one in asked.entry.host_ports:
-        port = port_for(asked, one.label, drawer)
+        port = paired_port(asked, one.label, drawer)
         if port is not None and port.label == label:
             return f"{label} here stands for {quoted(one.label)} of the file, and for no other one."
     return "There is no such host port here, or you may not see it."
 
 
-def _stand_ins(asked: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePort]:
+def _paired_ports(asked: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePort]:
     """Return which host port of a drawer stands for which label of a file."""
     left = {entry.label: entry.host for entry in asked.entry.host_ports}
     for slot in asked.entry.slots:
         if isinstance(slot.attached_to, str):
-            left.setdefault(slot.attached_to, NOTHING)
+            left.setdefault(slot.attached_to, NOT_SPECIFIED)
     free, found = list(drawer.ports), dict[str, SitePort]()
 
-    def take(fits: Callable[[SitePort, str, HostEntry | Said | None], bool]) -> None:
+    def take(fits: Callable[[SitePort, str, HostEntry | FieldPresence | None], bool]) -> None:
         for label, host in list(left.items()):
             if (port := next((one for one in free if fits(one, label, host)), None)) is not None:
                 free.remove(port)
@@ -178,11 +179,11 @@ def _stand_ins(asked: DrawerPair, drawer: SiteDrawer) -> dict[str, SitePort]:
     return found
 
 
-def _leads_to(port: SitePort, host: HostEntry | Said | None) -> bool:
-    return isinstance(host, HostEntry) and port.host is not None and same_host(host, port.host)
+def _leads_to(port: SitePort, host: HostEntry | FieldPresence | None) -> bool:
+    return isinstance(host, HostEntry) and port.host is not None and is_same_host(host, port.host)
 
 
-def device_there(asked: Asked) -> SiteDevice | None:
+def device_in_slot(asked: RequestedSlot) -> SiteDevice | None:
     """Return the device in the slot that a file names; outside slots, the one of the same serial number, else name."""
     drawer, entry = asked.drawer.row, asked.entry
     if drawer is None:
@@ -196,7 +197,7 @@ def device_there(asked: Asked) -> SiteDevice | None:
     return next(by_serial, None) or next((one for one in outside if one.name == device.name), None)
 
 
-def why_other(entry: SlotEntry, device: SiteDevice) -> str:
+def mismatch_reason(entry: SlotEntry, device: SiteDevice) -> str:
     """Return '' if a device is the one that a file means, else the sentence that says in what it is another."""
     meant = entry.device
     if meant is None:
@@ -216,13 +217,13 @@ def why_other(entry: SlotEntry, device: SiteDevice) -> str:
     return ""
 
 
-def same_host(entry: HostEntry, host: SiteHost) -> bool:
+def is_same_host(entry: HostEntry, host: SiteHost) -> bool:
     """Tell whether a host of a file is a host of the site."""
     return entry.identity.casefold() == host.identity.casefold() if entry.identity else entry.name == host.name
 
 
-def cabled(entry: HostPortEntry, row: SitePort) -> bool:
+def is_cabled_as_requested(entry: HostPortEntry, row: SitePort) -> bool:
     """Tell whether the cable leads where the file says, or it says nothing."""
     if isinstance(entry.host, HostEntry):
-        return row.host is not None and same_host(entry.host, row.host)
+        return row.host is not None and is_same_host(entry.host, row.host)
     return entry.host is not None or row.host is None

@@ -6,15 +6,14 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 import msgspec
 
-from fabric.bmc.answers import Answer, error_sentence, etag_of, json_object, one_line
 from fabric.bmc.errors import (
     BmcError,
     ForeignLink,
@@ -26,16 +25,26 @@ from fabric.bmc.errors import (
     TaskFailed,
     TimedOut,
     Unreachable,
+    ZoneChanged,
 )
-from fabric.bmc.transport import AT_A_TIME, RawAnswer, Transport
-from fabric.bmc.types import Address
+from fabric.bmc.transport import (
+    MAX_CONNECTIONS,
+    BmcResponse,
+    RawResponse,
+    Transport,
+    error_sentence,
+    etag_of,
+    one_line,
+    parse_json_object,
+)
+from fabric.bmc.types import BmcAddress
 
 ROOT = "/redfish/v1/"
 TASK_SECONDS = 120.0
-FIRST_POLL_SECONDS = 0.1
-SLOWEST_POLL_SECONDS = 2.0
+MIN_TASK_POLL_SECONDS = 0.1
+MAX_TASK_POLL_SECONDS = 2.0
 TASK_FAILURES = frozenset({"Exception", "Killed", "Cancelled"})
-REFUSAL_SECONDS = 60.0
+REFUSAL_MEMORY_SECONDS = 60.0
 
 
 class BmcClient:
@@ -45,9 +54,9 @@ class BmcClient:
     for those that share a BMC with others. Usable as an async context manager or with start() and close().
     """
 
-    def __init__(self, address: Address, *, timeout: float = 10.0, at_a_time: int = AT_A_TIME) -> None:
+    def __init__(self, address: BmcAddress, *, timeout: float = 10.0, at_a_time: int = MAX_CONNECTIONS) -> None:
         self._address = address
-        self.at_a_time = min(at_a_time, AT_A_TIME)
+        self.at_a_time = min(at_a_time, MAX_CONNECTIONS)
         self._transport = Transport(address.url, address.trust, timeout=timeout)
         self.url = str(self._transport.origin)
         self.host = self._transport.host
@@ -94,7 +103,7 @@ class BmcClient:
         """Return a link as a path on this BMC; raises ForeignLink for one that leaves it."""
         return str(self._transport.locate(uri).relative())
 
-    async def service_root(self) -> Answer:
+    async def service_root(self) -> BmcResponse:
         """Return the service root, read without credentials. Raises NotRedfish for anything that is none."""
         try:
             answer = self._accept(ROOT, await self._exchange("GET", ROOT))
@@ -110,7 +119,7 @@ class BmcClient:
         self.root = answer.body
         return answer
 
-    async def get(self, uri: str, *, timeout: float | None = None) -> Answer:
+    async def get(self, uri: str, *, timeout: float | None = None) -> BmcResponse:
         """Return a resource; raises the BmcError that tells why there is none."""
         return self._accept(uri, await self.fetch("GET", uri, timeout=timeout))
 
@@ -121,19 +130,19 @@ class BmcClient:
             self._accept(uri, raw)
         return raw.body
 
-    async def patch(self, uri: str, body: dict[str, Any], *, etag: str = "") -> Answer:
+    async def patch(self, uri: str, body: dict[str, Any], *, etag: str = "") -> BmcResponse:
         """Change a resource, only if it still has `etag` where one is given (412 otherwise)."""
         return await self._write("PATCH", uri, body, etag)
 
-    async def post(self, uri: str, body: dict[str, Any], *, etag: str = "") -> Answer:
+    async def post(self, uri: str, body: dict[str, Any], *, etag: str = "") -> BmcResponse:
         """Create a member or run an action; answers of 200, 201, 202 and 204 are all success."""
         return await self._write("POST", uri, body, etag)
 
-    async def delete(self, uri: str, *, etag: str = "") -> Answer:
+    async def delete(self, uri: str, *, etag: str = "") -> BmcResponse:
         """Delete a resource."""
         return await self._write("DELETE", uri, None, etag)
 
-    async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> Answer:
+    async def _write(self, method: str, uri: str, body: dict[str, Any] | None, etag: str) -> BmcResponse:
         headers = {"If-Match": etag} if etag else {}
         content = None
         if body is not None:
@@ -149,7 +158,7 @@ class BmcClient:
         headers: dict[str, str] | None = None,
         content: bytes | None = None,
         timeout: float | None = None,
-    ) -> RawAnswer:
+    ) -> RawResponse:
         """Send a signed-in request and return whatever came; signs in again, once, where a session is gone (401).
 
         A 401 says that nothing was done, so a write may follow it again.
@@ -166,7 +175,7 @@ class BmcClient:
             method, path, headers={**(headers or {}), **self._authorization}, content=content, timeout=timeout
         )
         if raw.status == 401:
-            self._refusing[path] = time.monotonic() + REFUSAL_SECONDS
+            self._refusing[path] = time.monotonic() + REFUSAL_MEMORY_SECONDS
         return raw
 
     async def _exchange(
@@ -177,7 +186,7 @@ class BmcClient:
         headers: dict[str, str] | None = None,
         content: bytes | None = None,
         timeout: float | None = None,
-    ) -> RawAnswer:
+    ) -> RawResponse:
         async with self._gate:
             self.requests_in_flight += 1
             try:
@@ -208,7 +217,7 @@ class BmcClient:
                     finally:
                         self.streams -= 1
                     return
-                raw = RawAnswer(response.status, response.headers, await response.content.read(65536))
+                raw = RawResponse(response.status, response.headers, await response.content.read(65536))
             if raw.status != 401 or attempt == 2 or not self.signs_in:
                 self._accept(uri, raw)
                 raise RequestRefused(f"{self.host} opens no event stream.", answered=raw.status)
@@ -241,7 +250,7 @@ class BmcClient:
         Basic's own answer tells whether name and password are right.
         """
         root = (await self.service_root()).body
-        sessions = _link(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
+        sessions = _link_at(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
         credentials = {"UserName": self._address.username, "Password": self._address.password}
         try:
             raw = await self._exchange(
@@ -251,17 +260,17 @@ class BmcClient:
                 content=msgspec.json.encode(credentials),
             )
         except ForeignLink:
-            raw = RawAnswer(404, {}, b"")
+            raw = RawResponse(404, {}, b"")
         token = raw.headers.get("X-Auth-Token")
         if 200 <= raw.status < 300 and token:
             self._session_uri = self._session_of(raw)
             return {"X-Auth-Token": token}
         return await self._basic(root)
 
-    def _session_of(self, raw: RawAnswer) -> str:
+    def _session_of(self, raw: RawResponse) -> str:
         """Return the new session's own path, from Location or from its body; '' where neither says."""
         with contextlib.suppress(BmcError):
-            body = json_object(raw.body, where=self.host)
+            body = parse_json_object(raw.body, where=self.host)
             uri = raw.headers.get("Location") or body.get("@odata.id")
             return self.path(uri) if isinstance(uri, str) else ""
         return ""
@@ -270,7 +279,7 @@ class BmcClient:
         pair = f"{self._address.username}:{self._address.password}".encode()
         headers = {"Authorization": "Basic " + base64.b64encode(pair).decode()}
         for name in ("Managers", "Chassis", "Systems", "SessionService"):
-            uri = _link(root, name)
+            uri = _link_at(root, name)
             if not uri:
                 continue
             with contextlib.suppress(ForeignLink):
@@ -280,15 +289,15 @@ class BmcClient:
                 return headers
         return headers
 
-    def _accept(self, uri: str, raw: RawAnswer) -> Answer:
+    def _accept(self, uri: str, raw: RawResponse) -> BmcResponse:
         """Return a 2xx answer decoded; raises what any other status means."""
         where = f"{self.host}{uri.split('?', 1)[0]}" if uri.startswith("/") else self.host
         if 200 <= raw.status < 300:
-            body = json_object(raw.body, where=where)
+            body = parse_json_object(raw.body, where=where)
             etag = etag_of(raw.headers, body)
-            return Answer(status=raw.status, headers=raw.headers, body=body, etag=etag, digest=hash(raw.body))
+            return BmcResponse(status=raw.status, headers=raw.headers, body=body, etag=etag, digest=hash(raw.body))
         try:
-            body = json_object(raw.body, where=where)
+            body = parse_json_object(raw.body, where=where)
         except Malformed:
             body = {}
         reason = error_sentence(body)
@@ -299,7 +308,7 @@ class BmcClient:
             raise SignInRefused(f"{where} asks for a name and password.", answered=401)
         raise RequestRefused(f"{where} answered {raw.status}{said}", answered=raw.status, reason=reason)
 
-    async def finish(self, answer: Answer, *, timeout: float = TASK_SECONDS) -> Answer:
+    async def finish(self, answer: BmcResponse, *, timeout: float = TASK_SECONDS) -> BmcResponse:
         """Follow a 202 to the end of its task and return the last answer; other answers are returned as they are.
 
         Raises TaskFailed with the task's own words, TimedOut after `timeout` seconds. A BMC that is away for a moment
@@ -311,10 +320,10 @@ class BmcClient:
         if not isinstance(monitor, str):
             return answer
         deadline = time.monotonic() + timeout
-        pause = FIRST_POLL_SECONDS
+        pause = MIN_TASK_POLL_SECONDS
         while True:
             await asyncio.sleep(pause)
-            pause = min(pause * 1.5, SLOWEST_POLL_SECONDS)
+            pause = min(pause * 1.5, MAX_TASK_POLL_SECONDS)
             try:
                 state = await self.get(monitor)
             except (ServerFault, Unreachable, TimedOut):
@@ -324,14 +333,14 @@ class BmcClient:
                 if error.answered in {404, 410}:
                     return answer
                 raise
-            if state.status != 202 and _ended(state.body):
+            if state.status != 202 and _is_task_finished(state.body):
                 return self._outcome(state)
-            if _ended(state.body) and "TaskState" in state.body:
+            if _is_task_finished(state.body) and "TaskState" in state.body:
                 return self._outcome(state)
             if time.monotonic() > deadline:
                 raise TimedOut(f"{self.host} did not finish its task within {timeout:.0f} s.")
 
-    def _outcome(self, state: Answer) -> Answer:
+    def _outcome(self, state: BmcResponse) -> BmcResponse:
         task_state = state.body.get("TaskState")
         if task_state in TASK_FAILURES or state.body.get("error"):
             messages = state.body.get("Messages")
@@ -340,14 +349,46 @@ class BmcClient:
         return state
 
 
-def _ended(task: dict[str, Any]) -> bool:
+def _is_task_finished(task: dict[str, Any]) -> bool:
     """Tell whether a monitor's answer is final: a task at its end, or no task at all."""
     state = task.get("TaskState")
     return state is None or state == "Completed" or state in TASK_FAILURES
 
 
-def _link(resource: dict[str, Any], *names: str) -> str:
+def _link_at(resource: dict[str, Any], *names: str) -> str:
     value: Any = resource
     for name in (*names, "@odata.id"):
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, str) else ""
+
+
+REQUEST_SECONDS = 10.0  # one answer of the BMC
+CONNECTIONS_PER_OPERATION = (
+    1  # of the BMC's four: the poller keeps some, and the other drawer may have an operation of its own
+)
+OUTAGE_SECONDS = 60.0  # how long a BMC may be away before whoever asks gives up
+MIN_RETRY_PAUSE = 0.2
+MAX_RETRY_PAUSE = 3.0
+
+Result = TypeVar("Result")
+
+
+async def retry_while_unreachable(
+    ask: Callable[[], Awaitable[Result]], *, pausing: Callable[[BmcError, float], Awaitable[None]] | None = None
+) -> Result:
+    """Return what `ask` returns, asked again while the BMC is away or a zone changes under us.
+
+    `pausing` is awaited with the error and a time in s before each new try: it waits so long, or raises to give up.
+    Raises the last BmcError after OUTAGE_SECONDS.
+    """
+    end = time.monotonic() + OUTAGE_SECONDS
+    pause = MIN_RETRY_PAUSE
+    while True:
+        try:
+            return await ask()
+        except BmcError as error:
+            why = error
+            if not (error.retry_helps or isinstance(error, ZoneChanged)) or time.monotonic() + pause > end:
+                raise
+        await (asyncio.sleep(pause) if pausing is None else pausing(why, pause))
+        pause = min(pause * 2, MAX_RETRY_PAUSE)

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import msgspec
 import zstandard
 
-from fabric.bmc.answers import Answer
 from fabric.bmc.client import BmcClient
 from fabric.bmc.errors import (
     BmcError,
@@ -24,23 +23,34 @@ from fabric.bmc.errors import (
     TimedOut,
     Unreachable,
 )
-from fabric.bmc.kinds import declared_type, is_beside, is_expandable, kind_of
-from fabric.bmc.types import Problem, ProblemKind
-from fabric.bmc.values import Body, every_link, links, mapping, plain_uri, text
+from fabric.bmc.transport import BmcResponse
+from fabric.bmc.types import InventoryProblem, ProblemKind
+from fabric.bmc.values import (
+    JsonObject,
+    declared_type,
+    is_expandable,
+    is_outside_inventory,
+    iter_links,
+    links,
+    mapping,
+    normalize_uri,
+    resource_type,
+    text,
+)
 
-MOST_RESOURCES = 50_000
+MAX_RESOURCES = 50_000
 # All answers of a walk together, bytes: some times as much is kept in memory, beside other chassis.
-LARGEST_WALK = 64 * 2**20
+MAX_WALK_BYTES = 64 * 2**20
 # So many time-outs or lost connections in a row mean that the BMC is gone, not that a resource is bad.
-GONE_AFTER = 8
+MAX_FAILURES_IN_A_ROW = 8
 
 
-class Found:
+class CrawledResource:
     """One resource as it was read: `uri` is where it was read, whatever its own @odata.id claims."""
 
     __slots__ = ("body", "etag", "kind", "uri")
 
-    def __init__(self, uri: str, kind: str, body: Body, etag: str) -> None:
+    def __init__(self, uri: str, kind: str, body: JsonObject, etag: str) -> None:
         self.uri = uri
         self.kind = kind
         self.body = body
@@ -51,8 +61,8 @@ class Crawl:
     """What a walk has found so far; `walk` adds what can be reached from given links."""
 
     def __init__(self, bmc: BmcClient, *, everything: bool, at_a_time: int = 0) -> None:
-        self.found: dict[str, Found] = {}
-        self.problems: dict[str, Problem] = {}
+        self.found: dict[str, CrawledResource] = {}
+        self.problems: dict[str, InventoryProblem] = {}
         # What was asked for since `walk` was called last, and the digests of the answers: 0 for those of no use.
         self.asked: dict[str, int] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
@@ -70,24 +80,24 @@ class Crawl:
         self._progress = asyncio.Condition()
         self._folded = b""
 
-    def take_root(self, root: Answer) -> None:
+    def take_root(self, root: BmcResponse) -> None:
         """Start from the service root, which has been read before anybody signed in."""
         uri = "/redfish/v1"
         self._known.add(uri)
         self.expands = expand_query(root.body)
         self._keep(uri, root.body, root.etag, listed_by="")
 
-    def fold(self) -> None:
+    def pack(self) -> None:
         """Keep what was found packed until `unfold`: 30 KB instead of 1.4 MB, and nothing for a garbage collector."""
         found = [(each.uri, each.kind, each.etag, each.body) for each in self.found.values()]
         self._folded = zstandard.compress(msgspec.json.encode((found, list(self._known))), 1)
         self.found, self._known = {}, set()
 
-    def unfold(self) -> None:
+    def unpack(self) -> None:
         """Take out what `fold` packed; harmless where nothing is."""
         if self._folded:
             found, known = msgspec.json.decode(zstandard.decompress(self._folded))
-            self.found = {uri: Found(uri, kind, body, etag) for uri, kind, etag, body in found}
+            self.found = {uri: CrawledResource(uri, kind, body, etag) for uri, kind, etag, body in found}
             self._known = set(known)
             self._folded = b""
 
@@ -96,7 +106,7 @@ class Crawl:
 
         Raises SignInRefused, Unreachable or TimedOut once the BMC is gone, Malformed for a service without end.
         """
-        self._most = self._bmc.received + LARGEST_WALK
+        self._most = self._bmc.received + MAX_WALK_BYTES
         self.asked = {}
         workers = [asyncio.create_task(self._work()) for _ in range(self._at_a_time)]
         try:
@@ -107,11 +117,11 @@ class Crawl:
         if self._fatal is not None:
             raise self._fatal
 
-    def read_again(self, uri: str) -> None:
+    def reread(self, uri: str) -> None:
         """Put a resource back on the list of things to read; what it said so far counts no more."""
         lister = self._lister(uri)
         for page in self.pages_of(uri):
-            self.expect_again(page)
+            self.mark_unread(page)
         self.found.pop(uri, None)
         self.problems.pop(uri, None)
         self._known.discard(uri)
@@ -121,16 +131,16 @@ class Crawl:
         """Return the further pages of a collection that were read."""
         return [known for known in self.found if known.startswith(uri + "?")]
 
-    def expect_again(self, uri: str) -> None:
+    def mark_unread(self, uri: str) -> None:
         """Take a member as unread until its collection, which is read again, lists it."""
         self.found.pop(uri, None)
         self.problems.pop(uri, None)
         self._known.discard(uri)
 
-    def forget_below(self, uri: str) -> None:
+    def discard_below(self, uri: str) -> None:
         """Drop all below a resource that is no longer there."""
         for known in [known for known in self._known if known.startswith(uri + "/")]:
-            self.expect_again(known)
+            self.mark_unread(known)
 
     def _lister(self, uri: str) -> str:
         collection = self.found.get(uri.rsplit("/", 1)[0])
@@ -150,7 +160,7 @@ class Crawl:
             try:
                 await self._read(uri, referrer, listed_by)
                 if self._bmc.received > self._most:
-                    size = LARGEST_WALK >> 20
+                    size = MAX_WALK_BYTES >> 20
                     self._fatal = Malformed(f"{self._bmc.host} answers with more than {size} MB; it was left.")
             finally:
                 async with self._progress:
@@ -184,20 +194,20 @@ class Crawl:
         except (Unreachable, TimedOut) as error:
             self._note(uri, ProblemKind.UNREACHABLE, error, referrer)
             self._lost_in_a_row += 1
-            if self._lost_in_a_row >= GONE_AFTER:
+            if self._lost_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 self._fatal = error
             return
         else:
             self._keep(uri, answer.body, answer.etag, listed_by)
         self._lost_in_a_row = 0
 
-    async def _ask(self, uri: str) -> Answer:
+    async def _ask(self, uri: str) -> BmcResponse:
         self.asked[uri] = 0
         answer = await self._bmc.get(uri)
         self.asked[uri] = answer.digest
         return answer
 
-    async def _get(self, uri: str) -> Answer:
+    async def _get(self, uri: str) -> BmcResponse:
         if not self.expands or "?" in uri or not is_expandable(uri):
             return await self._ask(uri)
         try:
@@ -208,61 +218,61 @@ class Crawl:
             return answer
         members = answer.body.get("Members")
         if isinstance(members, list) and members:
-            if not any(is_whole(member) for member in members):
+            if not any(is_embedded(member) for member in members):
                 self.expands = ""
-            elif not distinct(uri, members):
+            elif not are_distinct_members(uri, members):
                 return await self._ask(uri)
         return answer
 
-    def _keep(self, uri: str, body: Body, etag: str, listed_by: str) -> None:
-        self.found[uri] = Found(uri, kind_of(uri, body, listed_by), body, etag)
+    def _keep(self, uri: str, body: JsonObject, etag: str, listed_by: str) -> None:
+        self.found[uri] = CrawledResource(uri, resource_type(uri, body, listed_by), body, etag)
         lister = declared_type(body)
         members = body.get("Members")
         own: set[str] = set()
         if isinstance(members, list):
-            own = {plain_uri(target) for target in links(body, "Members")}
+            own = {normalize_uri(target) for target in links(body, "Members")}
             for member in members:
-                if is_whole(member) and (self.expands or is_log_entry(member)):
+                if is_embedded(member) and (self.expands or is_log_entry(member)):
                     self._keep_member(uri, member, lister)
         elif "Members@odata.count" in body or lister.endswith("Collection"):
-            self._complain(uri, ProblemKind.MALFORMED, f"{uri} is a collection without a list of members.", "")
-        for target in every_link(body):
+            self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} is a collection without a list of members.", "")
+        for target in iter_links(body):
             if isinstance(target, str):
-                member = plain_uri(target) in own
+                member = normalize_uri(target) in own
                 self._reach(target, referrer=uri, listed_by=lister if member else "")
             else:
-                self._complain(uri, ProblemKind.MALFORMED, f"{uri} has a link that is no text.", "")
+                self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} has a link that is no text.", "")
 
     def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> None:
-        uri = plain_uri(member["@odata.id"])
+        uri = normalize_uri(member["@odata.id"])
         if uri != collection and uri not in self.found and self._allowed(uri) and not self._is_full():
             self._known.add(uri)
             self._pending.discard(uri)
             self._keep(uri, member, text(member, "@odata.etag"), lister)
 
     def _allowed(self, uri: str) -> bool:
-        return uri.startswith("/redfish/") and (self._everything or not is_beside(uri))
+        return uri.startswith("/redfish/") and (self._everything or not is_outside_inventory(uri))
 
     def _reach(self, target: str, *, referrer: str, listed_by: str) -> None:
         """Remember a link to be followed, unless it has been; one that leads nowhere sensible becomes a problem."""
-        uri = plain_uri(target)
+        uri = normalize_uri(target)
         if not uri or uri in self._known:
             return
         if not uri.startswith("/") or uri.startswith("//"):
             try:
-                uri = plain_uri(self._bmc.path(uri)) if re.match(r"[a-z]+://|//", uri, re.IGNORECASE) else ""
+                uri = normalize_uri(self._bmc.path(uri)) if re.match(r"[a-z]+://|//", uri, re.IGNORECASE) else ""
             except BmcError as error:
                 kind = ProblemKind.FOREIGN_LINK if isinstance(error, ForeignLink) else ProblemKind.MALFORMED
-                self._complain(target, kind, error.sentence, referrer)
+                self._add_problem(target, kind, error.sentence, referrer)
                 return
             if not uri:
-                self._complain(target, ProblemKind.MALFORMED, f"{referrer} has a link that is no path.", referrer)
+                self._add_problem(target, ProblemKind.MALFORMED, f"{referrer} has a link that is no path.", referrer)
                 return
             if uri in self._known:
                 return
         # Dots are steps up to whoever resolves the address, written as %2e too.
         if not uri.startswith("/redfish/") or "/.." in unquote(uri):
-            self._complain(uri, ProblemKind.MALFORMED, f"{referrer} has a link that leaves /redfish.", referrer)
+            self._add_problem(uri, ProblemKind.MALFORMED, f"{referrer} has a link that leaves /redfish.", referrer)
             return
         if not self._allowed(uri):
             return
@@ -273,20 +283,24 @@ class Crawl:
         (self._collections if is_expandable(uri) else self._others).append((uri, referrer, listed_by))
 
     def _is_full(self) -> bool:
-        if len(self._known) < MOST_RESOURCES:
+        if len(self._known) < MAX_RESOURCES:
             return False
-        sentence = f"The service links to more than {MOST_RESOURCES} resources."
-        self._complain("/redfish/v1", ProblemKind.MALFORMED, sentence, "")
+        sentence = f"The service links to more than {MAX_RESOURCES} resources."
+        self._add_problem("/redfish/v1", ProblemKind.MALFORMED, sentence, "")
         return True
 
     def _note(self, uri: str, kind: ProblemKind, error: BmcError, referrer: str) -> None:
-        self._complain(uri, kind, error.sentence, referrer, error.answered)
+        self._add_problem(uri, kind, error.sentence, referrer, error.answered)
 
-    def _complain(self, uri: str, kind: ProblemKind, sentence: str, referrer: str, status: int | None = None) -> None:
-        self.problems.setdefault(uri, Problem(uri=uri, kind=kind, sentence=sentence, status=status, referrer=referrer))
+    def _add_problem(
+        self, uri: str, kind: ProblemKind, sentence: str, referrer: str, status: int | None = None
+    ) -> None:
+        self.problems.setdefault(
+            uri, InventoryProblem(uri=uri, kind=kind, sentence=sentence, status=status, referrer=referrer)
+        )
 
 
-def expand_query(root: Body) -> str:
+def expand_query(root: JsonObject) -> str:
     """Return the query that expands members one level, as the service root says it may be asked, else ''."""
     offered = mapping(root, "ProtocolFeaturesSupported", "ExpandQuery")
     if not (offered.get("NoLinks") is True or offered.get("ExpandAll") is True):
@@ -295,7 +309,7 @@ def expand_query(root: Body) -> str:
     return f"$expand={how}($levels=1)" if offered.get("Levels") is True else f"$expand={how}"
 
 
-def is_whole(member: Any) -> bool:
+def is_embedded(member: Any) -> bool:
     """Tell whether a member of a collection is the resource itself, not only a reference to it."""
     return isinstance(member, dict) and isinstance(member.get("@odata.id"), str) and "Id" in member and len(member) > 3
 
@@ -305,7 +319,7 @@ def is_log_entry(member: dict[str, Any]) -> bool:
     return declared_type(member) == "LogEntry"
 
 
-def distinct(collection: str, members: list[Any]) -> bool:
+def are_distinct_members(collection: str, members: list[Any]) -> bool:
     """Tell whether expanded members say credibly who they are: different URIs, all with an ID of their own."""
-    uris = [plain_uri(member["@odata.id"]) for member in members if is_whole(member)]
+    uris = [normalize_uri(member["@odata.id"]) for member in members if is_embedded(member)]
     return len(set(uris)) == len(uris) == len(members) and collection not in uris

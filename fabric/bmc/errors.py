@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from falconweb.errors import FalconWebError
+from core.errors import FalconWebError
 
 
 class BmcError(FalconWebError):

@@ -1,10 +1,63 @@
-"""What a property of a reading measures, and which object of the inventory it belongs to."""
+"""What a property of a reading measures, and which object of the inventory it belongs to.
+
+Every object keeps its identifying fields (`id`, `name`, serial and part numbers, vendor and device IDs) exactly as the
+service gave them; numbers that a service gives as text or null become None here, never zero. URIs are paths on the BMC
+(`/redfish/v1/...`) and are the keys by which objects refer to each other.
+"""
 
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
-from fabric.bmc.types import Fan, Inventory, Quantity, Sensor, Series
+import msgspec
+
+from fabric.bmc.types import Inventory, RedfishFan, RedfishSensor
+
+
+class Quantity(StrEnum):
+    """What a series measures; the value names the unit it is kept in."""
+
+    TEMPERATURE = "temperature_celsius"
+    FAN_RPM = "fan_rpm"
+    FAN_PERCENT = "fan_percent"
+    POWER = "power_watts"
+    ENERGY = "energy_kilowatt_hours"
+    VOLTAGE = "voltage_volts"
+    CURRENT = "current_amperes"
+    RX_BYTES = "rx_bytes"  # counters, as the port sees them
+    TX_BYTES = "tx_bytes"
+    LINK_STATUS = "link_status"  # LINK_STATUSES gives the numbers
+    LINK_WIDTH = "link_width_lanes"
+    LINK_SPEED = "link_speed_gbps"
+    ERRORS = "errors"  # a PCIeErrors counter; Series.detail names which
+    UTILISATION = "utilisation_percent"
+    OTHER = "other"
+
+
+LINK_STATUSES: dict[str, float] = {"NoLink": 0.0, "LinkDown": 1.0, "Starting": 2.0, "Training": 3.0, "LinkUp": 4.0}
+
+
+class ReadingSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of a chassis: where it comes from, what it measures, which inventory object it belongs to."""
+
+    property: str  # resource URI + '#/' + JSON pointer: its identity
+    owner_uri: str  # uri of the port, device, sensor, fan, drawer or chassis it describes
+    quantity: Quantity
+    unit: str = ""
+    detail: str = ""  # for ERRORS: the PCIeErrors property; for OTHER: the property's name
+    # What it is in its unit: `factor` times what the BMC tells, and `zero`.
+    factor: float = 1.0
+    zero: float = 0.0
+
+
+class ChassisReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One poll, as the BMC tells it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
+
+    at: float  # Unix time at which the answer arrived, s
+    values: tuple[float, ...]
+    measured_at: float = 0.0  # when the BMC took the values, by its own clock, s; 0 where it does not say
+
 
 # The last step of a property's JSON pointer, where that alone tells the quantity.
 BY_PROPERTY = {
@@ -42,7 +95,7 @@ BY_READING_TYPE = {
 }
 
 
-class SeriesNamer:
+class SeriesFactory:
     """Turns a property (resource URI + '#/' + JSON pointer) into a Series, by what an inventory knows."""
 
     def __init__(self, inventory: Inventory) -> None:
@@ -56,7 +109,7 @@ class SeriesNamer:
             for uri in (*device.processor_uris, *device.function_uris):
                 self._device_of[uri] = device.uri
 
-    def series(self, name: str) -> Series:
+    def series(self, name: str) -> ReadingSeries:
         """Return the series of a property; what it measures is OTHER where nothing tells."""
         uri, _, pointer = name.partition("#")
         uri = uri.rstrip("/")
@@ -66,14 +119,14 @@ class SeriesNamer:
         if sensor is not None and last.startswith("Reading"):
             return self._of_sensor(name, sensor)
         if "PCIeErrors" in steps:
-            return Series(property=name, owner_uri=self._owner(uri), quantity=Quantity.ERRORS, detail=last)
+            return ReadingSeries(property=name, owner_uri=self._owner(uri), quantity=Quantity.ERRORS, detail=last)
         # Objects such as SpeedPercent and PowerWatts hold their number one step further down.
         known = BY_PROPERTY.get(last) or (BY_PROPERTY.get(steps[-2]) if last == "Reading" and len(steps) > 1 else None)
         quantity, unit = known or (Quantity.OTHER, "")
         fan = self._fans.get(f"{uri}#/" + "/".join(steps[:-1]))
         if fan is not None and last == "Reading":
             quantity, unit = _fan_unit(fan)
-        return Series(
+        return ReadingSeries(
             property=name,
             owner_uri=fan.uri if fan is not None else self._owner(uri),
             quantity=quantity,
@@ -81,14 +134,14 @@ class SeriesNamer:
             detail=last if quantity is Quantity.OTHER else "",
         )
 
-    def _of_sensor(self, name: str, sensor: Sensor) -> Series:
+    def _of_sensor(self, name: str, sensor: RedfishSensor) -> ReadingSeries:
         fan = self._fan_of_sensor.get(sensor.uri)
         quantity = BY_UNIT.get(sensor.units.lower()) or BY_READING_TYPE.get(sensor.reading_type, Quantity.OTHER)
         if quantity is Quantity.OTHER and sensor.units == "%" and (fan or sensor.physical_context == "Fan"):
             quantity = Quantity.FAN_PERCENT
         devices = {self._device_of[uri] for uri in sensor.related_uris if uri in self._device_of}
         owner = fan.uri if fan else devices.pop() if len(devices) == 1 else sensor.uri
-        return Series(
+        return ReadingSeries(
             property=name,
             owner_uri=owner,
             quantity=quantity,
@@ -111,11 +164,11 @@ class SeriesNamer:
         return uri.removesuffix("/EnvironmentMetrics")
 
 
-def _fan_unit(fan: Fan) -> tuple[Quantity, str]:
+def _fan_unit(fan: RedfishFan) -> tuple[Quantity, str]:
     return (Quantity.FAN_PERCENT, "%") if fan.speed_percent is not None else (Quantity.FAN_RPM, "{rev}/min")
 
 
-def counter_words(name: str) -> str:
+def counter_label(name: str) -> str:
     """Return a property's name in words: 'CorrectableErrorCount' as 'Correctable error count'."""
     words = re.findall(r"[A-Z]+(?![a-z])\d*|[A-Z][a-z\d]*|[a-z\d]+", name)
     return " ".join(word if not place or word.isupper() else word.lower() for place, word in enumerate(words))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
+from weakref import WeakValueDictionary
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from fabric.bmc.errors import (
@@ -20,17 +26,16 @@ from fabric.bmc.errors import (
     Unreachable,
     WrongAddress,
 )
-from fabric.bmc.tls import client_tls, format_fingerprint, read_fingerprint
-from fabric.bmc.types import Trust
+from fabric.bmc.types import CertificateTrust
 
-AT_A_TIME = 4
-LARGEST_ANSWER = 32 * 2**20
-REDIRECTS = 5
+MAX_CONNECTIONS = 4
+MAX_RESPONSE_BYTES = 32 * 2**20
+MAX_REDIRECTS = 5
 CONNECT_SECONDS = 5.0
 USER_AGENT = "FalconWeb"
 
 
-class RawAnswer:
+class RawResponse:
     """Status, headers and the bytes of one answer."""
 
     __slots__ = ("body", "headers", "status")
@@ -59,10 +64,10 @@ class Transport:
     """A pool of at most four connections to one origin, over which at most four requests run at a time.
 
     A redirect is followed only within the origin, proxies and cookies of the environment play no part, and an answer
-    larger than `LARGEST_ANSWER` bytes (after decompression) is refused.
+    larger than `MAX_RESPONSE_BYTES` bytes (after decompression) is refused.
     """
 
-    def __init__(self, url: str, trust: Trust, *, timeout: float) -> None:
+    def __init__(self, url: str, trust: CertificateTrust, *, timeout: float) -> None:
         self.origin = parse_origin(url)
         self.host = self.origin.host or ""
         self._trust = trust
@@ -74,7 +79,7 @@ class Transport:
         """Make the pool; to be called on the loop that will use it."""
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=AT_A_TIME, ssl=self._tls, ttl_dns_cache=60),
+                connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls, ttl_dns_cache=60),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": USER_AGENT, "OData-Version": "4.0", "Accept": "application/json"},
                 trust_env=False,
@@ -106,7 +111,7 @@ class Transport:
         headers: Mapping[str, str],
         content: bytes | None = None,
         timeout: float | None = None,
-    ) -> RawAnswer:
+    ) -> RawResponse:
         """Send one request and return the whole answer, whatever its status. Raises the transport errors of BmcError.
 
         A GET is sent once more if a kept-alive connection turns out to be gone; a write is never repeated.
@@ -128,8 +133,8 @@ class Transport:
 
     async def _follow(
         self, method: str, url: URL, headers: Mapping[str, str], content: bytes | None, limit: aiohttp.ClientTimeout
-    ) -> RawAnswer:
-        for _hop in range(REDIRECTS + 1):
+    ) -> RawResponse:
+        for _hop in range(MAX_REDIRECTS + 1):
             async with self._pool.request(
                 method, url, headers=headers, data=content, timeout=limit, allow_redirects=False
             ) as response:
@@ -137,7 +142,7 @@ class Transport:
                 if response.status in {301, 302, 303, 307, 308} and where and method in {"GET", "HEAD"}:
                     url = self.locate(where, base=url)
                     continue
-                return RawAnswer(response.status, response.headers, await self._read(response))
+                return RawResponse(response.status, response.headers, await self._read(response))
         raise Malformed(f"{self.host} redirects in a circle.")
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -145,9 +150,9 @@ class Transport:
         size = 0
         async for chunk in response.content.iter_any():
             size += len(chunk)
-            if size > LARGEST_ANSWER:
+            if size > MAX_RESPONSE_BYTES:
                 raise Malformed(
-                    f"{self.host} sent an answer larger than {LARGEST_ANSWER >> 20} MB; it was not read on."
+                    f"{self.host} sent an answer larger than {MAX_RESPONSE_BYTES >> 20} MB; it was not read on."
                 )
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -209,3 +214,117 @@ class Transport:
         return CertificateRejected(
             f"The certificate of {self.host} is not trusted by {whose}: {detail}.{shown}", found=found
         )
+
+
+# A context holds all CAs of the system, 1.5 MB: clients that trust the same share one for as long as any of them lives.
+_contexts: WeakValueDictionary[str, ssl.SSLContext] = WeakValueDictionary()
+
+
+def parse_fingerprint(text: str) -> bytes:
+    """Return the 32 bytes of a SHA-256 fingerprint in hex, colons, spaces and a 'sha256:' prefix allowed.
+
+    Raises WrongAddress for anything else, so that a typing mistake never weakens the check.
+    """
+    digits = re.sub(r"[\s:-]", "", re.sub(r"^\s*sha-?256\s*[:=/]?", "", text, flags=re.IGNORECASE))
+    if not re.fullmatch(r"[0-9A-Fa-f]{64}", digits):
+        raise WrongAddress("The fingerprint is not a SHA-256 fingerprint: 64 hexadecimal digits are needed.")
+    return bytes.fromhex(digits)
+
+
+def format_fingerprint(digest: bytes) -> str:
+    """Return a digest as people compare it: upper-case hex pairs with colons."""
+    return digest.hex(":").upper()
+
+
+def client_tls(trust: CertificateTrust) -> ssl.SSLContext | aiohttp.Fingerprint:
+    """Return what aiohttp's `ssl` argument needs for this trust.
+
+    A pin replaces chain and host name checks: it names one certificate exactly. A CA replaces the system's. The
+    environment (REQUESTS_CA_BUNDLE, SSL_CERT_FILE of other tools) has no say where a CA or pin is given.
+    """
+    if trust.fingerprint:
+        return aiohttp.Fingerprint(parse_fingerprint(trust.fingerprint))
+    context = _contexts.get(trust.ca_pem)
+    if context is None:
+        try:
+            context = ssl.create_default_context(cadata=trust.ca_pem or None)
+        except (ssl.SSLError, ValueError) as error:
+            raise WrongAddress("The CA file holds no certificate in PEM form.") from error
+        _contexts[trust.ca_pem] = context
+    return context
+
+
+async def read_fingerprint(host: str, port: int, *, timeout: float = 5.0) -> str:
+    """Return the SHA-256 fingerprint of the certificate that a server shows, for people to compare.
+
+    Nothing but the handshake is sent, so nothing is trusted by it. Raises OSError or TimeoutError where none is shown.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    async with asyncio.timeout(timeout):
+        _reader, writer = await asyncio.open_connection(host, port, ssl=context)
+        try:
+            connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
+            certificate = connection.getpeercert(binary_form=True)
+        finally:
+            writer.close()
+    if certificate is None:
+        raise ConnectionError("the server showed no certificate")
+    return format_fingerprint(hashlib.sha256(certificate).digest())
+
+
+MAX_SENTENCE_LENGTH = 500
+
+
+class BmcResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP answer with a JSON object as its body ({} where it had none).
+
+    `digest` is that of the body's bytes, the same in this process for the same bytes.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+    etag: str = ""
+    digest: int = 0
+
+
+def parse_json_object(raw: bytes, *, where: str) -> dict[str, Any]:
+    """Return the JSON object in `raw`, {} for an empty body; raises Malformed, which names `where`."""
+    if not raw.strip():
+        return {}
+    try:
+        decoded = msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"{where} answered with something that is no JSON.") from error
+    if not isinstance(decoded, dict):
+        raise Malformed(f"{where} answered with JSON that is no object.")
+    return decoded
+
+
+def etag_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    """Return the ETag of the header, else the one inside the body, else ''."""
+    header = headers.get("ETag", "")
+    inside = body.get("@odata.etag")
+    return header or (inside if isinstance(inside, str) else "")
+
+
+def error_sentence(body: Mapping[str, Any]) -> str:
+    """Return what an error body says to people (Base extended error), on one line and of bounded length."""
+    error = body.get("error")
+    source = error if isinstance(error, dict) else body
+    entries = source.get("@Message.ExtendedInfo")
+    messages = (
+        [entry.get("Message") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )
+    texts = [message for message in messages if isinstance(message, str) and message.strip()]
+    if not texts and isinstance(source.get("message"), str):
+        texts = [source["message"]]
+    return one_line(" ".join(dict.fromkeys(texts)))
+
+
+def one_line(text: str) -> str:
+    """Return text of a BMC without control characters and cut to a readable length."""
+    flat = re.sub(r"[\x00-\x20\x7f-\x9f]+", " ", text).strip()
+    return flat if len(flat) <= MAX_SENTENCE_LENGTH else flat[: MAX_SENTENCE_LENGTH - 1] + "…"

@@ -51,7 +51,7 @@ class ProblemKind(StrEnum):
     UNREACHABLE = "unreachable"  # time-out, reset or refused connection in the middle of the walk
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class InventoryProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One resource that could not be read as it should be; `sentence` is for people."""
 
     uri: str
@@ -61,7 +61,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     referrer: str = ""
 
 
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
+class RedfishResource(msgspec.Struct, frozen=True, kw_only=True):
     """What every listed Redfish resource has."""
 
     uri: str
@@ -71,7 +71,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     health: str = ""  # Status.Health
 
 
-class Chassis(Resource, frozen=True, kw_only=True):
+class RedfishChassis(RedfishResource, frozen=True, kw_only=True):
     """A Chassis that is not a drawer."""
 
     chassis_type: str = ""
@@ -86,7 +86,7 @@ class Chassis(Resource, frozen=True, kw_only=True):
     contained_by: str = ""  # uri of the containing chassis
 
 
-class Drawer(Chassis, frozen=True, kw_only=True):
+class RedfishDrawer(RedfishChassis, frozen=True, kw_only=True):
     """A Chassis of ChassisType Drawer (or Sled/Module that holds PCIe slots inside another chassis)."""
 
     number: int = 0  # 1-based position, 0 where unknown
@@ -94,7 +94,7 @@ class Drawer(Chassis, frozen=True, kw_only=True):
     allowed_modes: tuple[DrawerMode, ...] = ()
 
 
-class Slot(Resource, frozen=True, kw_only=True):
+class RedfishSlot(RedfishResource, frozen=True, kw_only=True):
     """A PCIe slot: PCIeDevice.Slot, or a member of PCIeSlots. `uri` may carry a fragment."""
 
     chassis_uri: str = ""
@@ -108,7 +108,7 @@ class Slot(Resource, frozen=True, kw_only=True):
     port_uri: str = ""  # the switch port behind the slot, where known
 
 
-class Device(Resource, frozen=True, kw_only=True):
+class RedfishDevice(RedfishResource, frozen=True, kw_only=True):
     """A PCIe device that is present."""
 
     kind: DeviceKind = DeviceKind.CUSTOM
@@ -138,7 +138,7 @@ class Device(Resource, frozen=True, kw_only=True):
     memory_bytes: int | None = None  # GPUs
 
 
-class Function(Resource, frozen=True, kw_only=True):
+class RedfishFunction(RedfishResource, frozen=True, kw_only=True):
     """A PCIe function of a device; IDs are hex text as given."""
 
     device_uri: str = ""
@@ -152,7 +152,7 @@ class Function(Resource, frozen=True, kw_only=True):
     function_type: str = ""
 
 
-class Switch(Resource, frozen=True, kw_only=True):
+class RedfishSwitch(RedfishResource, frozen=True, kw_only=True):
     """A PCIe (or other) switch chip of a fabric."""
 
     fabric_uri: str = ""
@@ -166,7 +166,7 @@ class Switch(Resource, frozen=True, kw_only=True):
     chassis_uri: str = ""
 
 
-class Port(Resource, frozen=True, kw_only=True):
+class RedfishPort(RedfishResource, frozen=True, kw_only=True):
     """A port of a switch, adapter or system. Speeds are Gb/s of the whole link, one way (x16 Gen 4 = 256)."""
 
     parent_uri: str = ""  # the switch, adapter, controller or system it belongs to
@@ -186,17 +186,17 @@ class Port(Resource, frozen=True, kw_only=True):
     metrics_uri: str = ""
 
 
-class PortMetrics(Resource, frozen=True, kw_only=True):
+class RedfishPortMetrics(RedfishResource, frozen=True, kw_only=True):
     """Counters of a port at the time of the walk; `errors` is PCIeErrors as given, numbers only."""
 
     port_uri: str = ""
     rx_bytes: int | None = None
     tx_bytes: int | None = None
     errors: dict[str, int] = msgspec.field(default_factory=dict)
-    reset_target: str = ""  # URI of #PortMetrics.ResetMetrics
+    reset_target: str = ""  # URI of #RedfishPortMetrics.ResetMetrics
 
 
-class Zone(Resource, frozen=True, kw_only=True):
+class RedfishZone(RedfishResource, frozen=True, kw_only=True):
     """A zone; membership of its endpoints is attachment. `etag` is that of the walk."""
 
     fabric_uri: str = ""
@@ -208,7 +208,7 @@ class Zone(Resource, frozen=True, kw_only=True):
     resource_block_uris: tuple[str, ...] = ()
 
 
-class Endpoint(Resource, frozen=True, kw_only=True):
+class RedfishEndpoint(RedfishResource, frozen=True, kw_only=True):
     """An end of a fabric path: a host (initiator) or a device (target)."""
 
     fabric_uri: str = ""
@@ -221,7 +221,7 @@ class Endpoint(Resource, frozen=True, kw_only=True):
     zone_uris: tuple[str, ...] = ()
 
 
-class Connection(Resource, frozen=True, kw_only=True):
+class RedfishConnection(RedfishResource, frozen=True, kw_only=True):
     """A Connection of a fabric."""
 
     fabric_uri: str = ""
@@ -230,7 +230,7 @@ class Connection(Resource, frozen=True, kw_only=True):
     target_uris: tuple[str, ...] = ()
 
 
-class ResourceBlock(Resource, frozen=True, kw_only=True):
+class RedfishResourceBlock(RedfishResource, frozen=True, kw_only=True):
     """A block of the CompositionService."""
 
     block_types: tuple[str, ...] = ()
@@ -240,7 +240,7 @@ class ResourceBlock(Resource, frozen=True, kw_only=True):
     device_uris: tuple[str, ...] = ()  # the PCIe devices in it
 
 
-class System(Resource, frozen=True, kw_only=True):
+class RedfishSystem(RedfishResource, frozen=True, kw_only=True):
     """A ComputerSystem: a host server, where the BMC knows it."""
 
     system_type: str = ""
@@ -271,10 +271,10 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     upper_fatal: float | None = None
 
 
-class Sensor(Resource, frozen=True, kw_only=True):
+class RedfishSensor(RedfishResource, frozen=True, kw_only=True):
     """A Sensor, or a member of the older Thermal and Power resources (then `uri` carries a fragment).
 
-    `reading` and `thresholds` are in `units`: what the BMC tells, times `factor`, and `zero` (fabric.bmc.units).
+    `reading` and `thresholds` are in `units`: what the BMC tells, times `factor`, and `zero` (fabric.bmc.sensors).
     """
 
     chassis_uri: str = ""
@@ -288,7 +288,7 @@ class Sensor(Resource, frozen=True, kw_only=True):
     thresholds: Thresholds = Thresholds()
 
 
-class Fan(Resource, frozen=True, kw_only=True):
+class RedfishFan(RedfishResource, frozen=True, kw_only=True):
     """A Fan of ThermalSubsystem or of the older Thermal."""
 
     chassis_uri: str = ""
@@ -298,8 +298,8 @@ class Fan(Resource, frozen=True, kw_only=True):
     location: str = ""
 
 
-class LogService(Resource, frozen=True, kw_only=True):
-    """A LogService and where its entries are."""
+class RedfishLogService(RedfishResource, frozen=True, kw_only=True):
+    """A RedfishLogService and where its entries are."""
 
     parent_uri: str = ""
     entries_uri: str = ""
@@ -307,7 +307,7 @@ class LogService(Resource, frozen=True, kw_only=True):
     max_records: int | None = None
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class RedfishService(msgspec.Struct, frozen=True, kw_only=True):
     """The service root: who answers, and what it offers."""
 
     name: str = ""
@@ -327,74 +327,30 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """All that one walk of a service found. Lists are in order of URI, numbers as numbers (slot2, slot10)."""
 
-    service: Service = Service()
+    service: RedfishService = RedfishService()
     dialect: Dialect = Dialect.NONE
     dialect_reason: str = ""  # a sentence: what was seen that tells the dialect
     dialect_known: bool = True  # False: what would tell it could not be read for now
-    chassis: tuple[Chassis, ...] = ()
-    drawers: tuple[Drawer, ...] = ()
-    slots: tuple[Slot, ...] = ()
-    devices: tuple[Device, ...] = ()
-    functions: tuple[Function, ...] = ()
-    switches: tuple[Switch, ...] = ()
-    ports: tuple[Port, ...] = ()
-    port_metrics: tuple[PortMetrics, ...] = ()
-    zones: tuple[Zone, ...] = ()
-    endpoints: tuple[Endpoint, ...] = ()
-    connections: tuple[Connection, ...] = ()
-    resource_blocks: tuple[ResourceBlock, ...] = ()
-    systems: tuple[System, ...] = ()
-    sensors: tuple[Sensor, ...] = ()
-    fans: tuple[Fan, ...] = ()
-    log_services: tuple[LogService, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    chassis: tuple[RedfishChassis, ...] = ()
+    drawers: tuple[RedfishDrawer, ...] = ()
+    slots: tuple[RedfishSlot, ...] = ()
+    devices: tuple[RedfishDevice, ...] = ()
+    functions: tuple[RedfishFunction, ...] = ()
+    switches: tuple[RedfishSwitch, ...] = ()
+    ports: tuple[RedfishPort, ...] = ()
+    port_metrics: tuple[RedfishPortMetrics, ...] = ()
+    zones: tuple[RedfishZone, ...] = ()
+    endpoints: tuple[RedfishEndpoint, ...] = ()
+    connections: tuple[RedfishConnection, ...] = ()
+    resource_blocks: tuple[RedfishResourceBlock, ...] = ()
+    systems: tuple[RedfishSystem, ...] = ()
+    sensors: tuple[RedfishSensor, ...] = ()
+    fans: tuple[RedfishFan, ...] = ()
+    log_services: tuple[RedfishLogService, ...] = ()
+    problems: tuple[InventoryProblem, ...] = ()
 
 
-class Quantity(StrEnum):
-    """What a series measures; the value names the unit it is kept in."""
-
-    TEMPERATURE = "temperature_celsius"
-    FAN_RPM = "fan_rpm"
-    FAN_PERCENT = "fan_percent"
-    POWER = "power_watts"
-    ENERGY = "energy_kilowatt_hours"
-    VOLTAGE = "voltage_volts"
-    CURRENT = "current_amperes"
-    RX_BYTES = "rx_bytes"  # counters, as the port sees them
-    TX_BYTES = "tx_bytes"
-    LINK_STATUS = "link_status"  # LINK_STATUSES gives the numbers
-    LINK_WIDTH = "link_width_lanes"
-    LINK_SPEED = "link_speed_gbps"
-    ERRORS = "errors"  # a PCIeErrors counter; Series.detail names which
-    UTILISATION = "utilisation_percent"
-    OTHER = "other"
-
-
-LINK_STATUSES: dict[str, float] = {"NoLink": 0.0, "LinkDown": 1.0, "Starting": 2.0, "Training": 3.0, "LinkUp": 4.0}
-
-
-class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of a chassis: where it comes from, what it measures, which inventory object it belongs to."""
-
-    property: str  # resource URI + '#/' + JSON pointer: its identity
-    owner_uri: str  # uri of the port, device, sensor, fan, drawer or chassis it describes
-    quantity: Quantity
-    unit: str = ""
-    detail: str = ""  # for ERRORS: the PCIeErrors property; for OTHER: the property's name
-    # What it is in its unit: `factor` times what the BMC tells, and `zero`.
-    factor: float = 1.0
-    zero: float = 0.0
-
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One poll, as the BMC tells it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
-
-    at: float  # Unix time at which the answer arrived, s
-    values: tuple[float, ...]
-    measured_at: float = 0.0  # when the BMC took the values, by its own clock, s; 0 where it does not say
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One Redfish event record, from the stream or the log."""
 
     event_id: str
@@ -410,7 +366,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     stream_id: str = ""  # what a stream is to be asked for after this one; '' in a log
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class PortLink(msgspec.Struct, frozen=True, kw_only=True):
     """A link as it stands, read back from its port."""
 
     port_uri: str
@@ -422,20 +378,20 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     configured_width: int | None = None  # lanes that the port is told to use at most
 
 
-class Trust(msgspec.Struct, frozen=True, kw_only=True):
+class CertificateTrust(msgspec.Struct, frozen=True, kw_only=True):
     """How a BMC's certificate is checked: by a CA in PEM, a pinned SHA-256 fingerprint, else the system's CAs."""
 
     ca_pem: str = ""
     fingerprint: str = ""  # hex, colons allowed
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class BmcAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a BMC is and how to sign in; never logged (repr hides the password)."""
 
     url: str  # https://host[:port]; http only where somebody typed it
     username: str = ""
     password: str = ""
-    trust: Trust = Trust()
+    trust: CertificateTrust = CertificateTrust()
 
     def __repr__(self) -> str:
         return f"Address({self.url!r}, {self.username!r})"

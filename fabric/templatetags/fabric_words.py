@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from fabric.rules import MODE_NAMES
-
 register = template.Library()
-MODES = {mode.value: name for mode, name in MODE_NAMES.items()}
 LINKS = {
     "LinkUp": "up",
     "LinkDown": "down",

@@ -9,9 +9,9 @@ from typing import Any
 from django import template
 from django.utils import timezone
 
-from fabric.leases import Candidate, holds_in_words, wishes_of
-from fabric.models import Activity, Lease, LeaseItem
-from fabric.services.quotas import counted
+from fabric.leases.models import Activity, Lease, LeaseItem
+from fabric.leases.quotas import count_label
+from fabric.leases.selectors import LeaseCandidate, items_label, requested_parts
 
 register = template.Library()
 WATCHED = timedelta(minutes=10)
@@ -22,10 +22,10 @@ def holds(lease: Lease) -> str:
     """Return what a lease holds, or what it was asked for, or what it held."""
     items = list(lease.items.all())
     if not items:
-        return ", ".join(counted(wish.kind, wish.count) for wish in wishes_of(lease))
+        return ", ".join(count_label(wish.kind, wish.count) for wish in requested_parts(lease))
     if not lease.is_open:
         items = [LeaseItem(kind=item.kind) for item in items]
-    return holds_in_words(items)
+    return items_label(items)
 
 
 @register.filter
@@ -44,6 +44,6 @@ def used_words(item: LeaseItem) -> str:
 
 
 @register.filter
-def is_chosen(chosen: set[str] | None, one: Candidate) -> bool:
+def is_chosen(chosen: set[str] | None, one: LeaseCandidate) -> bool:
     """Tell whether a box is ticked: as it was sent, or as it is proposed."""
     return one.proposed if chosen is None else f"{one.field}/{one.thing.pk}" in chosen

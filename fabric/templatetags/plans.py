@@ -8,7 +8,7 @@ from typing import Any
 from django import template
 
 from accounts.models import User
-from fabric.plans import draft_of
+from fabric.plans.selectors import draft_view
 
 register = template.Library()
 
@@ -21,7 +21,7 @@ def draft_bar(context: Mapping[str, Any], *, open: bool = False) -> dict[str, An
     may = person is not None and person.may_compose
     return {
         "may_compose": may,
-        "draft": draft_of(person) if person is not None and may else None,
+        "draft": draft_view(person) if person is not None and may else None,
         "open": open,
         "here": request.get_full_path(),
         "csrf_token": context.get("csrf_token"),

@@ -16,7 +16,7 @@ from accounts.models import Token, User
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 # `last_used_at` is for people; a write a request would be for nobody.
-NOTED_EVERY = timedelta(minutes=1)
+LAST_USED_PRECISION = timedelta(minutes=1)
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
@@ -60,7 +60,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
             raise exceptions.PermissionDenied("This token opens /metrics, nothing else.")
         if token.scope != Token.Scope.WRITE and request.method not in SAFE_METHODS:
             raise exceptions.PermissionDenied("This token may only read.")
-        if token.last_used_at is None or now - token.last_used_at > NOTED_EVERY:
+        if token.last_used_at is None or now - token.last_used_at > LAST_USED_PRECISION:
             Token.objects.filter(pk=token.pk).update(last_used_at=now)
         return token.person, token
 

@@ -15,11 +15,11 @@ from urllib.parse import quote
 
 import redis
 
-from falconweb.config import kept_secret
-from falconweb.launch.processes import Child
+from falconweb.config import stored_secret
+from falconweb.launch.processes import ChildProcess
 
 START_SECONDS = 10.0
-OURS = range(20_000, 32_768)  # Linux gives those from 32768 on to whoever asks for any
+PORT_RANGE = range(20_000, 32_768)  # Linux gives those from 32768 on to whoever asks for any
 TRIES = 50
 
 
@@ -31,7 +31,7 @@ class BrokerError(Exception):
 class Broker:
     """A started server and its address, password included."""
 
-    child: Child
+    child: ChildProcess
     url: str
 
 
@@ -43,7 +43,7 @@ def free_port() -> int:
     """
     for _ in range(TRIES):
         with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", random.choice(OURS)))  # noqa: S311 - no secret
+            listener.bind(("127.0.0.1", random.choice(PORT_RANGE)))  # noqa: S311 - no secret
             return int(listener.getsockname()[1])
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -69,7 +69,7 @@ def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
     """Start a server on a free local port, password-protected, nothing kept on disk but its log."""
     folder = data / "broker"
     folder.mkdir(parents=True, exist_ok=True)
-    password = kept_secret(data, "broker_password")
+    password = stored_secret(data, "broker_password")
     port = free_port()
     # By standard input, so that the password is in no process list.
     configuration = "\n".join(
@@ -86,7 +86,7 @@ def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
             "",
         ]
     )
-    child = Child("broker", [server_command(), "-"], environment=environment, log=data / "logs" / "broker.log")
+    child = ChildProcess("broker", [server_command(), "-"], environment=environment, log=data / "logs" / "broker.log")
     child.start(standard_input=configuration.encode())
     url = f"redis://:{quote(password)}@127.0.0.1:{port}/0"
     deadline = time.monotonic() + START_SECONDS
@@ -96,7 +96,7 @@ def start_broker(data: Path, environment: Mapping[str, str]) -> Broker:
             client.ping()
         except redis.RedisError:
             if time.monotonic() > deadline or not child.alive:
-                child.ask_to_end()
+                child.send_terminate()
                 raise BrokerError(f"The broker did not start. Its log: {child.log}") from None
             time.sleep(0.05)
         else:

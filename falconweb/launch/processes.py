@@ -17,21 +17,21 @@ from typing import IO
 
 STOP_SECONDS = 8.0
 # A process that dies again within this time waits longer before its next start.
-QUICK_DEATH_SECONDS = 10.0
-LONGEST_WAIT_SECONDS = 15.0
-LONGEST_LOG = 50 * 2**20
+QUICK_EXIT_SECONDS = 10.0
+MAX_WAIT_SECONDS = 15.0
+MAX_LOG_BYTES = 50 * 2**20
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
-MANY_FILES = 65_536
+WANTED_FILE_LIMIT = 65_536
 
 
-def allow_many_files() -> None:
+def raise_file_limit() -> None:
     """Let this process and its children have many open files, as far as the system lets them: each socket is one."""
     if sys.platform != "win32":
         import resource
 
         soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        enough = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
+        enough = WANTED_FILE_LIMIT if most == resource.RLIM_INFINITY else min(most, WANTED_FILE_LIMIT)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), most))
 
 
@@ -51,7 +51,7 @@ def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
     return ask
 
 
-class Fork:
+class ForkedProcess:
     """What `subprocess.Popen` is for a command, for a function that has all that this process has loaded.
 
     It stands under `name` in lists of processes (`ps -e -o pid,comm,args`); what it says goes to `log`.
@@ -108,7 +108,7 @@ class Fork:
         return self.returncode
 
 
-class Child:
+class ChildProcess:
     """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies.
 
     What runs is a command, or a function: it begins at once, with all that this process has loaded.
@@ -129,7 +129,7 @@ class Child:
         self.log = log
         self.orphaned = orphaned
         self.restarts = 0
-        self._process: subprocess.Popen[bytes] | Fork | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._started_at = 0.0
         self._start_again_at = 0.0
 
@@ -138,12 +138,12 @@ class Child:
         self._standard_input = standard_input
         with self.log.open("ab") as log:
             if callable(self.command):
-                self._process = Fork(self.name, self.command, self.environment, log, self.orphaned)
+                self._process = ForkedProcess(self.name, self.command, self.environment, log, self.orphaned)
             else:
-                self._process = self._begun(self.command, log)
+                self._process = self._start_command(self.command, log)
         self._started_at = time.monotonic()
 
-    def _begun(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start_command(self, command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(  # noqa: S603 - our own commands
             command,
             env=self.environment,
@@ -168,16 +168,16 @@ class Child:
         """Its process id; 0 where it was never started."""
         return 0 if self._process is None else self._process.pid
 
-    def look_after(self) -> str:
+    def restart_if_dead(self) -> str:
         """Start it again if it died, at growing intervals; return a sentence about that, or ''."""
-        self._keep_log_small()
+        self._rotate_log()
         now = time.monotonic()
         if self.alive or self._process is None:
             return ""
         if self._start_again_at == 0.0:
-            quick = now - self._started_at < QUICK_DEATH_SECONDS
+            quick = now - self._started_at < QUICK_EXIT_SECONDS
             self.restarts = self.restarts + 1 if quick else 1
-            wait = min(2.0 ** (self.restarts - 1) - 1.0, LONGEST_WAIT_SECONDS)
+            wait = min(2.0 ** (self.restarts - 1) - 1.0, MAX_WAIT_SECONDS)
             self._start_again_at = now + wait
             return f"{self.name} ended with {self._process.returncode}; starting it again. Its log: {self.log}"
         if now >= self._start_again_at:
@@ -185,13 +185,13 @@ class Child:
             self.start(standard_input=self._standard_input)
         return ""
 
-    def _keep_log_small(self) -> None:
+    def _rotate_log(self) -> None:
         """Move a long log aside: one older part is kept. The process writes on at the end of what is then empty."""
-        if self.log.exists() and self.log.stat().st_size > LONGEST_LOG:
+        if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
             shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
             os.truncate(self.log, 0)
 
-    def ask_to_end(self) -> None:
+    def send_terminate(self) -> None:
         """Send SIGTERM to it and what it started."""
         self._signal(signal.SIGTERM)
 
@@ -213,11 +213,11 @@ class Child:
                 return
 
 
-def end_all(children: Sequence[Child], *, last: Sequence[Child] = ()) -> None:
+def terminate_all(children: Sequence[ChildProcess], *, last: Sequence[ChildProcess] = ()) -> None:
     """End the children side by side, then `last`: a worker that ends has things to give back to its broker."""
     for group in ([child for child in children if child not in last], last):
         deadline = time.monotonic() + STOP_SECONDS
         for child in reversed(group):
-            child.ask_to_end()
+            child.send_terminate()
         for child in reversed(group):
             child.end(deadline)

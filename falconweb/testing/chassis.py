@@ -23,7 +23,8 @@ from falconweb.testing.processes import SimulatorProcess
 if TYPE_CHECKING:
     from accounts.models import Tenant, User
     from fabric.bmc.types import Inventory
-    from fabric.models import Chassis, Device, HostPort, Operation, Plan
+    from fabric.inventory.models import Chassis, Device, HostPort
+    from fabric.operations.models import Operation, Plan
 
 SPEED = 20.0  # simulated seconds a second: links train at once
 # What a walk found, by the options of the simulator.
@@ -65,8 +66,8 @@ def grant_to_tenant(falconweb_administrator: User, falconweb_tenant: Tenant) -> 
         grant_to_tenant(device_in(falcon_chassis, drawer=1, slot=7), host_port_of(falcon_chassis, "H2"))
         assert len(user_client.get("/api/v1/chassis/").json()) == 1
     """
-    from fabric.models import Device
-    from fabric.services.grants import device_grant, host_port_grant
+    from fabric.inventory.models import Device
+    from fabric.leases.grants import device_grant, host_port_grant
 
     def grant(*things: Device | HostPort) -> None:
         for thing in things:
@@ -84,7 +85,7 @@ def add_chassis(process: SimulatorProcess, *, name: str = "falcon-1") -> Chassis
     def test_what_nobody_looked_at_has_no_devices(transactional_db, simulated_falcon):
         assert not add_chassis(simulated_falcon).devices.exists()
     """
-    from fabric.models import Chassis
+    from fabric.inventory.models import Chassis
 
     row = Chassis(name=name, url=process.address, username="administrator", fingerprint=process.fingerprint)
     row.set_password(process.password)
@@ -100,8 +101,8 @@ def add_mirrored(process: SimulatorProcess, *, name: str = "falcon-1") -> Chassi
         def test_a_chassis_has_two_drawers(transactional_db, simulated_falcon):
             assert add_mirrored(simulated_falcon).drawers.count() == 2
     """
-    from fabric.models import Chassis
-    from fabric.services.sync import inventory_apply
+    from fabric.inventory.models import Chassis
+    from fabric.inventory.sync import inventory_apply
 
     row = add_chassis(process, name=name)
     if process.options not in _recorded:
@@ -118,8 +119,8 @@ def mirror(chassis: Chassis) -> Chassis:
         mirror(falcon_chassis)
         assert device_in(falcon_chassis, drawer=1, slot=7).missing_since
     """
-    from fabric.models import Chassis
-    from fabric.services.sync import inventory_apply
+    from fabric.inventory.models import Chassis
+    from fabric.inventory.sync import inventory_apply
 
     inventory_apply(chassis=chassis, inventory=_walk(chassis))
     return Chassis.objects.get(pk=chassis.pk)
@@ -143,7 +144,7 @@ def device_in(chassis: Chassis, *, drawer: int, slot: int) -> Device:
     def test_the_lab_has_gpus(falcon_chassis):
         assert device_in(falcon_chassis, drawer=1, slot=1).kind == "gpu"
     """
-    from fabric.models import Device
+    from fabric.inventory.models import Device
 
     return Device.objects.get(chassis=chassis, slot__drawer__number=drawer, slot__number=slot)
 
@@ -154,7 +155,7 @@ def host_port_of(chassis: Chassis, label: str) -> HostPort:
     def test_a_host_is_cabled(falcon_chassis):
         assert host_port_of(falcon_chassis, "H2").host.name
     """
-    from fabric.models import HostPort
+    from fabric.inventory.models import HostPort
 
     return HostPort.objects.get(chassis=chassis, label=label)
 
@@ -167,8 +168,8 @@ def carry_out(operation: Operation | UUID | str) -> Operation:
         answer = administrator_client.post("/api/v1/operations/", asked, content_type="application/json")
         assert carry_out(answer.json()["id"]).state == "done"
     """
-    from fabric.models import Operation
-    from fabric.services.execution import execute
+    from fabric.execution.services import execute
+    from fabric.operations.models import Operation
 
     pk = operation.pk if isinstance(operation, Operation) else operation
     execute(str(pk), worker="falconweb.testing")
@@ -187,9 +188,9 @@ def carry_out_plan(plan: Plan | UUID | str) -> Plan:
             administrator_client.post(f"/api/v1/plans/{plan['id']}/apply/", {}, content_type="application/json")
             assert carry_out_plan(plan["id"]).state == "done"
     """
-    from fabric.models import Operation, Plan
-    from fabric.services.execution import execute
-    from fabric.services.jobs import plan_advance
+    from fabric.execution.services import execute
+    from fabric.operations.models import Operation, Plan
+    from fabric.plans.jobs import plan_advance
 
     pk = plan.pk if isinstance(plan, Plan) else plan
     while True:

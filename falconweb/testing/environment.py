@@ -22,7 +22,7 @@ import pytest
 from django.conf import settings
 
 from falconweb.launch.broker import start_broker
-from falconweb.testing.prepared import keep_in
+from falconweb.testing.snapshots import keep_in
 
 SETTINGS = "falconweb.settings"
 TOO_LATE = (
@@ -56,7 +56,7 @@ def isolate() -> Path:
         os.environ["REDIS_URL"] = broker.url
         # Called in reverse order: the server ends before its folder goes.
         atexit.register(broker.child.end, deadline=0.0)
-        atexit.register(broker.child.ask_to_end)
+        atexit.register(broker.child.send_terminate)
     return _folders[0]
 
 

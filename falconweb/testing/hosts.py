@@ -32,8 +32,9 @@ from celery import Celery
 
 from falconweb.config import BASE_DIR
 from falconweb.launch.processes import end_with_parent
-from falconweb.testing.ending import OwnProcess, shared_start
-from hostwire.messages import (
+from falconweb.testing.processes import OwnProcess, shared_start
+from hostwire.protocol import Command, CommandAnswer, HostReport, ReportRequest, Request
+from hostwire.signing import (
     ANSWER_TASK,
     REPORT_TASK,
     ExpiredError,
@@ -44,7 +45,6 @@ from hostwire.messages import (
     queue_name,
     seal_command,
 )
-from hostwire.shapes import Answer, Command, HostReport, Report, Request
 
 START_SECONDS = 60.0
 # What an agent of the test's own is told, and what none has that tests share one after the other.
@@ -111,7 +111,7 @@ class AgentProcess(OwnProcess):
 
     def start(self) -> None:
         """Start it (again) and wait until it takes commands."""
-        _kept.rid(self.identity)
+        _agent_pool.rid(self.identity)
         with self.log.open("ab") as log:
             offset = log.tell()
             self.process = subprocess.Popen(
@@ -147,7 +147,7 @@ class AgentProcess(OwnProcess):
             # Of the next two reports, one may have waited to be sent, and one been begun, when it came to rest.
             before = self.report().number
             for _ in range(2):
-                self.ask(Report())
+                self.ask(ReportRequest())
             seen = self.report(lambda report: report.number > before + 1)
         except (TimeoutError, ExpiredError):
             # What it had said before it came to rest, and sends now, may be too old to be taken.
@@ -166,14 +166,14 @@ class AgentProcess(OwnProcess):
         """Send whatever to its queue."""
         self._site.send_task(task, args=[text], queue=queue_name(self.identity), ignore_result=True)
 
-    def ask(self, request: Request, *, seconds: float = 60.0) -> Answer:
+    def ask(self, request: Request, *, seconds: float = 60.0) -> CommandAnswer:
         """Send it a command and return its answer."""
         return self.answer(self.send(request), seconds=seconds)
 
-    def answer(self, command: Command, *, seconds: float = 60.0) -> Answer:
+    def answer(self, command: Command, *, seconds: float = 60.0) -> CommandAnswer:
         """Return its answer to a command; raises TimeoutError where none comes. Each answer is told once."""
 
-        def wanted(task: str, text: str) -> Answer | None:
+        def wanted(task: str, text: str) -> CommandAnswer | None:
             if task != ANSWER_TASK:
                 return None
             answer = open_answer(text, self.key, identity=self.identity)
@@ -198,7 +198,7 @@ class AgentProcess(OwnProcess):
         """Play the site's worker meanwhile: each message is given to whoever takes it there."""
         from django.db import connection
 
-        from fabric.services.hearing import TAKERS
+        from fabric.agents.inbox import MESSAGE_HANDLERS
 
         ended = threading.Event()
 
@@ -206,7 +206,7 @@ class AgentProcess(OwnProcess):
             try:
                 while not ended.is_set():
                     for task, text in self._messages(0.1):
-                        TAKERS[task](text)
+                        MESSAGE_HANDLERS[task](text)
             finally:
                 connection.close()
 
@@ -260,7 +260,7 @@ def _text(message: dict[str, Any]) -> str:
     return str(json.loads(base64.b64decode(message["body"]))[0][0])
 
 
-class _Kept:
+class _AgentPool:
     """What the tests of this process have one after the other: a folder of hosts, and an agent of each that rests."""
 
     def __init__(self) -> None:
@@ -303,7 +303,7 @@ class _Kept:
                 self._resting.pop(identity)[1].kill()
 
 
-_kept = _Kept()
+_agent_pool = _AgentPool()
 
 
 @pytest.fixture
@@ -313,7 +313,7 @@ def simulated_hosts() -> Path:
     def test_a_host_sees_its_devices(simulated_falcon, simulated_hosts):
         assert (simulated_hosts / "node-a/sys/bus/pci/devices/0000:40:00.0").exists()
     """
-    hosts = _kept.folder / "hosts"
+    hosts = _agent_pool.folder / "hosts"
     shutil.rmtree(hosts, ignore_errors=True)
     return hosts
 
@@ -334,7 +334,7 @@ def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., 
         if OWN & options.keys():
             agent = AgentProcess(simulated_hosts / host, state=tmp_path / f"agent-{host}", **options)
         else:
-            agent = _kept.take(host, options)
+            agent = _agent_pool.take(host, options)
         started.append((options, agent))
         return agent
 
@@ -343,7 +343,7 @@ def host_agent(simulated_hosts: Path, tmp_path: Path) -> Iterator[Callable[..., 
         if OWN & options.keys():
             agent.stop()
         else:
-            _kept.give_back(options, agent)
+            _agent_pool.give_back(options, agent)
 
 
 __all__ = ["AgentProcess", "host_agent", "simulated_hosts"]

@@ -91,7 +91,7 @@ def falconweb_static_files() -> None:
     from django.conf import settings
     from django.contrib.staticfiles.storage import ManifestStaticFilesStorage, staticfiles_storage
 
-    from falconweb.testing.prepared import link_static_files
+    from falconweb.testing.snapshots import link_static_files
 
     link_static_files(settings.CONFIG.data)
     # Whoever has read the names before has found none.

@@ -1,4 +1,4 @@
-// Decoder of live frames; the layout is described in telemetry/frames.py.
+// Decoder of live frames; the layout is described in telemetry/live/frames.py.
 const HEADER = 22;
 const KEY = 1;
 const DELTA = 2;

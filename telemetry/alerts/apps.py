@@ -11,4 +11,4 @@ class AlertsConfig(AppConfig):
 
     def ready(self) -> None:
         """Tell browsers of what rings."""
-        import telemetry.alerts.announcements  # noqa: F401 - imported for its receivers
+        import telemetry.alerts.signals  # noqa: F401 - imported for its receivers

@@ -9,16 +9,14 @@ from django import forms
 from django.utils import timezone
 
 from accounts.models import Tenant
-from fabric.lease_forms import Moment
-from fabric.models import Chassis, Device, Drawer, Port
-from telemetry.alerts.models import LONGEST_TEXT, Route, Rule, Severity
-from telemetry.alerts.scopes import SCOPES
-from telemetry.alerts.services.routes import RouteValues
-from telemetry.alerts.services.rules import RuleValues
-from telemetry.alerts.services.silences import SilenceValues
-from telemetry.alerts.terms import BUILT_INS, Condition
+from core.forms import UtcMinuteField
+from fabric.inventory.models import Chassis, Device, Drawer, Port
+from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Route, Rule
+from telemetry.alerts.route_services import RouteValues, SilenceValues
+from telemetry.alerts.rule_services import RuleValues
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, Condition
 
-PLAIN = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+PLAIN_INPUT = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
 CONDITIONS = (
     (Condition.ABOVE.value, "is above"),
     (Condition.BELOW.value, "is below"),
@@ -28,7 +26,7 @@ CONDITIONS = (
 )
 
 
-class Named(forms.ModelChoiceField):  # type: ignore[type-arg]  # takes none when it runs
+class NamedChoiceField(forms.ModelChoiceField):  # type: ignore[type-arg]  # takes none when it runs
     """A part, told with its chassis."""
 
     def label_from_instance(self, obj: Any) -> str:
@@ -41,14 +39,16 @@ class ScopedForm(forms.Form):
     """What it is about: the field that `scope` names counts."""
 
     scope = forms.ChoiceField(label="Of what", choices=SCOPES, initial="all")
-    chassis = Named(label="Chassis", queryset=Chassis.objects.none(), required=False, empty_label="choose one")
-    drawer = Named(label="Drawer", queryset=Drawer.objects.none(), required=False, empty_label="choose one")
+    chassis = NamedChoiceField(
+        label="Chassis", queryset=Chassis.objects.none(), required=False, empty_label="choose one"
+    )
+    drawer = NamedChoiceField(label="Drawer", queryset=Drawer.objects.none(), required=False, empty_label="choose one")
     device_kind = forms.ChoiceField(
         label="Kind of device", required=False, choices=[("", "choose one"), *Device.Kind.choices]
     )
-    device = Named(label="Device", queryset=Device.objects.none(), required=False, empty_label="choose one")
-    port = Named(label="Port", queryset=Port.objects.none(), required=False, empty_label="choose one")
-    tenant = Named(label="Tenant", queryset=Tenant.objects.none(), required=False, empty_label="choose one")
+    device = NamedChoiceField(label="Device", queryset=Device.objects.none(), required=False, empty_label="choose one")
+    port = NamedChoiceField(label="Port", queryset=Port.objects.none(), required=False, empty_label="choose one")
+    tenant = NamedChoiceField(label="Tenant", queryset=Tenant.objects.none(), required=False, empty_label="choose one")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -83,7 +83,7 @@ class ScopedForm(forms.Form):
         return [self[name] for name in names]
 
 
-def _scope_of(row: Any) -> dict[str, Any]:
+def _scope_initial(row: Any) -> dict[str, Any]:
     columns = ("chassis", "drawer", "device", "port", "tenant", "device_kind")
     return {"scope": row.scope, **{name: getattr(row, name) for name in columns}}
 
@@ -96,7 +96,7 @@ class RuleForm(ScopedForm):
         label="Measured value",
         max_length=200,
         help_text="A quantity such as power_watts, or a pattern of keys such as port/*/link_status.",
-        widget=forms.TextInput(attrs={**PLAIN, "list": "metrics"}),
+        widget=forms.TextInput(attrs={**PLAIN_INPUT, "list": "metrics"}),
     )
     condition = forms.ChoiceField(label="Rings when it", choices=CONDITIONS)
     value = forms.FloatField(
@@ -116,11 +116,11 @@ class RuleForm(ScopedForm):
         help_text="Until then it is pending and nobody is told.",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
-    severity = forms.ChoiceField(label="Severity", choices=Severity.choices)
+    severity = forms.ChoiceField(label="Severity", choices=AlertSeverity.choices)
     note = forms.CharField(
         label="What to do",
         required=False,
-        max_length=LONGEST_TEXT,
+        max_length=MAX_TEXT_LENGTH,
         help_text="Stands in each notification, such as a link to your handbook.",
         widget=forms.Textarea(attrs={"rows": 3}),
     )
@@ -130,7 +130,7 @@ class RuleForm(ScopedForm):
     def of(cls, row: Rule) -> RuleForm:
         """Return the form of a rule."""
         names = ("name", "metric", "condition", "value", "clear_value", "hold_seconds", "severity", "note", "enabled")
-        initial = {name: getattr(row, name) for name in names} | _scope_of(row)
+        initial = {name: getattr(row, name) for name in names} | _scope_initial(row)
         for name in ("value", "clear_value", "hold_seconds"):
             initial[name] = "" if initial[name] is None else f"{initial[name]:.12g}"
         return cls(initial=initial)
@@ -147,9 +147,9 @@ class SilenceForm(ScopedForm):
     """A silence."""
 
     what = forms.ChoiceField(label="Of which rule", required=False)
-    severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *Severity.choices])
-    starts_at = Moment(label="From (UTC)", required=False, help_text="Empty: now.")
-    ends_at = Moment(label="Until (UTC)")
+    severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *AlertSeverity.choices])
+    starts_at = UtcMinuteField(label="From (UTC)", required=False, help_text="Empty: now.")
+    ends_at = UtcMinuteField(label="Until (UTC)")
     why = forms.CharField(
         label="Why", max_length=500, help_text="Whoever looks at a silenced alert reads it.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
@@ -158,7 +158,7 @@ class SilenceForm(ScopedForm):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         rules = [(f"rule-{pk}", name) for pk, name in Rule.objects.values_list("pk", "name")]
-        built_ins = [(name, known.words) for name, known in BUILT_INS.items()]
+        built_ins = [(name, known.words) for name, known in BUILT_IN_RULES.items()]
         field = self.fields["what"]
         if isinstance(field, forms.ChoiceField):
             field.choices = [("", "any rule"), ("Built-in rules", built_ins), ("Own rules", rules)]
@@ -187,7 +187,7 @@ class RouteForm(ScopedForm):
         required=False,
         help_text="E-mail addresses with commas between them; https://host/path of a webhook; udp://, tcp:// or"
         " tls://host:port of a syslog server. The page needs none.",
-        widget=forms.TextInput(attrs=PLAIN),
+        widget=forms.TextInput(attrs=PLAIN_INPUT),
     )
     secret = forms.CharField(
         label="Secret that signs a webhook",
@@ -198,7 +198,7 @@ class RouteForm(ScopedForm):
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     forget_secret = forms.BooleanField(label="Forget the stored secret", required=False)
-    severity = forms.ChoiceField(label="At least", choices=Severity.choices)
+    severity = forms.ChoiceField(label="At least", choices=AlertSeverity.choices)
     enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
 
     def __init__(self, *args: Any, has_secret: bool = False, **options: Any) -> None:
@@ -212,7 +212,7 @@ class RouteForm(ScopedForm):
     def of(cls, row: Route) -> RouteForm:
         """Return the form of a route; the secret is never in it."""
         initial = {name: getattr(row, name) for name in ("name", "kind", "address", "severity", "enabled")}
-        return cls(initial=initial | _scope_of(row), has_secret=bool(row.secret_encrypted))
+        return cls(initial=initial | _scope_initial(row), has_secret=bool(row.secret_encrypted))
 
     def values(self) -> RouteValues:
         """Return what a valid form says."""

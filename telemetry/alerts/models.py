@@ -11,28 +11,28 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric import credentials
-from fabric.models import Chassis, Device, Drawer, HostPort, Port, Restricted
-from falconweb.errors import Unavailable
-from telemetry.alerts.scopes import SCOPES, Scope
-from telemetry.alerts.terms import Condition, Terms
+from accounts.visibility import RestrictedQuerySet
+from core import credentials
+from core.errors import Unavailable
+from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
+from telemetry.alerts.rules import SCOPES, AlertScope, Condition, Terms
 
-LONGEST_TEXT = 2000
+MAX_TEXT_LENGTH = 2000
 
 
-class Severity(models.TextChoices):
+class AlertSeverity(models.TextChoices):
     """How bad it is."""
 
     WARNING = "Warning", "Warning"
     CRITICAL = "Critical", "Critical"
 
 
-def severities_from(least: str) -> list[str]:
+def severities_at_least(least: str) -> list[str]:
     """Return the severities that are at least so bad."""
-    return [Severity.CRITICAL.value] if least == Severity.CRITICAL else [one.value for one in Severity]
+    return [AlertSeverity.CRITICAL.value] if least == AlertSeverity.CRITICAL else [one.value for one in AlertSeverity]
 
 
-class Administrators(Restricted):
+class AdministratorQuerySet(RestrictedQuerySet):
     """What administrators alone see."""
 
     def granted_to(self, tenant_id: int) -> Q:
@@ -53,10 +53,10 @@ class Scoped(models.Model):
     class Meta:
         abstract = True
 
-    def as_scope(self) -> Scope:
+    def as_scope(self) -> AlertScope:
         """Return it without the database."""
         found: int | None = None if self.scope in {"all", "device_kind"} else getattr(self, f"{self.scope}_id")
-        return Scope(kind=self.scope, id=found, word=self.device_kind)
+        return AlertScope(kind=self.scope, id=found, word=self.device_kind)
 
     @property
     def scope_id(self) -> int | None:
@@ -64,7 +64,7 @@ class Scoped(models.Model):
         return self.as_scope().id
 
     def alerts(self) -> Q:
-        """Return the condition under which an alert is in it: what `Scope.takes` says, to a database."""
+        """Return the condition under which an alert is in it: what `AlertScope.takes` says, to a database."""
         match self.scope:
             case "all":
                 return Q()
@@ -99,14 +99,14 @@ class Rule(Scoped):
     value = models.FloatField(default=0.0)
     clear_value = models.FloatField(null=True, blank=True)
     hold_seconds = models.FloatField(default=0.0)
-    severity = models.CharField(max_length=10, choices=Severity, default=Severity.WARNING)
+    severity = models.CharField(max_length=10, choices=AlertSeverity, default=AlertSeverity.WARNING)
     enabled = models.BooleanField(default=True)
     note = models.TextField(blank=True)  # what to do about it
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = models.DateTimeField(auto_now=True)
     changed_by_name = models.CharField(max_length=150, blank=True)
 
-    objects = Administrators.as_manager()
+    objects = AdministratorQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]
@@ -138,7 +138,7 @@ class BuiltInSwitch(models.Model):
         return self.name
 
 
-class AlertQuerySet(Restricted):
+class AlertQuerySet(RestrictedQuerySet):
     """A tenant sees the alerts of its devices and host ports: those that last, and those begun since it holds them."""
 
     def granted_to(self, tenant_id: int) -> Q:
@@ -175,7 +175,7 @@ class Alert(models.Model):
     title = models.CharField(max_length=200)
     quantity = models.CharField(max_length=200, blank=True)
     unit = models.CharField(max_length=40, blank=True)
-    severity = models.CharField(max_length=10, choices=Severity)
+    severity = models.CharField(max_length=10, choices=AlertSeverity)
     rank = models.PositiveSmallIntegerField(default=1)  # of the severity, to sort by
     state = models.CharField(max_length=12, choices=State, default=State.PENDING)
 
@@ -226,7 +226,7 @@ class Alert(models.Model):
         return self.state in self.RINGING
 
 
-class SilenceQuerySet(Administrators):
+class SilenceQuerySet(AdministratorQuerySet):
     """Silences are administrators'."""
 
     def in_force(self, at: datetime | None = None) -> SilenceQuerySet:
@@ -240,7 +240,7 @@ class Silence(Scoped):
 
     rule = models.ForeignKey(Rule, null=True, blank=True, on_delete=models.CASCADE, related_name="silences")
     built_in = models.CharField(max_length=40, blank=True)
-    severity = models.CharField(max_length=10, blank=True, choices=Severity)  # '': any
+    severity = models.CharField(max_length=10, blank=True, choices=AlertSeverity)  # '': any
     starts_at = models.DateTimeField(default=timezone.now)
     ends_at = models.DateTimeField()
     made_by_name = models.CharField(max_length=150)
@@ -292,13 +292,13 @@ class Route(Scoped):
     kind = models.CharField(max_length=10, choices=Kind)
     address = models.CharField(max_length=500, blank=True)
     secret_encrypted = models.TextField(blank=True, editable=False)
-    severity = models.CharField(max_length=10, choices=Severity, default=Severity.WARNING)  # at least
+    severity = models.CharField(max_length=10, choices=AlertSeverity, default=AlertSeverity.WARNING)  # at least
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)
     enabled_at = models.DateTimeField(default=timezone.now)  # what fired before is not told
     gathering_until = models.DateTimeField(null=True)  # by whoever gathers for it just now
 
-    objects = Administrators.as_manager()
+    objects = AdministratorQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]
@@ -309,7 +309,7 @@ class Route(Scoped):
 
     def alerts(self) -> Q:
         """Return the condition under which an alert is told by it."""
-        return super().alerts() & Q(severity__in=severities_from(self.severity))
+        return super().alerts() & Q(severity__in=severities_at_least(self.severity))
 
     @property
     def has_secret(self) -> bool:
@@ -333,7 +333,7 @@ class Route(Scoped):
             ) from error
 
 
-class DeliveryQuerySet(Administrators):
+class DeliveryQuerySet(AdministratorQuerySet):
     """The log of deliveries is administrators'."""
 
     def waiting(self) -> DeliveryQuerySet:
@@ -356,7 +356,7 @@ class Delivery(models.Model):
     route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="deliveries")
     is_test = models.BooleanField(default=False)
     summary = models.CharField(max_length=300)
-    content = models.JSONField()  # telemetry.alerts.wording.Message as JSON
+    content = models.JSONField()  # telemetry.alerts.messages.Notification as JSON
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
     made_at = models.DateTimeField(default=timezone.now)
     attempts = models.PositiveIntegerField(default=0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from telemetry.alerts.services.absence import chassis_watch
-from telemetry.alerts.services.delivering import deliveries_forget, deliveries_send
-from telemetry.alerts.services.gathering import notifications_gather
+from telemetry.alerts.notifications import deliveries_delete_old, deliveries_send, notifications_gather
+from telemetry.alerts.services import unread_chassis_check
 
 
 @shared_task(name="alerts.notify")
@@ -19,10 +18,10 @@ def notify() -> None:
 @shared_task(name="alerts.watch_chassis")
 def watch_chassis() -> None:
     """Raise alerts of chassis that nobody reads."""
-    chassis_watch()
+    unread_chassis_check()
 
 
 @shared_task(name="alerts.forget")
-def forget() -> None:
+def delete_old() -> None:
     """Delete deliveries and alerts of long ago."""
-    deliveries_forget()
+    deliveries_delete_old()

@@ -16,26 +16,18 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
-from accounts.audit.exports import Download
 from accounts.models import User
-from accounts.sheets import lines
-from fabric.models import Chassis
-from fabric.numbers import whole_number
-from falconweb.errors import Conflict, Invalid
-from telemetry.alerts.models import Alert, Severity, Silence, Told
-from telemetry.alerts.selectors import (
-    COLUMNS,
-    Filter,
-    alert_lines,
-    alert_of,
-    alert_rows,
-    alert_views,
-    ringing_for,
-)
-from telemetry.alerts.services.acknowledging import alerts_acknowledge
+from core.downloads import Download, csv_table
+from core.errors import Conflict, Invalid
+from core.text import parse_id
+from fabric.inventory.models import Chassis
+from telemetry.alerts.filters import AlertFilter
+from telemetry.alerts.models import Alert, AlertSeverity, Silence, Told
+from telemetry.alerts.selectors import ALERT_COLUMNS, active_alerts_for, alert_get, alert_lines, alert_rows, alert_views
+from telemetry.alerts.services import alerts_acknowledge
 
-ROWS_A_PAGE = 50
-LINES_AT_ONCE = 500
+ROWS_PER_PAGE = 50
+CSV_ROWS_PER_QUERY = 500
 PARAMETERS = ("show", "q", "severity", "state", "chassis", "device", "port", "rule", "since", "until", "sort")
 
 
@@ -45,12 +37,12 @@ def alerts(request: HttpRequest) -> HttpResponse:
     person = person_of(request)
     errors: dict[str, str] = {}
     try:
-        wanted = Filter.of(request.GET)
+        wanted = AlertFilter.of(request.GET)
         rows = wanted.apply(alert_rows(person))
     except Invalid as error:
-        errors, wanted, rows = error.details["errors"], Filter(), Alert.objects.none()
-    page = Paginator(rows, ROWS_A_PAGE).get_page(request.GET.get("page"))
-    given = _given(request)
+        errors, wanted, rows = error.details["errors"], AlertFilter(), Alert.objects.none()
+    page = Paginator(rows, ROWS_PER_PAGE).get_page(request.GET.get("page"))
+    given = _query_parameters(request)
     views = alert_views(person, page.object_list)
     context = {
         "page": page,
@@ -60,7 +52,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "query": given.urlencode(),
         "is_narrowed": bool(set(given) - {"show", "sort"}),
         "errors": errors,
-        "severities": Severity.values,
+        "severities": AlertSeverity.values,
         "states": [one for one in Alert.State.choices if one[0] != Alert.State.RESOLVED],
         "chassis": Chassis.objects.visible_to(person).order_by("name"),
         "may_acknowledge": any(view.may_acknowledge for view in views),
@@ -76,8 +68,8 @@ def alerts(request: HttpRequest) -> HttpResponse:
 def alerts_csv(request: HttpRequest) -> Download:
     """Stream what the filter keeps as CSV."""
     person = person_of(request)
-    rows = Filter.of(request.GET).apply(alert_rows(person))
-    answer = Download(lines(COLUMNS, _table(person, rows)), content_type="text/csv; charset=utf-8")
+    rows = AlertFilter.of(request.GET).apply(alert_rows(person))
+    answer = Download(csv_table(ALERT_COLUMNS, _csv_rows(person, rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="alerts.csv"'
     return answer
 
@@ -86,7 +78,7 @@ def alerts_csv(request: HttpRequest) -> Download:
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one alert: what was measured, against what, since when, and who knows of it."""
     person = person_of(request)
-    row = alert_of(person, pk)
+    row = alert_get(person, pk)
     told = Told.objects.filter(alert=row).select_related("route", "fired_in", "resolved_in").order_by("route__name")
     silences = [
         one for one in Silence.objects.visible_to(person).in_force() if Alert.objects.filter(one.alerts(), pk=row.pk)
@@ -109,7 +101,7 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
     try:
         results = alerts_acknowledge(
             person=person,
-            alerts=sorted({whole_number(text) for text in chosen}),
+            alerts=sorted({parse_id(text) for text in chosen}),
             note=request.POST.get("note", ""),
         )
     except Conflict as error:
@@ -121,14 +113,14 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
         for one in results:
             if one.sentence:
                 messages.warning(request, f"{one.name}: {one.sentence}")
-    return redirect(_back(request))
+    return redirect(_return_url(request))
 
 
 @never_cache
 @require_GET
 def badge(request: HttpRequest) -> JsonResponse:
     """Answer what the header shows: how many alerts ring, how bad they are, and the worst of them."""
-    found = ringing_for(person_of(request))
+    found = active_alerts_for(person_of(request))
     return JsonResponse(
         {
             "worst": found.worst,
@@ -151,18 +143,18 @@ def badge(request: HttpRequest) -> JsonResponse:
     )
 
 
-def _given(request: HttpRequest) -> QueryDict:
+def _query_parameters(request: HttpRequest) -> QueryDict:
     given = QueryDict(mutable=True)
     given.update({name: request.GET[name] for name in PARAMETERS if request.GET.get(name)})
     return given
 
 
-def _table(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
-    for number in (pages := Paginator(rows, LINES_AT_ONCE)).page_range:
+def _csv_rows(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...]]:
+    for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
         yield from alert_lines(alert_views(person, pages.page(number).object_list))
 
 
-def _back(request: HttpRequest) -> str:
+def _return_url(request: HttpRequest) -> str:
     """Return the page of this site that the form was on, else the list."""
     wanted = request.POST.get("next", "")
     here = {request.get_host()}

@@ -11,4 +11,4 @@ class EventsConfig(AppConfig):
 
     def ready(self) -> None:
         """Listen to the rooms below."""
-        import telemetry.events.sources  # noqa: F401 - imported for its receivers
+        import telemetry.events.receivers  # noqa: F401 - imported for its receivers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, Final
@@ -13,22 +13,22 @@ from django.http import QueryDict
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
-from falconweb.errors import Invalid
-from telemetry.events.messages import message_of
-from telemetry.events.models import EventQuerySet, Severity, Source
+from core.errors import Invalid
+from telemetry.events.models import EventQuerySet, EventSeverity, EventSource
+from telemetry.events.rules import MESSAGE_CATALOGUE, EventMessage, message_name
 
 IDS: Final = ("chassis", "drawer", "device", "port", "host", "tenant")
 FILTERS: Final = ("q", "since", "until", "last", *IDS, "source", "severity", "message", "person")
-MOST_WORDS = 20
-MOST_VALUES = 50
-LONGEST = 200
-LARGEST_ID = 2**63 - 1
+MAX_WORDS = 20
+MAX_VALUES = 50
+MAX_VALUE_LENGTH = 200
+MAX_ID = 2**63 - 1
 SEARCHED = ("text", "subject_name", "chassis_name", "message_id", "person_name")
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True)
-class Filter:
+class EventFilter:
     """What to keep: every member that is given has to fit, and of several values of one member any of them.
 
     `last` (such as '24h') counts from the moment at which the filter is applied, so that a saved one stays fresh.
@@ -54,7 +54,7 @@ class Filter:
         return any(getattr(self, field.name) for field in fields(self))
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | QueryDict, *, is_kept: bool = False) -> Filter:
+    def of(cls, given: Mapping[str, Any] | QueryDict, *, is_kept: bool = False) -> EventFilter:
         """Read a filter from parameters: a QueryDict, or a mapping of names to a text or a list of them.
 
         Several values stand in several parameters of one name, or apart by commas. Raises Invalid with the parameters
@@ -64,20 +64,20 @@ class Filter:
         errors: dict[str, str] = {}
         texts = {name: _values(given, name) for name in FILTERS}
         for name, values in texts.items():
-            if len(values) > MOST_VALUES or any(len(value) > LONGEST for value in values):
+            if len(values) > MAX_VALUES or any(len(value) > MAX_VALUE_LENGTH for value in values):
                 errors[name] = "Give less."
         since, until = (_instant(_first(texts[name]), name, errors) for name in ("since", "until"))
         if since is not None and until is not None and until <= since and not is_kept:
             errors["until"] = "Give an end that is later than the begin: between these two nothing can be."
         ids = {name: _numbers(texts[name], name, errors) for name in IDS}
         found = cls(
-            words=tuple(" ".join(texts["q"]).split()[:MOST_WORDS]),
+            words=tuple(" ".join(texts["q"]).split()[:MAX_WORDS]),
             since=since,
             until=until,
             last=_duration(_first(texts["last"]), errors),
-            source=_choices(texts["source"], "source", Source.values, errors),
-            severity=_choices(texts["severity"], "severity", Severity.values, errors),
-            message=tuple(message_of(value) for value in texts["message"]),
+            source=_choices(texts["source"], "source", EventSource.values, errors),
+            severity=_choices(texts["severity"], "severity", EventSeverity.values, errors),
+            message=tuple(message_name(value) for value in texts["message"]),
             person=_first(texts["person"]),
             **ids,
         )
@@ -99,10 +99,10 @@ class Filter:
             rows = rows.filter(at__lt=self.until)
         for name in IDS:
             if values := getattr(self, name):
-                rows = rows.filter(**_one_of(f"{name}_id", values))
+                rows = rows.filter(**_lookup(f"{name}_id", values))
         for name in ("source", "severity", "message"):
             if values := getattr(self, name):
-                rows = rows.filter(**_one_of(name, values))
+                rows = rows.filter(**_lookup(name, values))
         if self.person:
             rows = rows.filter(person_name__iexact=self.person)
         return rows
@@ -113,13 +113,13 @@ class Filter:
         return max(begins) if begins else None
 
     def parameters(self) -> list[tuple[str, str]]:
-        """Return the filter as parameters of an address, in a fixed order: `Filter.of` reads the same filter."""
+        """Return the filter as parameters of an address, in a fixed order: `EventFilter.of` reads the same filter."""
         found: list[tuple[str, str]] = []
         if self.words:
             found.append(("q", " ".join(self.words)))
         found += [(name, at.isoformat()) for name in ("since", "until") if (at := getattr(self, name))]
         if self.last:
-            found.append(("last", _told(self.last)))
+            found.append(("last", _duration_label(self.last)))
         for name in (*IDS, "source", "severity", "message"):
             found += [(name, str(value)) for value in getattr(self, name)]
         if self.person:
@@ -127,7 +127,7 @@ class Filter:
         return found
 
 
-def _one_of(name: str, values: Sequence[Any]) -> dict[str, Any]:
+def _lookup(name: str, values: Sequence[Any]) -> dict[str, Any]:
     # One value as such: an index that ends in the time then gives the order, too.
     return {name: values[0]} if len(values) == 1 else {f"{name}__in": values}
 
@@ -145,9 +145,7 @@ def _first(values: Sequence[str]) -> str:
 
 
 def _numbers(values: Sequence[str], name: str, errors: dict[str, str]) -> tuple[int, ...]:
-    if not all(
-        value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= LARGEST_ID for value in values
-    ):
+    if not all(value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= MAX_ID for value in values):
         errors[name] = "Give the number of one, as its address has it."
         return ()
     return tuple(int(value) for value in values)
@@ -171,7 +169,7 @@ def _duration(text: str, errors: dict[str, str]) -> timedelta | None:
     return timedelta(**{UNITS[found[2]]: int(found[1])})
 
 
-def _told(span: timedelta) -> str:
+def _duration_label(span: timedelta) -> str:
     minutes = int(span.total_seconds() // 60)
     # A day is 24h: so the page calls it.
     for unit, size, least in (("d", 1440, 2), ("h", 60, 1)):
@@ -199,3 +197,64 @@ def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
     if found is None:
         errors[name] = "Give a day and a time of UTC, such as 2026-03-02 or 2026-03-02T10:00."
     return found
+
+
+REGISTRY_NAMES: Final = tuple(dict.fromkeys(one.registry for one in MESSAGE_CATALOGUE.values()))
+SEVERITY_RANKS: Final = {severity: place for place, severity in enumerate(EventSeverity.values)}
+# By the word in the address; the first is the order of the catalogue: FalconWeb's own, then what is nearest to links.
+MESSAGE_SORTS: Final[dict[str, tuple[str, Callable[[EventMessage], Any] | None]]] = {
+    "registry": ("By registry", None),
+    "worst": ("Worst first", lambda one: (-SEVERITY_RANKS[one.severity], one.name.casefold())),
+    "name": ("Name", lambda one: one.name.casefold()),
+}
+MESSAGE_COLUMNS: Final = ("message", "registry", "severity", "what_it_means", "what_to_do")
+
+
+@dataclass(frozen=True)
+class MessageFilter:
+    """Which messages to keep: those with every word, of this registry and severity ('': any)."""
+
+    words: tuple[str, ...] = ()
+    registry: str = ""
+    severity: str = ""
+    sort: str = "registry"
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is asked for."""
+        return bool(self.words or self.registry or self.severity)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, search: str = "q") -> MessageFilter:
+        """Read it from the parameters of an address; raises Invalid with those that are wrong."""
+        errors: dict[str, str] = {}
+        text = given.get(search, "").replace("\0", " ")
+        if len(text) > MAX_VALUE_LENGTH:
+            errors[search] = f"Give at most {MAX_VALUE_LENGTH} characters."
+        choices: list[tuple[str, Sequence[str]]] = [
+            ("registry", REGISTRY_NAMES), ("severity", EventSeverity.values), ("sort", list(MESSAGE_SORTS)),
+        ]  # fmt: skip
+        chosen = {name: given.get(name, "") for name, _ in choices}
+        for name, known in choices:
+            if chosen[name] and chosen[name] not in known:
+                errors[name] = f"One of {', '.join(known)}."
+        if errors:
+            raise Invalid("The messages cannot be looked up.", errors=errors)
+        sort = chosen.pop("sort") or "registry"
+        return cls(words=tuple(text.casefold().split()), sort=sort, **chosen)
+
+    def found(self) -> list[EventMessage]:
+        """Return the messages that fit, in their order."""
+        kept = [one for one in MESSAGE_CATALOGUE.values() if self._keeps(one)]
+        order = MESSAGE_SORTS[self.sort][1]
+        return sorted(kept, key=order) if order is not None else kept
+
+    def _keeps(self, one: EventMessage) -> bool:
+        text = f"{one.name} {one.explanation} {one.advice}".casefold()
+        fits = self.registry in {"", one.registry} and self.severity in {"", one.severity}
+        return fits and all(word in text for word in self.words)
+
+
+def message_rows(found: Sequence[EventMessage]) -> Iterator[tuple[str, ...]]:
+    """Yield a row of a table for each message; its columns are COLUMNS."""
+    for one in found:
+        yield one.name, one.registry, one.severity, one.explanation, one.advice

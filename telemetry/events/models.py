@@ -15,7 +15,7 @@ from django.utils import timezone
 from accounts.models import User
 
 
-class Source(models.TextChoices):
+class EventSource(models.TextChoices):
     """Where an event comes from."""
 
     BMC = "bmc", "BMC"
@@ -25,7 +25,7 @@ class Source(models.TextChoices):
     SITE = "site", "Site"
 
 
-class Severity(models.TextChoices):
+class EventSeverity(models.TextChoices):
     """How much it matters, in Redfish's words, the least first."""
 
     OK = "OK", "OK"
@@ -42,13 +42,13 @@ class EventQuerySet(models.QuerySet["Event"]):
             return self.none()
         if person.is_administrator:
             return self.all()
-        own = Q(source=Source.SIGN_IN, person_id=person.pk)
+        own = Q(source=EventSource.SIGN_IN, person_id=person.pk)
         if person.tenant_id is None:
             return self.filter(own)
         return self.filter(own | Q(tenant_id=person.tenant_id))
 
 
-def key_of(source: str, chassis_id: int | None, key: str) -> str | None:
+def event_key(source: str, chassis_id: int | None, key: str) -> str | None:
     """Return what makes an event known when it is told again, None for one that is told once anyway."""
     return f"{source}/{chassis_id or 0}/{key}"[:300] if key else None
 
@@ -63,15 +63,15 @@ class Event(models.Model):
     at = models.DateTimeField()  # by our clock
     told_at = models.DateTimeField(null=True)  # as the BMC's clock had it
     received_at = models.DateTimeField(default=timezone.now)
-    source = models.CharField(max_length=10, choices=Source)
-    severity = models.CharField(max_length=10, choices=Severity)
+    source = models.CharField(max_length=10, choices=EventSource)
+    severity = models.CharField(max_length=10, choices=EventSeverity)
     message_id = models.CharField(max_length=200)  # as it was told: 'ResourceEvent.1.3.ResourceChanged'
     message = models.CharField(max_length=200)  # without its version, by which events are found
     text = models.TextField()
     arguments = models.JSONField(default=list)
     chassis_id = models.BigIntegerField(null=True)
     chassis_name = models.CharField(max_length=100, blank=True)
-    key = models.CharField(max_length=300, unique=True, null=True)  # noqa: DJ001 - see `key_of`: those without are many
+    key = models.CharField(max_length=300, unique=True, null=True)  # noqa: DJ001 - see `event_key`: those without are many
     # What it is about, and who held that then.
     device_id = models.BigIntegerField(null=True)
     port_id = models.BigIntegerField(null=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from telemetry.events.keeping import events_forget
-from telemetry.events.sources import events_catch_up
+from telemetry.events.receivers import events_catch_up
+from telemetry.events.services import events_delete_old
 
 
 @shared_task(name="events.catch_up")
@@ -15,6 +15,6 @@ def catch_up() -> None:
 
 
 @shared_task(name="events.forget")
-def forget() -> None:
+def delete_old() -> None:
     """Delete events of long ago."""
-    events_forget()
+    events_delete_old()

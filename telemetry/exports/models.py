@@ -10,10 +10,10 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
-from fabric import credentials
+from core import credentials
 
 
-class Format(models.TextChoices):
+class ExportFormat(models.TextChoices):
     """What an event becomes."""
 
     CSV = "csv", "CSV"
@@ -22,7 +22,7 @@ class Format(models.TextChoices):
     CEF = "cef", "CEF"
 
 
-class Kind(models.TextChoices):
+class ExportTarget(models.TextChoices):
     """Where events go."""
 
     DOWNLOAD = "download", "Download"
@@ -31,7 +31,7 @@ class Kind(models.TextChoices):
     SYSLOG = "syslog", "Syslog server"
 
 
-class Schedule(models.TextChoices):
+class ExportSchedule(models.TextChoices):
     """When events go."""
 
     NONE = "none", "When somebody asks"
@@ -39,7 +39,7 @@ class Schedule(models.TextChoices):
     STREAM = "stream", "All the time"
 
 
-class Span(models.TextChoices):
+class ExportSpan(models.TextChoices):
     """Which of the events that fit a run takes."""
 
     ALL = "all", "All that fit, each time"
@@ -49,7 +49,7 @@ class Span(models.TextChoices):
 Row = TypeVar("Row", bound=models.Model)
 
 
-class ForAdministrators(models.QuerySet[Row]):
+class AdministratorOnlyQuerySet(models.QuerySet[Row]):
     """Rows that nobody else sees."""
 
     def visible_to(self, person: User) -> Self:
@@ -57,7 +57,7 @@ class ForAdministrators(models.QuerySet[Row]):
         return self.all() if person.is_active and person.is_administrator else self.none()
 
 
-class Definitions(ForAdministrators["ExportDefinition"]):
+class ExportDefinitionQuerySet(AdministratorOnlyQuerySet["ExportDefinition"]):
     """Definitions to read."""
 
 
@@ -67,13 +67,13 @@ class ExportDefinition(models.Model):
     name = models.CharField(max_length=100, unique=True)
     filter = models.JSONField(default=dict)  # as telemetry.events.filters reads it: names to lists of texts
     columns = models.JSONField(default=list)
-    format = models.CharField(max_length=10, choices=Format)
-    target = models.CharField(max_length=10, choices=Kind)
+    format = models.CharField(max_length=10, choices=ExportFormat)
+    target = models.CharField(max_length=10, choices=ExportTarget)
     options = models.JSONField(default=dict)  # as telemetry.exports.options reads it
     secret_encrypted = models.TextField(blank=True, editable=False)
-    schedule = models.CharField(max_length=10, choices=Schedule, default=Schedule.NONE)
+    schedule = models.CharField(max_length=10, choices=ExportSchedule, default=ExportSchedule.NONE)
     cron = models.CharField(max_length=100, blank=True)
-    span = models.CharField(max_length=10, choices=Span, default=Span.ALL)
+    span = models.CharField(max_length=10, choices=ExportSpan, default=ExportSpan.ALL)
     enabled = models.BooleanField(default=True)
     # Up to which event everything was delivered or lies in a whole file; moves for Span.NEW alone.
     cursor = models.BigIntegerField(default=0)
@@ -85,7 +85,7 @@ class ExportDefinition(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
     changed_at = models.DateTimeField(default=timezone.now)
 
-    objects = Definitions.as_manager()
+    objects = ExportDefinitionQuerySet.as_manager()
 
     class Meta:
         verbose_name = "export"
@@ -106,23 +106,23 @@ class ExportDefinition(models.Model):
     @property
     def is_stream(self) -> bool:
         """Whether its run never ends."""
-        return self.schedule == Schedule.STREAM
+        return self.schedule == ExportSchedule.STREAM
 
 
-class Runs(ForAdministrators["ExportRun"]):
+class ExportRunQuerySet(AdministratorOnlyQuerySet["ExportRun"]):
     """Runs to read."""
 
     def open(self) -> Self:
         """Return those that have not ended."""
         return self.filter(state__in=ExportRun.OPEN)
 
-    def unheld(self, now: datetime) -> Self:
+    def unclaimed(self, now: datetime) -> Self:
         """Return those that no living worker is at."""
         return self.filter(Q(lease_until=None) | Q(lease_until__lt=now))
 
     def due(self, now: datetime) -> Self:
         """Return those that a worker may go on with at once."""
-        return self.open().unheld(now).filter(Q(retry_at=None) | Q(retry_at__lte=now))
+        return self.open().unclaimed(now).filter(Q(retry_at=None) | Q(retry_at__lte=now))
 
 
 class ExportRun(models.Model):
@@ -171,7 +171,7 @@ class ExportRun(models.Model):
     resumed_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
-    objects = Runs.as_manager()
+    objects = ExportRunQuerySet.as_manager()
 
     class Meta:
         verbose_name = "export run"
@@ -197,12 +197,12 @@ class ExportRun(models.Model):
     @property
     def is_stream(self) -> bool:
         """Whether it never ends by itself."""
-        return bool(self.snapshot["schedule"] == Schedule.STREAM)
+        return bool(self.snapshot["schedule"] == ExportSchedule.STREAM)
 
     @property
     def makes_file(self) -> bool:
         """Whether what it gives is a file of this site."""
-        return self.snapshot["target"] in {Kind.DOWNLOAD, Kind.DIRECTORY}
+        return self.snapshot["target"] in {ExportTarget.DOWNLOAD, ExportTarget.DIRECTORY}
 
     @property
     def has_file(self) -> bool:

@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from accounts.access import administrator_required
+from accounts.access import require_administrator
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
-from fabric import credentials
-from falconweb.errors import Conflict, Invalid, Unavailable
+from core import credentials
+from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from telemetry.delivery.senders import send_syslog, send_webhook
-from telemetry.events.cursor import horizon
-from telemetry.events.models import Event, Severity, Source
+from telemetry.events.models import Event, EventSeverity, EventSource
+from telemetry.events.selectors import horizon
 from telemetry.exports import files
-from telemetry.exports.models import ExportDefinition, ExportRun, Kind, Schedule, Span
-from telemetry.exports.options import Options, Wanted, next_time, sends_the_same, wanted_of
+from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule, ExportSpan, ExportTarget
+from telemetry.exports.options import ExportOptions, ExportSpec, delivers_same, next_cron_time, spec_of
 
 FIELDS = ("name", "filter", "columns", "format", "target", "options", "schedule", "cron", "span", "enabled")
 
 
-def export_add(*, by: User, wanted: Wanted, from_now: bool = False) -> ExportDefinition:
+def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> ExportDefinition:
     """Define an export; administrators only.
 
     One that takes what is new begins with all that there is, or with what comes `from_now` on. Raises Forbidden, and
     Invalid with a sentence for each wrong field.
     """
     with attempt(Action.EXPORT_ADD, actor=by, target=Target("export", name=wanted.name[:100])) as act:
-        administrator_required(by)
+        require_administrator(by)
         kept = wanted.checked()
-        cursor = horizon() if from_now and kept.span == Span.NEW else 0
+        cursor = horizon() if from_now and kept.span == ExportSpan.NEW else 0
         row = ExportDefinition(owner=by, owner_name=by.username, cursor=cursor)
-        _put(row, kept)
-        row.next_at = _next(row)
+        _apply_spec(row, kept)
+        row.next_at = _next_time(row)
         with act.change():
-            _saved(row, insert=True)
+            _save(row, insert=True)
             act.target = target_of(row)
-            act.after = told(row)
+            act.after = definition_snapshot(row)
     return row
 
 
-def export_edit(*, by: User, definition: ExportDefinition, wanted: Wanted) -> ExportDefinition:
+def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -> ExportDefinition:
     """Change a definition; a run that goes on ends as it began, a stream goes on as it is now.
 
     A stream begins a new run only where what it sends, or where to, is another. Without another `secret` the kept one
@@ -53,28 +54,28 @@ def export_edit(*, by: User, definition: ExportDefinition, wanted: Wanted) -> Ex
     `export_add` does.
     """
     with attempt(Action.EXPORT_EDIT, actor=by, target=target_of(definition)) as act:
-        administrator_required(by)
+        require_administrator(by)
         kept = wanted.checked()
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
-            act.before, before = told(row), wanted_of(row)
-            sends_otherwise = not sends_the_same(before, kept) or _signs_otherwise(row, kept)
+            act.before, before = definition_snapshot(row), spec_of(row)
+            sends_otherwise = not delivers_same(before, kept) or _signature_changes(row, kept)
             if kept.secret is None and before.options.address != kept.options.address:
                 row.secret_encrypted = ""
             # Saving is how a secret gets under the newest key.
-            row.secret_encrypted = row.secret_encrypted and credentials.renew(row.secret_encrypted)
-            if kept.span == Span.NEW and row.span != Span.NEW:
-                row.cursor = _last_taken(row)
-            _put(row, kept)
+            row.secret_encrypted = row.secret_encrypted and credentials.reencrypt(row.secret_encrypted)
+            if kept.span == ExportSpan.NEW and row.span != ExportSpan.NEW:
+                row.cursor = _last_exported(row)
+            _apply_spec(row, kept)
             if (kept.schedule, kept.cron, kept.enabled) != (before.schedule, before.cron, before.enabled):
                 # Never otherwise: what is due just now would be left out.
-                row.next_at = _next(row)
-            act.after = told(row)
+                row.next_at = _next_time(row)
+            act.after = definition_snapshot(row)
             if sends_otherwise:
                 row.version = row.version + 1
             if sends_otherwise or act.after != act.before:
                 row.changed_at = timezone.now()
-            _saved(row)
+            _save(row)
             if sends_otherwise or kept.enabled != before.enabled:
                 # A stream that waits for its next try is to notice at once.
                 row.runs.open().update(retry_at=None)
@@ -84,12 +85,12 @@ def export_edit(*, by: User, definition: ExportDefinition, wanted: Wanted) -> Ex
 def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> ExportDefinition:
     """Switch a definition on or off: off, neither its schedule nor its stream does anything. Raises Forbidden."""
     with audited(Action.EXPORT_SWITCH, actor=by, target=target_of(definition)) as act:
-        administrator_required(by)
+        require_administrator(by)
         row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
         act.before = {"enabled": row.enabled}
         if row.enabled != enabled:
             row.enabled = enabled
-            row.next_at = _next(row)
+            row.next_at = _next_time(row)
         row.note = ""
         row.save(update_fields=["enabled", "next_at", "note"])
         row.runs.open().update(retry_at=None)
@@ -100,20 +101,20 @@ def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> E
 def export_remove(*, by: User, definition: ExportDefinition) -> None:
     """Remove a definition and its files; the record of its runs stays. Raises Forbidden, Conflict while one goes on."""
     with attempt(Action.EXPORT_REMOVE, actor=by, target=target_of(definition)) as act:
-        administrator_required(by)
+        require_administrator(by)
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
-            act.before = told(row)
-            going = row.runs.open().unheld(timezone.now())
+            act.before = definition_snapshot(row)
+            going = row.runs.open().unclaimed(timezone.now())
             going.update(state=ExportRun.State.CANCELLED, ended_at=timezone.now(), error="The export was removed.")
             if row.runs.open().exists():
                 raise Conflict("A run of this export goes on. Cancel it first; the export is removed after that.")
             runs = [run.pk for run in row.runs.all()]
             row.delete()
-            transaction.on_commit(lambda: files.files_remove(runs))
+            transaction.on_commit(lambda: files.files_delete(runs))
 
 
-def target_try(*, by: User, wanted: Wanted, definition: ExportDefinition | None = None) -> str:
+def target_check(*, by: User, wanted: ExportSpec, definition: ExportDefinition | None = None) -> str:
     """Send one made-up event to a target, or see that its folder can be written; returns what to tell of it.
 
     Without a `secret` in `wanted` that of `definition` signs, where the address is the same. Administrators only.
@@ -121,24 +122,24 @@ def target_try(*, by: User, wanted: Wanted, definition: ExportDefinition | None 
     """
     target = target_of(definition) if definition else Target("export", name=wanted.name[:100])
     with attempt(Action.EXPORT_TEST, actor=by, target=target) as act:
-        administrator_required(by)
+        require_administrator(by)
         kept = wanted.checked()
         secret = kept.secret
         if secret is None:
-            same = definition is not None and Options.of(definition.options).address == kept.options.address
+            same = definition is not None and ExportOptions.of(definition.options).address == kept.options.address
             secret = definition.secret if definition is not None and same else ""
-        sentence = _try(kept, secret)
+        sentence = _check_target(kept, secret)
         with act.change():
             act.after = {"target": kept.target, "address": kept.options.address, "folder": kept.options.folder}
     return sentence
 
 
-def _try(kept: Wanted, secret: str) -> str:
+def _check_target(kept: ExportSpec, secret: str) -> str:
     options, shape = kept.options, kept.shape()
-    if kept.target in {Kind.DOWNLOAD, Kind.DIRECTORY}:
-        return f"Files can be written to {files.folder_try(options.folder)}."
-    event = made_up_event()
-    if kept.target == Kind.WEBHOOK:
+    if kept.target in {ExportTarget.DOWNLOAD, ExportTarget.DIRECTORY}:
+        return f"Files can be written to {files.folder_check(options.folder)}."
+    event = sample_event()
+    if kept.target == ExportTarget.WEBHOOK:
         body = shape.heading + b"".join(shape.lines([event]))
         send_webhook(url=options.address, body=body, content_type=shape.content_type, secret=secret, ca=options.ca)
         return "The webhook took a test event."
@@ -148,27 +149,27 @@ def _try(kept: Wanted, secret: str) -> str:
     return "The syslog server took a test event."
 
 
-def made_up_event() -> Event:
+def sample_event() -> Event:
     """Return an event that tries a target; it is in no log."""
     now = timezone.now()
     return Event(
         id=0,
         at=now,
         received_at=now,
-        source=Source.SITE,
-        severity=Severity.OK,
+        source=EventSource.SITE,
+        severity=EventSeverity.OK,
         message_id="FalconWeb.1.0.ExportTest",
         message="FalconWeb.ExportTest",
         text="This is a test of an export: nothing happened.",
     )
 
 
-def told(row: ExportDefinition) -> dict[str, Any]:
+def definition_snapshot(row: ExportDefinition) -> dict[str, Any]:
     """Return a definition as the audit log and runs keep it: whether there is a secret, and never which."""
     return {name: getattr(row, name) for name in FIELDS} | {"signed": bool(row.secret_encrypted)}
 
 
-def _put(row: ExportDefinition, kept: Wanted) -> None:
+def _apply_spec(row: ExportDefinition, kept: ExportSpec) -> None:
     for name in FIELDS:
         if name != "options":
             setattr(row, name, getattr(kept, name))
@@ -178,7 +179,7 @@ def _put(row: ExportDefinition, kept: Wanted) -> None:
     row.note = ""
 
 
-def _signs_otherwise(row: ExportDefinition, kept: Wanted) -> bool:
+def _signature_changes(row: ExportDefinition, kept: ExportSpec) -> bool:
     """Tell whether requests are signed otherwise from now on; the same secret once more changes nothing."""
     if kept.secret is None:
         return False
@@ -188,17 +189,17 @@ def _signs_otherwise(row: ExportDefinition, kept: Wanted) -> bool:
         return True
 
 
-def _next(row: ExportDefinition) -> datetime | None:
-    return next_time(row.cron, datetime.now(UTC)) if row.enabled and row.schedule == Schedule.CRON else None
+def _next_time(row: ExportDefinition) -> datetime | None:
+    return next_cron_time(row.cron, datetime.now(UTC)) if row.enabled and row.schedule == ExportSchedule.CRON else None
 
 
-def _last_taken(row: ExportDefinition) -> int:
+def _last_exported(row: ExportDefinition) -> int:
     """Return up to which event a definition that took all has given everything once."""
     last = row.runs.filter(state=ExportRun.State.DONE).order_by("-pk").first()
     return last.cursor if last is not None else 0
 
 
-def _saved(row: ExportDefinition, *, insert: bool = False) -> None:
+def _save(row: ExportDefinition, *, insert: bool = False) -> None:
     try:
         with transaction.atomic():
             row.save(force_insert=insert)
@@ -209,6 +210,178 @@ def _saved(row: ExportDefinition, *, insert: bool = False) -> None:
 
 def cursor_move(run: ExportRun, cursor: int) -> None:
     """Note up to which event everything of a run's definition is delivered; never backwards."""
-    if run.snapshot["span"] == Span.NEW and run.definition is not None:
-        rows = ExportDefinition.objects.filter(pk=run.definition.pk, span=Span.NEW, cursor__lt=cursor)
+    if run.snapshot["span"] == ExportSpan.NEW and run.definition is not None:
+        rows = ExportDefinition.objects.filter(pk=run.definition.pk, span=ExportSpan.NEW, cursor__lt=cursor)
         rows.update(cursor=cursor)
+
+
+# Longer than one delivery may take, so that nobody takes over from who still waits for an answer.
+CLAIM_SECONDS = 30.0
+CHECK_SECONDS = 1.0
+State = ExportRun.State
+
+
+class ExportRunEnded(FalconWebError):
+    """A run ends now, in `state`, with this sentence."""
+
+    def __init__(self, state: State, sentence: str) -> None:
+        super().__init__(sentence)
+        self.state = state
+
+
+class ExportRunLost(FalconWebError):
+    """Another worker has the run: this one writes nothing more."""
+
+
+def run_request(*, by: User | None, definition: ExportDefinition, trigger: str = "person") -> ExportRun:
+    """Have a definition carried out once, or go on for ever where it is a stream; nothing is done here yet.
+
+    `by` None is the site itself. Raises Forbidden, and Conflict while a run of it goes on, or where a stream is off.
+    """
+    with attempt(Action.EXPORT_RUN, actor=by, target=target_of(definition)) as act:
+        if by is not None:
+            require_administrator(by)
+        with act.change():
+            run = _create_run(by, definition, trigger)
+            act.after = {"run": run.pk}
+    return run
+
+
+def _create_run(by: User | None, definition: ExportDefinition, trigger: str) -> ExportRun:
+    if definition.is_stream and not definition.enabled:
+        raise Conflict("This export is switched off. Switch it on: it goes on by itself.")
+    with transaction.atomic():
+        row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
+        cursor = row.cursor if row.span == ExportSpan.NEW else 0
+        try:
+            with transaction.atomic():
+                return ExportRun.objects.create(
+                    definition=row,
+                    name=row.name,
+                    snapshot=definition_snapshot(row),
+                    version=row.version,
+                    trigger=trigger,
+                    requested_by=by,
+                    requested_by_name=by.username if by else "",
+                    begun_after=cursor,
+                    cursor=cursor,
+                )
+        except IntegrityError as error:
+            raise Conflict("A run of this export goes on. Wait for its end, or cancel it.") from error
+
+
+def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
+    """End a run: at once where nobody is at it, else within a second or two; it can be resumed.
+
+    Raises Forbidden, and Conflict where it has ended.
+    """
+    with audited(Action.EXPORT_CANCEL, actor=by, target=_run_target(run)):
+        require_administrator(by)
+        now = timezone.now()
+        open_ = ExportRun.objects.open().filter(pk=run.pk)
+        at_once = {"state": State.CANCELLED, "ended_at": now, "error": f"{by.username} cancelled it.", "retry_at": None}
+        if not open_.unclaimed(now).update(**at_once, worker="", lease_until=None) and not open_.update(
+            cancel_requested_at=now
+        ):
+            raise Conflict("The run has ended: there is nothing to cancel.")
+    run.refresh_from_db()
+    return run
+
+
+def run_resume(*, by: User, run: ExportRun) -> ExportRun:
+    """Have a run that failed or was cancelled go on where it stopped.
+
+    Raises Forbidden, and Conflict where it is not that, its definition is gone, or another run is open or has taken
+    over what it was about.
+    """
+    with attempt(Action.EXPORT_RESUME, actor=by, target=_run_target(run)) as act:
+        require_administrator(by)
+        with act.change():
+            definition = ExportDefinition.objects.select_for_update().filter(runs=run.pk).first()
+            if definition is None:
+                raise Conflict("The export was removed: there is nothing to go on with.")
+            if run.snapshot["span"] == ExportSpan.NEW and definition.runs.filter(pk__gt=run.pk).exists():
+                raise Conflict("A later run has gone on from there.")
+            if definition.is_stream and not definition.enabled:
+                raise Conflict("This export is switched off. Switch it on first.")
+            ended = ExportRun.objects.filter(pk=run.pk, state__in=[State.FAILED, State.CANCELLED], file_removed_at=None)
+            try:
+                with transaction.atomic():
+                    changed = ended.update(
+                        state=State.QUEUED, error="", attempts=0, failing_since=None, retry_at=None, ended_at=None,
+                        cancel_requested_at=None, worker="", lease_until=None, resumed_at=timezone.now(),
+                    )  # fmt: skip
+            except IntegrityError as error:
+                raise Conflict("Another run of this export goes on. Wait for its end, or cancel it.") from error
+            if not changed:
+                raise Conflict("Only a run that failed or was cancelled, and whose file is there, can be resumed.")
+    run.refresh_from_db()
+    return run
+
+
+def _run_target(run: ExportRun) -> Target:
+    return Target("export run", str(run.pk), run.name)
+
+
+class ExportRunClaim:
+    """A worker's claim on a run: every write asks whether it still has it."""
+
+    def __init__(self, run: ExportRun, worker: str) -> None:
+        self.run, self.worker = run, worker
+        self._kept_at = time.monotonic()
+
+    @classmethod
+    def claim(cls, run_id: int, worker: str) -> ExportRunClaim | None:
+        """Take a run that is due; None where somebody else was faster, or there is nothing to do."""
+        now = timezone.now()
+        taken = ExportRun.objects.due(now).filter(pk=run_id)
+        if not taken.update(state=State.RUNNING, worker=worker, lease_until=_claim_end(now), retry_at=None):
+            return None
+        ExportRun.objects.filter(pk=run_id, started_at=None).update(started_at=now)
+        run = ExportRun.objects.select_related("definition").filter(pk=run_id, worker=worker).first()
+        return None if run is None else cls(run, worker)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to keep what was done."""
+        return time.monotonic() - self._kept_at >= CHECK_SECONDS
+
+    def keep(self, **values: Any) -> None:
+        """Keep how far it is, and hold on; raises ExportRunLost."""
+        self._write(lease_until=_claim_end(timezone.now()), **values)
+        self._kept_at = time.monotonic()
+
+    def heed(self) -> None:
+        """Hold on while something takes long; looks once a second."""
+        if self.due:
+            self.keep()
+            self.look()
+
+    def look(self) -> None:
+        """Raise ExportRunEnded where somebody cancelled the run, or it has gone on for too long."""
+        asked = ExportRun.objects.filter(pk=self.run.pk).values_list("cancel_requested_at", flat=True).first()
+        if asked is not None:
+            raise ExportRunEnded(State.CANCELLED, "It was cancelled.")
+        begun = self.run.resumed_at or self.run.started_at or timezone.now()
+        minutes = int(self.run.snapshot["options"].get("minutes", 0))
+        if minutes and not self.run.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
+            raise ExportRunEnded(State.FAILED, f"It took longer than its {minutes} minutes. Resume it to let it go on.")
+
+    def release(self, **values: Any) -> None:
+        """Let the run go: whoever comes next goes on with it."""
+        self._write(lease_until=None, worker="", **values)
+
+    def end(self, state: State, sentence: str = "", **values: Any) -> None:
+        """End the run."""
+        self.release(state=state, error=sentence[:500], ended_at=timezone.now(), pending=None, retry_at=None, **values)
+
+    def _write(self, **values: Any) -> None:
+        held = ExportRun.objects.filter(pk=self.run.pk, worker=self.worker, state=State.RUNNING)
+        if not held.update(**values):
+            raise ExportRunLost("Another worker has the run.")
+        for name, value in values.items():
+            setattr(self.run, name, value)
+
+
+def _claim_end(now: datetime) -> datetime:
+    return now + timedelta(seconds=CLAIM_SECONDS)

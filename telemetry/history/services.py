@@ -9,12 +9,12 @@ from django.db.models import Max
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import User
-from falconweb.errors import Conflict, Invalid, NotFound
+from core.errors import Conflict, Invalid, NotFound
 from telemetry.history.models import Dashboard
-from telemetry.history.shown import Shown
+from telemetry.history.rules import TelemetryView
 
-MOST_DASHBOARDS: Final = 50
-LONGEST_NAME: Final = 80
+MAX_DASHBOARDS: Final = 50
+MAX_NAME_LENGTH: Final = 80
 
 
 def dashboard_add(*, person: User, name: str, query: str, position: int | None = None) -> Dashboard:
@@ -24,16 +24,16 @@ def dashboard_add(*, person: User, name: str, query: str, position: int | None =
     """
     with audited(Action.DASHBOARD_ADD, actor=person) as act:
         name = _name(name)
-        query = _query(query)
+        query = _normalized_query(query)
         _lock(person)
         mine = Dashboard.objects.visible_to(person)
-        if mine.count() >= MOST_DASHBOARDS:
-            raise Conflict(f"You keep {MOST_DASHBOARDS} dashboards already. Remove one first.")
+        if mine.count() >= MAX_DASHBOARDS:
+            raise Conflict(f"You keep {MAX_DASHBOARDS} dashboards already. Remove one first.")
         _refuse_same_name(mine.filter(name=name))
         last = mine.aggregate(last=Max("position"))["last"] or 0
         made = Dashboard.objects.create(person=person, name=name, query=query, position=last + 1)
         if position is not None:
-            _place(person, made, position)
+            _move_to_position(person, made, position)
             made.refresh_from_db()
         act.target = target_of(made)
         act.after = {"name": name}
@@ -54,10 +54,10 @@ def dashboard_change(
             row.name = _name(name)
             _refuse_same_name(mine.filter(name=row.name).exclude(pk=pk))
         if query is not None:
-            row.query = _query(query)
+            row.query = _normalized_query(query)
         row.save(update_fields=["name", "query", "saved_at"])
         if position is not None:
-            _place(person, row, position)
+            _move_to_position(person, row, position)
         act.after = {"name": row.name}
         row.refresh_from_db()
         return row
@@ -84,7 +84,7 @@ def _lock(person: User) -> None:
     User.objects.select_for_update().filter(pk=person.pk).first()
 
 
-def _place(person: User, row: Dashboard, position: int) -> None:
+def _move_to_position(person: User, row: Dashboard, position: int) -> None:
     others = list(Dashboard.objects.visible_to(person).exclude(pk=row.pk))
     others.insert(min(max(position, 1), len(others) + 1) - 1, row)
     for place, one in enumerate(others, 1):
@@ -93,13 +93,13 @@ def _place(person: User, row: Dashboard, position: int) -> None:
 
 def _name(text: str) -> str:
     name = " ".join(text.split())
-    if not name or len(name) > LONGEST_NAME or not name.isprintable():
-        raise Invalid("The name cannot be used.", errors={"name": f"Give one of 1 to {LONGEST_NAME} characters."})
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise Invalid("The name cannot be used.", errors={"name": f"Give one of 1 to {MAX_NAME_LENGTH} characters."})
     return name
 
 
-def _query(text: str) -> str:
-    query = Shown.from_query(text.removeprefix("?")).query()
+def _normalized_query(text: str) -> str:
+    query = TelemetryView.from_query(text.removeprefix("?")).query()
     if len(query) > 2000:
         raise Invalid("The view is too long to be kept.", errors={"query": "Show fewer things in it."})
     return query

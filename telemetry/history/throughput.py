@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounts.models import User
-from fabric.models import Chassis, Device, Drawer, Slot
-from falconweb.errors import NotFound
-from telemetry.history.encoding import rounded, shown
-from telemetry.history.metrics import METRICS
-from telemetry.history.ranges import Span
-from telemetry.history.selectors import History, Missing, history_of
-from telemetry.history.subjects import MOST_SUBJECTS, slot_place
-from telemetry.store.queries import first_stored
+from core.errors import NotFound
+from fabric.inventory.models import Chassis, Device, Drawer, Slot
+from telemetry.history.encoding import number_text, round_significant
+from telemetry.history.rules import MAX_SUBJECTS, METRICS, TimeRange
+from telemetry.history.selectors import HistoryGap, MetricHistory, read_history
+from telemetry.history.subjects import slot_place
+from telemetry.store.chunks import first_stored_at
 
 BUCKETS: Final = 200
 DIRECTIONS: Final = ("rx_bytes_per_second", "tx_bytes_per_second")
@@ -42,7 +41,7 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Carried:
+class ThroughputRow:
     """What a drawer or a slot carried; `rx` is what its ports received from the devices."""
 
     kind: str  # 'drawer' or 'slot'
@@ -60,14 +59,14 @@ class Throughput:
     """What the drawers and slots of a chassis carried; `step` (s) is how long a bucket is that can be the busiest."""
 
     chassis: Chassis
-    span: Span
+    span: TimeRange
     step: float
-    drawers: list[Carried]
-    slots: list[Carried]
-    gaps: list[Missing]
+    drawers: list[ThroughputRow]
+    slots: list[ThroughputRow]
+    gaps: list[HistoryGap]
 
 
-def throughput_of(person: User, chassis_id: int, span: Span, *, sort: str = "place") -> Throughput:
+def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str = "place") -> Throughput:
     """Return what the person may see of a chassis' throughput, sorted by one of SORTS, most first; raises NotFound."""
     chassis = Chassis.objects.visible_to(person).filter(pk=chassis_id).first()
     if chassis is None:
@@ -82,31 +81,32 @@ def throughput_of(person: User, chassis_id: int, span: Span, *, sort: str = "pla
     refs = [*(f"drawer/{one.pk}" for one in drawers), *(f"slot/{one.pk}" for one in slots)]
     metrics = [METRICS[name] for name in DIRECTIONS]
     parts = [
-        history_of(person, refs[begin : begin + MOST_SUBJECTS], metrics, span, points=BUCKETS)
-        for begin in range(0, len(refs), MOST_SUBJECTS)
+        read_history(person, refs[begin : begin + MAX_SUBJECTS], metrics, span, points=BUCKETS)
+        for begin in range(0, len(refs), MAX_SUBJECTS)
     ]
-    begun = first_stored(chassis.pk) or span.since
+    begun = first_stored_at(chassis.pk) or span.since
     flows: dict[tuple[str, str], Flow] = {}
     for part in parts:
         flows |= _flows(part, begun)
     devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
     of_drawers = [
-        Carried("drawer", one.pk, one.name, "", one.number, None, *_both(flows, f"drawer/{one.pk}")) for one in drawers
+        ThroughputRow("drawer", one.pk, one.name, "", one.number, None, *_both_directions(flows, f"drawer/{one.pk}"))
+        for one in drawers
     ]
-    of_slots = [_carried_by(one, devices.get(one.pk), flows) for one in slots]
+    of_slots = [_slot_row(one, devices.get(one.pk), flows) for one in slots]
     return Throughput(
-        chassis, span, max((part.step for part in parts), default=1.0), _sorted(of_drawers, sort),
-        _sorted(of_slots, sort), parts[0].gaps if parts else [],
+        chassis, span, max((part.step for part in parts), default=1.0), _sort_rows(of_drawers, sort),
+        _sort_rows(of_slots, sort), parts[0].gaps if parts else [],
     )  # fmt: skip
 
 
-def _carried_by(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Flow]) -> Carried:
+def _slot_row(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Flow]) -> ThroughputRow:
     drawer = slot.drawer.name if slot.drawer is not None else ""
-    rx, tx = _both(flows, f"slot/{slot.pk}")
-    return Carried("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
+    rx, tx = _both_directions(flows, f"slot/{slot.pk}")
+    return ThroughputRow("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
 
 
-def _flows(history: History, begun: float) -> dict[tuple[str, str], Flow]:
+def _flows(history: MetricHistory, begun: float) -> dict[tuple[str, str], Flow]:
     seconds = _read_seconds(history, begun)
     found = {}
     for line in history.lines:
@@ -121,7 +121,7 @@ def _flows(history: History, begun: float) -> dict[tuple[str, str], Flow]:
     return found
 
 
-def _read_seconds(history: History, begun: float) -> NDArray[np.float64]:
+def _read_seconds(history: MetricHistory, begun: float) -> NDArray[np.float64]:
     """Return for how long (s) of each bucket the chassis was read, since `begun`: a bucket may be days long."""
 
     def inside(since: float, until: float) -> NDArray[np.float64]:
@@ -136,24 +136,24 @@ def _read_seconds(history: History, begun: float) -> NDArray[np.float64]:
     return seconds.clip(0.0)
 
 
-def _both(flows: dict[tuple[str, str], Flow], ref: str) -> tuple[Flow, Flow]:
+def _both_directions(flows: dict[tuple[str, str], Flow], ref: str) -> tuple[Flow, Flow]:
     rx, tx = (flows.get((ref, name), Flow()) for name in DIRECTIONS)
     return rx, tx
 
 
-def _sorted(rows: list[Carried], sort: str) -> list[Carried]:
+def _sort_rows(rows: list[ThroughputRow], sort: str) -> list[ThroughputRow]:
     direction, _, what = sort.partition("_")
     if sort not in SORTS or not what:
         return rows
 
-    def size(row: Carried) -> float:
+    def size(row: ThroughputRow) -> float:
         value = float(getattr(getattr(row, direction), what))
         return -math.inf if math.isnan(value) else value
 
     return sorted(rows, key=size, reverse=True)
 
 
-def throughput_lines(rows: Sequence[Carried]) -> Iterator[tuple[object, ...]]:
+def throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[tuple[object, ...]]:
     """Yield a row of a table for each drawer and slot; its columns are COLUMNS."""
     for row in rows:
         yield (
@@ -165,5 +165,5 @@ def throughput_lines(rows: Sequence[Carried]) -> Iterator[tuple[object, ...]]:
 
 def _texts(flow: Flow) -> list[str]:
     """Return rates as a chart's table has them, and bytes as a whole number."""
-    rates = [shown(one) for one in rounded(np.array([flow.mean, flow.busiest]))]
+    rates = [number_text(one) for one in round_significant(np.array([flow.mean, flow.busiest]))]
     return [*rates, "" if math.isnan(flow.bytes) else str(round(flow.bytes))]

@@ -6,8 +6,10 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 
 from accounts.models import Tenant
-from fabric.models import Attachment, Chassis, Port, Restricted
-from telemetry.links.verdict import Level
+from accounts.visibility import RestrictedQuerySet
+from fabric.history.models import Attachment
+from fabric.inventory.models import Chassis, Port
+from telemetry.links.rules import LinkLevel
 
 
 class Watched(models.Model):
@@ -59,7 +61,7 @@ class LinkMinute(models.Model):
         return f"{self.port} at {self.minute:%Y-%m-%d %H:%M}"
 
 
-class OfPort(Restricted):
+class PortHistoryQuerySet(RestrictedQuerySet):
     """A tenant sees what ended after a port became its own, by way of the device in its slot or of its host port.
 
     What ended while another device was in the slot is not its own, however long it has held the one that is there now.
@@ -86,8 +88,8 @@ class LinkSpan(models.Model):
     Where a link changes so often that rows would be without end, one row with the status 'Flapping' counts the `drops`.
     """
 
-    class LinkSpanQuerySet(OfPort):
-        """See OfPort; what began earlier begins, for a tenant, when the port became its own (see selectors)."""
+    class LinkSpanQuerySet(PortHistoryQuerySet):
+        """See PortHistoryQuerySet; what began earlier begins, for a tenant, when the port became its own (see selectors)."""
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="link_spans")
     since = models.DateTimeField()
@@ -119,8 +121,8 @@ class CounterReset(models.Model):
         BMC = "bmc", "by the BMC"
         REBOOT = "reboot", "the BMC restarted"
 
-    class CounterResetQuerySet(OfPort):
-        """See OfPort."""
+    class CounterResetQuerySet(PortHistoryQuerySet):
+        """See PortHistoryQuerySet."""
 
         when = "at"
 
@@ -153,7 +155,7 @@ class LinkVerdict(models.Model):
     held_since = models.DateTimeField(null=True)
     base = models.JSONField(default=dict)
     before = models.JSONField(default=dict)
-    level = models.CharField(max_length=10, choices=[(one.value, one.value) for one in Level])
+    level = models.CharField(max_length=10, choices=[(one.value, one.value) for one in LinkLevel])
     rank = models.PositiveSmallIntegerField()
     since = models.DateTimeField()  # when the level became this one
     judged_at = models.DateTimeField()

@@ -10,34 +10,34 @@ from typing import Any
 from django.db import DatabaseError
 from django.dispatch import receiver
 
-from fabric.models import Port
+from fabric.inventory.models import Port
 from fabric.signals import access_changed, inventory_changed, port_counters_reset
-from telemetry.announcements import tell_access
-from telemetry.links.recording import recorder
-from telemetry.links.services import holders_note, reset_noted
+from telemetry.links.recorder import process_recorder
+from telemetry.links.services import counter_reset_record, holders_record
+from telemetry.live.receivers import publish_access_changed
 
 logger = logging.getLogger(__name__)
 
 
 @receiver(port_counters_reset)
-def note_reset(port: Port, at: datetime, person_name: str, counted: Mapping[str, int], **_: Any) -> None:
+def record_reset(port: Port, at: datetime, person_name: str, counted: Mapping[str, int], **_: Any) -> None:
     """Keep that somebody reset counters here."""
-    reset_noted(port=port, at=at, person_name=person_name, counted=counted)
+    counter_reset_record(port=port, at=at, person_name=person_name, counted=counted)
 
 
 @receiver(inventory_changed)
-def look_again(chassis_id: int, **_: Any) -> None:
+def judge_again(chassis_id: int, **_: Any) -> None:
     """Judge the links of a chassis anew in the worker that follows it, which is the one that walks it."""
-    recorder().disturb(chassis_id)
+    process_recorder().request_judging(chassis_id)
 
 
 @receiver(access_changed)
-def note_holders(**_: Any) -> None:
+def record_holders(**_: Any) -> None:
     """Note where the counts stand of what has just changed hands."""
     try:
-        holders_note()
+        holders_record()
     except DatabaseError:
         # The worker that follows the chassis notes it at its next look.
         logger.exception("holders of links were not noted")
     # Whoever looked before this was done counts from another beginning.
-    tell_access(Port)
+    publish_access_changed(Port)

@@ -31,18 +31,16 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from fabric.counted import Before
-from fabric.models import Chassis, Drawer, Port
-from fabric.overview import Trouble
-from falconweb.errors import NotFound
-from telemetry.links.counters import Counter, in_order
-from telemetry.links.facts import holder_of
-from telemetry.links.judging import counted_earlier, errors_of, gained_since
+from core.errors import NotFound
+from fabric.inventory.models import Chassis, Drawer, Port
+from fabric.inventory.rules import CounterBaseline
+from fabric.topology.overview import Trouble
+from telemetry.links.counters import ErrorCounter, sort_counters
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, Watched
-from telemetry.links.services import judged_ports
-from telemetry.links.shown import HOST, LinkView, link_view, link_views
-from telemetry.links.verdict import RANKS, Level
-from telemetry.store.reading import read
+from telemetry.links.presentation import HOST_KIND, LinkView, link_view, link_views
+from telemetry.links.rules import RANKS, LinkLevel
+from telemetry.links.verdicts import counted_earlier, error_counts, gained_since, port_tenancy, ports_to_judge
+from telemetry.store.selectors import read_series
 
 # What each order is by; the worse, the larger or newer comes first.
 SORTS: Mapping[str, tuple[str, str]] = {
@@ -51,14 +49,14 @@ SORTS: Mapping[str, tuple[str, str]] = {
     "received": ("Came damaged, 1/min", "received_rate"),
     "flaps": ("Flaps", "flaps"), "recoveries": ("Retrained", "recoveries"), "errors": ("Errors", "errors"),
 }  # fmt: skip
-BY_WORDS = {"name", "chassis"}
-ABOUT_STATE = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
-MOST_TROUBLES = 25
-PARTS = 96  # of a day: quarters of an hour
+TEXT_SORTS = {"name", "chassis"}
+STATE_REASONS = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
+MAX_TROUBLES = 25
+DAY_PARTS = 96  # of a day: quarters of an hour
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class LinkFilter:
     """What to keep of a list of links; None and '' keep all. `sort` is a name of SORTS; '-' before it reverses."""
 
     chassis: int | None = None
@@ -70,28 +68,28 @@ class Wanted:
     sort: str = "verdict"
 
 
-ALL = Wanted()
+NO_FILTER = LinkFilter()
 
 
-def link_rows(person: User, wanted: Wanted = ALL) -> QuerySet[Any]:
+def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
     """Return the ports whose links the person may see, as they want them, with what `link_views` needs."""
     mine = Q(link_verdicts__tenant__isnull=True)
     if not person.is_administrator:
         mine = Q(link_verdicts__tenant=person.tenant_id)
-    rows = judged_ports(Port.objects.visible_to(person)).select_related(
+    rows = ports_to_judge(Port.objects.visible_to(person)).select_related(
         "slot__device__tenant", "host_port__tenant", "link_count"
     )
     silent = ~Q(chassis__last_error="") | Q(chassis__enabled=False)
     rows = rows.annotate(
         verdict=FilteredRelation("link_verdicts", condition=mine),
         shown_level=Case(
-            When(silent, then=Value(Level.UNKNOWN.value)),
-            default=Coalesce(F("verdict__level"), Value(Level.UNKNOWN.value), output_field=TextField()),
+            When(silent, then=Value(LinkLevel.UNKNOWN.value)),
+            default=Coalesce(F("verdict__level"), Value(LinkLevel.UNKNOWN.value), output_field=TextField()),
             output_field=TextField(),
         ),
         shown_rank=Case(
-            When(silent, then=Value(RANKS[Level.UNKNOWN])),
-            default=Coalesce(F("verdict__rank"), Value(RANKS[Level.UNKNOWN]), output_field=IntegerField()),
+            When(silent, then=Value(RANKS[LinkLevel.UNKNOWN])),
+            default=Coalesce(F("verdict__rank"), Value(RANKS[LinkLevel.UNKNOWN]), output_field=IntegerField()),
             output_field=IntegerField(),
         ),
         since=F("verdict__since"), reasons=F("verdict__reasons"), sent_rate=F("verdict__sent_rate"),
@@ -100,10 +98,10 @@ def link_rows(person: User, wanted: Wanted = ALL) -> QuerySet[Any]:
         received_rate=F("verdict__received_rate"), correctable_rate=F("verdict__correctable_rate"),
         flaps=F("verdict__flaps"), recoveries=F("verdict__recoveries"), errors_counted=F("verdict__errors"),
     )  # fmt: skip
-    return _sorted(_kept(rows, wanted), wanted.sort)
+    return _apply_sort(_apply_filter(rows, wanted), wanted.sort)
 
 
-def link_of(person: User, pk: int) -> tuple[Port, LinkView]:
+def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
     """Return one link; raises NotFound where the person sees none."""
     row = link_rows(person).filter(pk=pk).first()
     if row is None:
@@ -118,7 +116,7 @@ class CounterView:
     For a tenant both are what came since the link is its own: where the counter stood before is not its to see.
     """
 
-    counter: Counter
+    counter: ErrorCounter
     now: int | None
     total: int
     hour: int
@@ -139,13 +137,13 @@ class CountersView:
     reset_at: datetime | None
 
 
-def counters_of(person: User, port: Port, *, now: datetime | None = None) -> CountersView:
+def port_counters(person: User, port: Port, *, now: datetime | None = None) -> CountersView:
     """Return the counters of a port that the person sees, gravest first; a tenant's totals begin with its time."""
     now = now or timezone.now()
     count: LinkCount | None = getattr(port, "link_count", None)
     if count is None:
         return CountersView((), None, None)
-    held = held_from(person, port)
+    held = visible_since(person, port)
     base: dict[str, int] = {}
     since = count.watched_since
     if not person.is_administrator:
@@ -169,19 +167,19 @@ def counters_of(person: User, port: Port, *, now: datetime | None = None) -> Cou
             hour=sum(row.counts.get(one.name, 0) for row in minutes if row.minute >= hour),
             day=_quarters(one.name, minutes, now),
         )
-        for one in in_order({*raw, *count.totals})
+        for one in sort_counters({*raw, *count.totals})
     )
     reset = count.reset_at if count.reset_at is not None and (held is None or count.reset_at > held) else None
     return CountersView(views, since, reset)
 
 
-def counted_at_begin(tenant_id: int, chassis: Collection[int]) -> dict[int, Before]:
+def tenant_baselines(tenant_id: int, chassis: Collection[int]) -> dict[int, CounterBaseline]:
     """Return where the counters of ports stood when they became a tenant's, and when they first began anew.
 
     Where that is not noted yet, or of a time before, all that the counters have so far is taken for another's.
     """
     held = Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
-    rows = judged_ports(Port.objects.filter(held, chassis__in=chassis))
+    rows = ports_to_judge(Port.objects.filter(held, chassis__in=chassis))
     rows = rows.select_related("link_count").annotate(
         verdict=FilteredRelation("link_verdicts", condition=Q(link_verdicts__tenant=tenant_id)),
         held_since=F("verdict__held_since"), base=F("verdict__base"), before=F("verdict__before"),
@@ -190,38 +188,38 @@ def counted_at_begin(tenant_id: int, chassis: Collection[int]) -> dict[int, Befo
         port__chassis__in=chassis, port__link_verdicts__tenant=tenant_id, at__gt=F("port__link_verdicts__held_since")
     )
     first = dict(resets.order_by().values_list("port_id").annotate(first=Min("at")))
-    found: dict[int, Before] = {}
+    found: dict[int, CounterBaseline] = {}
     for port in rows:
-        holding = holder_of(port)
+        holding = port_tenancy(port)
         if holding == (tenant_id, None):
             continue  # always its own
         count: LinkCount | None = getattr(port, "link_count", None)
         if port.base is None or holding != (tenant_id, port.held_since):
-            found[port.pk] = Before(errors_of(count) if count is not None else {})
+            found[port.pk] = CounterBaseline(error_counts(count) if count is not None else {})
             continue
         until = first[port.pk].timestamp() if port.pk in first else math.inf
-        found[port.pk] = Before(port.before, until)
+        found[port.pk] = CounterBaseline(port.before, until)
         if count is not None:
             gained = gained_since(count, port.base)
             earlier = counted_earlier(count, gained)
             left = {name: min(had, earlier.get(name, 0)) for name, had in port.before.items()}
-            found[port.pk] = Before(port.before, until, left, gained)
+            found[port.pk] = CounterBaseline(port.before, until, left, gained)
     return found
 
 
-def errors_kept(
+def stored_errors(
     person: User, port: Port, names: Sequence[str], *, since: datetime, until: datetime
 ) -> dict[str, tuple[float, ...]]:
     """Return how many errors came in each of at most 96 equal parts of a range, by counter, as the readings' store has.
 
     A counter that was never measured is left out; of a tenant, what was before its time is.
     """
-    held = held_from(person, port)
+    held = visible_since(person, port)
     begin = max(since, held) if held is not None else since
     if begin >= until:
         return {}
     keys = {f"port/{port.pk}/errors/{name}/rate": name for name in names}
-    found = read(port.chassis_id, list(keys), since=begin.timestamp(), until=until.timestamp(), points=PARTS)
+    found = read_series(port.chassis_id, list(keys), since=begin.timestamp(), until=until.timestamp(), points=DAY_PARTS)
     missing = [0.0] * round((begin - since).total_seconds() / found.step)
     counts = np.nan_to_num(found.mean) * found.step
     return {
@@ -230,15 +228,15 @@ def errors_kept(
     }
 
 
-def spans_of(person: User, port: int) -> QuerySet[LinkSpan]:
+def state_spans(person: User, port: int) -> QuerySet[LinkSpan]:
     """Return the states of a link that the person may see, newest first; see `span_begin` for where they begin."""
     return LinkSpan.objects.visible_to(person).filter(port=port).order_by("-since", "-pk")
 
 
-def resets_of(person: User, port: Port, *, most: int) -> list[CounterReset]:
+def counter_resets(person: User, port: Port, *, most: int) -> list[CounterReset]:
     """Return the resets of a port's counters that the person may see, newest first, so many at most."""
     rows: QuerySet[CounterReset] = CounterReset.objects.visible_to(person).filter(port=port)
-    held = held_from(person, port)
+    held = visible_since(person, port)
     found = list(rows[:most])
     for one in found:
         if held is not None and one.not_before is not None:
@@ -247,9 +245,9 @@ def resets_of(person: User, port: Port, *, most: int) -> list[CounterReset]:
     return found
 
 
-def held_from(person: User, port: Port) -> datetime | None:
+def visible_since(person: User, port: Port) -> datetime | None:
     """Return when what the person may see of a port's history begins; None: with the port."""
-    holder = None if person.is_administrator else holder_of(port)
+    holder = None if person.is_administrator else port_tenancy(port)
     return holder[1] if holder is not None else None
 
 
@@ -258,24 +256,24 @@ def span_begin(span: LinkSpan, held: datetime | None) -> datetime:
     return max(span.since, held) if held is not None else span.since
 
 
-def levels_of(person: User, ports: list[int]) -> dict[int, LinkView]:
+def links_of_ports(person: User, ports: list[int]) -> dict[int, LinkView]:
     """Return how the links of these ports (ids) are, as far as the person sees them; one query."""
     return {view.id: view for view in link_views(link_rows(person).filter(pk__in=ports))}
 
 
-def links_ill(person: User, chassis: Iterable[int]) -> dict[int, LinkView]:
+def degraded_links(person: User, chassis: Iterable[int]) -> dict[int, LinkView]:
     """Return the links of some chassis (ids) that are degraded or worse, by their ports' ids; one query."""
-    rows = link_rows(person).filter(chassis__in=list(chassis), shown_rank__gte=RANKS[Level.DEGRADED])
+    rows = link_rows(person).filter(chassis__in=list(chassis), shown_rank__gte=RANKS[LinkLevel.DEGRADED])
     return {view.id: view for view in link_views(rows)}
 
 
 def link_troubles(person: User) -> Iterator[Trouble]:
     """Tell of links with too many errors, flaps or retrainings; what is down or below its capability is told anyway."""
-    ill = link_rows(person).filter(shown_rank__gte=RANKS[Level.DEGRADED])
+    ill = link_rows(person).filter(shown_rank__gte=RANKS[LinkLevel.DEGRADED])
     told = 0
-    for view in link_views(ill[: 4 * MOST_TROUBLES]):
-        grave = [one for one in view.reasons if one["code"] not in ABOUT_STATE]
-        if grave and RANKS[Level(grave[0]["level"])] >= RANKS[Level.DEGRADED] and told < MOST_TROUBLES:
+    for view in link_views(ill[: 4 * MAX_TROUBLES]):
+        grave = [one for one in view.reasons if one["code"] not in STATE_REASONS]
+        if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and told < MAX_TROUBLES:
             told += 1
             stands = f"was {grave[0]['level']} ({view.of_then})" if view.is_stale else f"is {grave[0]['level']}"
             yield Trouble(
@@ -286,7 +284,7 @@ def link_troubles(person: User) -> Iterator[Trouble]:
 
 
 @dataclass(frozen=True)
-class Choices:
+class LinkFilterChoices:
     """What a person can narrow the list by."""
 
     chassis: list[tuple[int, str]]
@@ -294,10 +292,10 @@ class Choices:
     tenants: list[tuple[int, str]]
 
 
-def choices_of(person: User) -> Choices:
+def filter_choices(person: User) -> LinkFilterChoices:
     """Return the chassis, drawers and tenants that a person may choose among."""
     drawers = Drawer.objects.visible_to(person).order_by("chassis__name", "number")
-    return Choices(
+    return LinkFilterChoices(
         chassis=list(Chassis.objects.visible_to(person).order_by("name").values_list("pk", "name")),
         drawers=[
             (pk, f"{chassis}, {name}") for pk, chassis, name in drawers.values_list("pk", "chassis__name", "name")
@@ -306,7 +304,7 @@ def choices_of(person: User) -> Choices:
     )
 
 
-def _kept(rows: QuerySet[Any], wanted: Wanted) -> QuerySet[Any]:
+def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
     if wanted.chassis is not None:
         rows = rows.filter(chassis=wanted.chassis)
     if wanted.drawer is not None:
@@ -317,7 +315,7 @@ def _kept(rows: QuerySet[Any], wanted: Wanted) -> QuerySet[Any]:
         rows = rows.filter(Q(slot__device__tenant=wanted.tenant) | Q(host_port__tenant=wanted.tenant))
     if wanted.verdict:
         rows = rows.filter(shown_level=wanted.verdict)
-    if wanted.kind == HOST:
+    if wanted.kind == HOST_KIND:
         rows = rows.filter(host_port__isnull=False)
     elif wanted.kind:
         rows = rows.filter(slot__device__kind=wanted.kind, slot__device__missing_since=None)
@@ -335,19 +333,19 @@ def _kept(rows: QuerySet[Any], wanted: Wanted) -> QuerySet[Any]:
     return rows
 
 
-def _sorted(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
+def _apply_sort(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     name = sort.removeprefix("-")
     field = "errors_counted" if name == "errors" else SORTS.get(name, SORTS["verdict"])[1]
     # Words begin with A, everything else with the worst.
-    falls = (name in BY_WORDS) == sort.startswith("-")
+    falls = (name in TEXT_SORTS) == sort.startswith("-")
     order = F(field).desc(nulls_last=True) if falls else F(field).asc(nulls_first=True)
     return rows.order_by(order, "-shown_rank", "chassis__name", "uri", "pk")
 
 
 def _quarters(name: str, minutes: list[LinkMinute], now: datetime) -> tuple[int, ...]:
-    found = [0] * PARTS
+    found = [0] * DAY_PARTS
     for row in minutes:
-        place = PARTS - 1 - int((now - row.minute).total_seconds() // 900)
-        if 0 <= place < PARTS:
+        place = DAY_PARTS - 1 - int((now - row.minute).total_seconds() // 900)
+        if 0 <= place < DAY_PARTS:
             found[place] += row.counts.get(name, 0)
     return tuple(found)

@@ -9,23 +9,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fabric.bmc.types import LINK_STATUSES, Quantity
-from telemetry.catalogue import Sample
-from telemetry.links.changes import Change, Known, State
-from telemetry.links.following import BYTES, Raw, counts_of, follow, most_of
+from fabric.bmc.series import LINK_STATUSES, Quantity
+from telemetry.instrumentation import metrics
+from telemetry.links.counters import (
+    BYTE_COUNTERS,
+    KnownLinks,
+    LinkState,
+    PortChange,
+    RawCounts,
+    counter_limit,
+    counter_step,
+    valid_counts,
+)
 from telemetry.links.models import CounterReset
-from telemetry.links.recording import Recorder, recorder
-from telemetry.pipeline import tally
-from telemetry.taps import Told
+from telemetry.links.recorder import LinkRecorder, process_recorder
+from telemetry.live.catalogue import ReadingContext, Sample
 
 How = CounterReset.How
 STATUS_NAMES = {number: name for name, number in LINK_STATUSES.items()}
-NAMES = {
+VALUE_NAMES = {
     Quantity.LINK_STATUS: "status", Quantity.LINK_WIDTH: "width", Quantity.LINK_SPEED: "speed",
-    Quantity.RX_BYTES: BYTES[0], Quantity.TX_BYTES: BYTES[1],
+    Quantity.RX_BYTES: BYTE_COUNTERS[0], Quantity.TX_BYTES: BYTE_COUNTERS[1],
 }  # fmt: skip
-OF_STATE = ("status", "width", "speed")
-MOST_OF_STATE = 2.0**31  # lanes, and Gb/s
+STATE_VALUES = ("status", "width", "speed")
+MAX_STATE_VALUE = 2.0**31  # lanes, and Gb/s
 GAP_SECONDS = 60.0  # so long without a reading, nobody knows what a link did
 REBOOT_SECONDS = 300.0  # counters that begin anew so soon after the BMC was away did so because it restarted
 
@@ -33,13 +40,13 @@ Floats = NDArray[np.float64]
 
 
 class LinkWatch:
-    """Watches the links of one chassis (see telemetry.taps.Tap)."""
+    """Watches the links of one chassis (see telemetry.live.catalogue.ReadingSubscriber)."""
 
     def __init__(self, chassis_id: int) -> None:
         self._chassis = chassis_id
-        self._recorder: Recorder = recorder()
-        self._loading: Future[Known] = self._recorder.join(chassis_id)
-        self._known: Known | None = None
+        self._recorder: LinkRecorder = process_recorder()
+        self._loading: Future[KnownLinks] = self._recorder.join(chassis_id)
+        self._known: KnownLinks | None = None
         self._seen_at = 0.0  # of the newest reading
         self._lost_at = 0.0
         self._indexes: NDArray[np.intp] = np.array([], dtype=np.intp)
@@ -53,13 +60,13 @@ class LinkWatch:
         self._values: dict[tuple[int, str], float] = {}  # what the places held under another catalogue
         self._doubts: dict[int, frozenset[str]] = {}
 
-    def begin(self, told: Told) -> None:
+    def begin(self, told: ReadingContext) -> None:
         """Take note of which values are a port's; what was known of it stays known."""
         self._keep()
         catalogue = told.catalogue
         found: list[tuple[int, int, str]] = []
         for index, (entry, series) in enumerate(zip(catalogue.entries, catalogue.series, strict=True)):
-            name = series.detail if series.quantity is Quantity.ERRORS else NAMES.get(series.quantity, "")
+            name = series.detail if series.quantity is Quantity.ERRORS else VALUE_NAMES.get(series.quantity, "")
             if entry["object"] == "port" and name:
                 found.append((index, entry["id"], name))
         places: dict[int, dict[str, int]] = defaultdict(dict)
@@ -69,9 +76,11 @@ class LinkWatch:
         self._indexes = np.array([index for index, _, _ in found], dtype=np.intp)
         self._ports = np.array([port for _, port, _ in found], dtype=np.int64)
         self._names = [(port, name) for _, port, name in found]
-        self._is_bytes = np.array([name in BYTES for _, _, name in found], dtype=np.bool_)
-        self._is_state = np.array([name in OF_STATE for _, _, name in found], dtype=np.bool_)
-        self._most = np.array([MOST_OF_STATE if name in OF_STATE else most_of(name) for _, _, name in found])
+        self._is_bytes = np.array([name in BYTE_COUNTERS for _, _, name in found], dtype=np.bool_)
+        self._is_state = np.array([name in STATE_VALUES for _, _, name in found], dtype=np.bool_)
+        self._most = np.array(
+            [MAX_STATE_VALUE if name in STATE_VALUES else counter_limit(name) for _, _, name in found]
+        )
         self._last = np.array([self._values.get(name, np.nan) for name in self._names])
         self._doubts = {port: doubt for port, doubt in self._doubts.items() if port in self._places}
 
@@ -83,7 +92,7 @@ class LinkWatch:
         usable = np.isfinite(values) & (values >= 0) & (values < self._most)
         negative = int(np.count_nonzero(values < 0))
         if negative:
-            tally.add("link_counters_negative", negative, chassis=self._chassis)
+            metrics.increment("link_counters_negative", negative, chassis=self._chassis)
         resumed = sample.at - self._seen_at > GAP_SECONDS
         with np.errstate(invalid="ignore"):
             # Bytes are counted all the time; only that they stand lower than before says something here.
@@ -106,9 +115,11 @@ class LinkWatch:
         if self._known is not None:
             self._keep()
             for port, places in self._places.items():
-                raw = counts_of({name: self._last[place] for name, place in places.items() if name not in OF_STATE})
+                raw = valid_counts(
+                    {name: self._last[place] for name, place in places.items() if name not in STATE_VALUES}
+                )
                 if raw and port not in self._doubts:
-                    self._recorder.hand(self._chassis, Change(port=port, at=self._seen_at, raw=raw))
+                    self._recorder.add_change(self._chassis, PortChange(port=port, at=self._seen_at, raw=raw))
         await self._recorder.leave(self._chassis)
 
     def _look(self, port: int, values: Floats, at: float, *, resumed: bool) -> None:
@@ -118,9 +129,9 @@ class LinkWatch:
         now = {name: float(values[place]) for name, place in places.items()}
         state = self._state_of(last, now)
         news = state if resumed or state != self._state_of({}, last) else None
-        counters: dict[str, Any] = {name: value for name, value in now.items() if name not in OF_STATE}
-        before = counts_of({name: last[name] for name in counters})
-        step = follow(before, counts_of(counters), self._doubts.get(port, frozenset()))
+        counters: dict[str, Any] = {name: value for name, value in now.items() if name not in STATE_VALUES}
+        before = valid_counts({name: last[name] for name in counters})
+        step = counter_step(before, valid_counts(counters), self._doubts.get(port, frozenset()))
         if step.doubt:
             self._doubts[port] = step.doubt
         else:
@@ -128,9 +139,9 @@ class LinkWatch:
         if news is None and not step.gained and step.before is None and (before or not step.last):
             return
         how = How.REBOOT if self._lost_at and self._recorder.now() - self._lost_at < REBOOT_SECONDS else How.BMC
-        self._recorder.hand(
+        self._recorder.add_change(
             self._chassis,
-            Change(
+            PortChange(
                 port=port, at=at, seen_until=self._seen_at, state=news, gained=step.gained,
                 reset=None if step.before is None else step.before, how=how if step.before is not None else "",
                 raw=None if step.doubt else step.last,
@@ -138,17 +149,17 @@ class LinkWatch:
         )  # fmt: skip
 
     @staticmethod
-    def _state_of(last: Raw | dict[str, float], now: dict[str, float]) -> State:
+    def _state_of(last: RawCounts | dict[str, float], now: dict[str, float]) -> LinkState:
         """Return the state that values tell; what is not told at one reading is as it was."""
 
         def value(name: str) -> float | None:
             for given in (now.get(name), last.get(name)):
-                if given is not None and np.isfinite(given) and 0 <= given < MOST_OF_STATE:
+                if given is not None and np.isfinite(given) and 0 <= given < MAX_STATE_VALUE:
                     return float(given)
             return None
 
         status, width, speed = value("status"), value("width"), value("speed")
-        return State(
+        return LinkState(
             status=STATUS_NAMES.get(status, "") if status is not None else "",
             width=int(width) if width is not None else None,
             speed_gbps=speed,

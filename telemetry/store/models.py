@@ -12,16 +12,8 @@ from collections.abc import Sequence
 import zstandard
 from django.db import models
 
-from telemetry.catalogue import Entry
-
-
-class Tier(models.IntegerChoices):
-    """How fine readings are kept."""
-
-    RAW = 0, "raw"
-    TEN_SECONDS = 1, "10 s"
-    MINUTE = 2, "1 min"
-    QUARTER = 3, "15 min"
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.store.rules import Tier
 
 
 class Catalogue(models.Model):
@@ -35,13 +27,13 @@ class Catalogue(models.Model):
         constraints = [models.UniqueConstraint(fields=["chassis", "digest"], name="one_catalogue")]
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[SeriesEntry]:
         """What the columns are of."""
-        found: list[Entry] = json.loads(zstandard.decompress(self.data))
+        found: list[SeriesEntry] = json.loads(zstandard.decompress(self.data))
         return found
 
     @staticmethod
-    def packed(entries: Sequence[Entry]) -> bytes:
+    def packed(entries: Sequence[SeriesEntry]) -> bytes:
         """Return entries as `data` has them."""
         packed: bytes = zstandard.compress(json.dumps(entries).encode())
         return packed

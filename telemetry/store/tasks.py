@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from redis.exceptions import LockError
 from redis.lock import Lock
 
-from telemetry.store import keeping, rolling
+from telemetry.store import services
 
 logger = logging.getLogger(__name__)
 
@@ -23,25 +23,25 @@ LOCK_SECONDS = 60.0  # who is silent for so long has died: another may begin
 @shared_task(name="telemetry.store.roll_up")
 def roll_up() -> None:
     """Make the rollups that are due."""
-    with _alone("rolling") as lock:
+    with _exclusive("rolling") as lock:
         if lock is not None:
-            rolling.roll_all(breath=lambda: _go_on(lock))
+            services.roll_up_all(breath=lambda: _extend_lock(lock))
 
 
 @shared_task(name="telemetry.store.clean")
 def clean() -> None:
     """Remove what is older than it is kept."""
-    with _alone("cleaning") as lock:
+    with _exclusive("cleaning") as lock:
         if lock is not None:
-            keeping.clean(seconds=LOCK_SECONDS)
+            services.delete_expired(seconds=LOCK_SECONDS)
 
 
-def _go_on(lock: Lock) -> None:
+def _extend_lock(lock: Lock) -> None:
     lock.reacquire()
 
 
 @contextmanager
-def _alone(what: str) -> Iterator[Lock | None]:
+def _exclusive(what: str) -> Iterator[Lock | None]:
     """Hold a lock while something is done; None where somebody else does it. The next one makes up for a failure."""
     client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS)
     lock = client.lock(f"store:{what}", timeout=LOCK_SECONDS, blocking=False)

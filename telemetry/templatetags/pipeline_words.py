@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from telemetry.pipeline.selectors import Pipeline
+from telemetry.pipeline.rules import PipelineSnapshot
 
 register = template.Library()
 
@@ -19,6 +19,6 @@ def percent(share: float, places: int) -> str:
 
 
 @register.filter
-def followed(pipeline: Pipeline, process: str) -> int:
+def followed(pipeline: PipelineSnapshot, process: str) -> int:
     """Return how many chassis a process reads."""
     return sum(name == process for name in pipeline.followed_by.values())

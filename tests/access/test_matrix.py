@@ -11,10 +11,11 @@ import pytest
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from accounts.audit.exports import Download
 from accounts.models import Tenant
-from fabric.models import Device, Lease, LeaseItem
-from telemetry.routing import websocket_urlpatterns
+from core.downloads import Download
+from fabric.inventory.models import Device
+from fabric.leases.models import Lease, LeaseItem
+from telemetry.live.consumers import websocket_urlpatterns
 from tests.access.lab import PEOPLE, Lab, address, lab, made_lab
 from tests.pages import page_text
 

@@ -23,13 +23,16 @@ from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 
 from accounts.audit.actions import Outcome
-from accounts.models import AuditEntry, Tenant, Token, User
+from accounts.audit.models import AuditEntry
+from accounts.models import Tenant, Token, User
 from benchmarks.workloads.catalogue import spec_of
-from fabric.holdings import holdings_revision
-from fabric.models import Device, HostPort, Lease, LeaseItem, Operation, Plan
-from fabric.planning import Wanted
-from fabric.services.plans import plan_change
-from falconweb.audit import HEADER
+from fabric.inventory.models import Device, HostPort
+from fabric.leases.models import Lease, LeaseItem
+from fabric.leases.selectors import ownership_revision
+from fabric.operations.models import Operation, Plan
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_change
+from falconweb.audit_middleware import HEADER
 from telemetry.events.models import SavedView
 from telemetry.history.models import Dashboard
 from tests.access.lab import Lab, lab, made_lab
@@ -192,7 +195,7 @@ def bodies(lab: Lab) -> dict[str, dict[str, Any]]:
             **both, "query": "of=chassis/1", "device": lab.device.pk, "target": "", "tenant": strangers,
             "active": "on", "current": "x", "new": "another long word", "again": "another long word",
             "take_devices": things, "take_host_ports": ports,
-            "text": json.dumps(FILE), "make": "1", "seen": holdings_revision(), "drift": lab.arguments["drift"],
+            "text": json.dumps(FILE), "make": "1", "seen": ownership_revision(), "drift": lab.arguments["drift"],
             "format": "csv", "destination": "download", "columns": ["id"],
             "wanted": json.dumps({"attachments": {lab.device.pk: None}}),
             "devices": things, "approve": "1", "title": "Another", "all": "1",
@@ -379,10 +382,10 @@ def test_the_same_bodies_change_something_for_an_administrator(lab: Lab, bodies:
     # The drafts were made on what was so before, and are nobody's as the things are.
     Plan.objects.update(tenant=None)
     for drafted in Plan.objects.filter(state="draft"):
-        plan_change(person=boss, plan=drafted, wanted=Wanted.from_json(drafted.wanted))
+        plan_change(person=boss, plan=drafted, wanted=DesiredState.from_json(drafted.wanted))
     mine: list[object] = [Token.objects.create(person=boss, name="job", digest="1" * 64, expires_at=timezone.now()).pk]
     empty: list[object] = [Tenant.objects.create(name="Four").pk]
-    bodies["page"]["seen"] = holdings_revision()
+    bodies["page"]["seen"] = ownership_revision()
     pinned: list[object] = [Dashboard.objects.create(person=boss, name="mine", query="").pk]
     lab.arguments |= dict.fromkeys(("my_dashboard", "dashboard_change", "dashboard_remove"), pinned)
     view: list[object] = [SavedView.objects.create(person=boss, name="mine").pk]

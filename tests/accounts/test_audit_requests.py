@@ -14,12 +14,13 @@ from django.urls import reverse
 
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import request_id
-from accounts.guesses import MOST_GUESSES
-from accounts.models import AuditEntry, Role, Token, User
+from accounts.audit.models import AuditEntry
+from accounts.models import Role, Token, User
 from accounts.services import token_create
-from fabric.models import Device
+from accounts.sign_in.security import MAX_FAILED_LOGINS
+from fabric.inventory.models import Device
 from falconweb.asgi import application
-from falconweb.audit import HEADER, ROUTES, action_of
+from falconweb.audit_middleware import HEADER, ROUTES, action_of
 from tests.access.lab import Lab, lab, made_lab
 from tests.access.test_matrix_writes import REFUSED, SECRET, SECRETS, bodies, latest, play, see_the_record
 from tests.access.test_matrix_writes import ROUTES as UNSAFE
@@ -39,7 +40,7 @@ def newest() -> AuditEntry:
 
 
 def test_every_route_that_may_change_something_has_its_action() -> None:
-    """A new one gets a line in falconweb.audit, and where none of the actions fits, an action."""
+    """A new one gets a line in falconweb.audit_middleware, and where none of the actions fits, an action."""
     assert [route for route in UNSAFE if action_of(*route) == Action.REQUEST] == []
     assert set(ROUTES) <= {name for name, _ in UNSAFE}
 
@@ -169,7 +170,7 @@ def test_a_lock_is_told_of(lab: Lab) -> None:
     for _ in range(10):
         sign_in("owner", "wrong")
     assert "closed after too many wrong passwords" in newest().sentence
-    for number in range(MOST_GUESSES - 10):
+    for number in range(MAX_FAILED_LOGINS - 10):
         sign_in(f"name-{number}", "wrong")
     assert sign_in("owner", "x").status_code == 429
     assert (newest().status, newest().outcome) == (429, "refused")

@@ -12,7 +12,6 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from accounts.guesses import MOST_GUESSES
 from accounts.models import Role, Tenant, Token, User
 from accounts.services import (
     TOKENS_MOST,
@@ -25,9 +24,10 @@ from accounts.services import (
     token_create,
     token_revoke,
 )
+from accounts.sign_in.security import MAX_FAILED_LOGINS
 from accounts.tasks import ATTEMPTS_KEPT, forget
-from fabric.models import Chassis, Device
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from fabric.inventory.models import Chassis, Device
 
 PASSWORD = "a-long-password-1"
 pytestmark = pytest.mark.django_db
@@ -455,7 +455,7 @@ def test_a_list_of_names_is_no_way_around_the_lock(bob: User) -> None:
         form = {"username": name, "password": password}
         return client.post(reverse("accounts:sign_in"), form, **more).status_code  # type: ignore[arg-type]
 
-    for number in range(MOST_GUESSES):
+    for number in range(MAX_FAILED_LOGINS):
         assert enter(Client(), f"name-{number}", "Spring-2026") == 200
     assert enter(Client(), "bob", PASSWORD) == 429
     assert (

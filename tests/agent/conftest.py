@@ -10,8 +10,8 @@ import pytest
 
 from falconweb.testing import AgentProcess
 from falconweb.testing.hosts import folder_of_hosts
-from hostwire.shapes import DeviceWanted, Drain, Rescan
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
+from hostwire.protocol import DeviceSelector, DrainRequest, RescanRequest
 from tests.simulator.conftest import Client
 from tests.waiting import eventually
 
@@ -48,8 +48,8 @@ class Lab:
         self.attach(*H1_SLOTS)
         # A scan that the test before asked for may have found one that was let appear only now: it stays, and is lost.
         for endpoint in self.shown.keys() - self._first:
-            assert self.agent.ask(Drain(DeviceWanted(self.shown[endpoint]), force=True)).outcome == "removed"
-        assert self.agent.ask(Rescan(wait=5)).outcome == "seen"
+            assert self.agent.ask(DrainRequest(DeviceSelector(self.shown[endpoint]), force=True)).outcome == "removed"
+        assert self.agent.ask(RescanRequest(wait=5)).outcome == "seen"
         eventually(lambda: len(self.shown), lambda shown: shown == DEVICES)
         self.falcon.unmount("node-a", "drawer2slot5")
 

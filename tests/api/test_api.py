@@ -14,7 +14,8 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Tenant, Token, User
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort
+from fabric.operations.models import Operation
 from falconweb.api.urls import urlpatterns
 from tests.access.lab import Lab, address, part
 from tests.turns import in_turn

@@ -11,8 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts.models import User
-from fabric.models import Operation, Plan, Quota
-from fabric.planning import Setting, Wanted
+from fabric.leases.models import Quota
+from fabric.operations.models import Operation, Plan
+from fabric.operations.rules import PortSetting
+from fabric.plans.rules import DesiredState
 from telemetry.history.models import Dashboard
 from tests.access.lab import Lab
 from tests.access.test_matrix_writes import FILE, ROUTES
@@ -98,7 +100,7 @@ def test_what_a_plan_says_it_wants_can_be_wanted_again(lab: Lab, boss: Client) -
     port = lab.host_port.port_id
     assert port is not None
     plan = Plan.objects.get(pk=str(lab.arguments["plan_apply"][0]))
-    plan.wanted = Wanted(settings={port: Setting(configured_width=8)}).as_json()
+    plan.wanted = DesiredState(settings={port: PortSetting(configured_width=8)}).as_json()
     plan.save()
     where = reverse("api:plan", args=[plan.pk])
     shown = boss.get(where).json()["wanted"]

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from fabric.management.commands.inventory import Command
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.nonsense import ROOT as REDFISH
 from tests.bmc.nonsense import NonsenseServer, Reply, chassis, service_root
-from tests.processes import ROOT, SimulatorProcess
+from tests.processes import ROOT
 
 LISTS = {
     "chassis", "drawers", "slots", "devices", "functions", "switches", "ports", "port_metrics", "zones", "endpoints",

@@ -13,13 +13,16 @@ from django.utils import timezone
 
 from accounts.audit.models import AuditEntry
 from accounts.models import Tenant, User
-from fabric.models import Chassis, Device, Host, HostAgent, HostAnswer, HostPort, Operation
-from fabric.plan_preview import in_use_of
-from fabric.planning import Wanted
-from fabric.services import agents, presence
-from fabric.services.agents import agent_register
-from fabric.services.plans import plan_apply, plan_create
-from falconweb.errors import InUse
+from core.errors import InUse
+from fabric.agents import services
+from fabric.agents.models import HostAgent, HostAnswer
+from fabric.agents.services import agent_register
+from fabric.execution import host_steps
+from fabric.inventory.models import Chassis, Device, Host, HostPort
+from fabric.operations.models import Operation
+from fabric.plans.preview import devices_in_use
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import plan_apply, plan_create
 from falconweb.testing import (
     AgentProcess,
     SimulatorProcess,
@@ -144,9 +147,9 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
     site.falcon.hold("node-a", "drawer1slot2", owner="maria", command="train")
     site.enrol("node-a")
     plan = plan_create(
-        person=falconweb_administrator, wanted=Wanted(attachments={first.pk: None}), title="Free it", origin="api"
+        person=falconweb_administrator, wanted=DesiredState(attachments={first.pk: None}), title="Free it", origin="api"
     )
-    (doubted,) = in_use_of(falconweb_administrator, plan)
+    (doubted,) = devices_in_use(falconweb_administrator, plan)
     assert doubted.by.startswith("not known: its host does not tell it from other cards")
     with pytest.raises(InUse):
         plan_apply(person=falconweb_administrator, plan=plan)
@@ -266,9 +269,9 @@ def test_whoever_uses_what_has_arrived_already_is_not_cut_off_by_the_next_worker
 def test_a_device_is_given_back_where_the_answer_that_it_was_let_go_is_lost(
     site: Site, falconweb_administrator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents, "ANSWER_SECONDS", 1.5)
-    monkeypatch.setattr(presence, "LEAVE_SECONDS", 0.0)
-    monkeypatch.setattr(presence, "RESTORE_SECONDS", 2.0)
+    monkeypatch.setattr(services, "ANSWER_SECONDS", 1.5)
+    monkeypatch.setattr(host_steps, "LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(host_steps, "RESTORE_SECONDS", 2.0)
     host, gpu, agent = Host.objects.get(name="node-a"), site.device(1, 1), site.start("node-a")
     agent_register(host=host, key=agent.key)
     with agent.delivering():

@@ -25,15 +25,16 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from accounts.models import Tenant, User
-from fabric import credentials
-from fabric.models import Chassis, Device, Host, Operation
-from fabric.services import chassis as services
-from falconweb.errors import Conflict, Forbidden, Invalid, NotFound
+from core import credentials
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from fabric.inventory import services
+from fabric.inventory.models import Chassis, Device, Host
+from fabric.operations.models import Operation
+from falconweb.testing.chassis import mirror
+from falconweb.testing.processes import SimulatorProcess
 from tests.bmc.conftest import SHARED, serve_mockup
-from tests.fabric.conftest import mirror
-from tests.processes import SimulatorProcess
 
-UNTRUSTED = f"The certificate of 127.0.0.1 is not trusted by this system's CAs. {services.HOW_TO_TRUST}"
+UNTRUSTED = f"The certificate of 127.0.0.1 is not trusted by this system's CAs. {services.TRUST_HINT}"
 
 SECRET = "Sesame-open-up-4"
 BODY = "what-lies-behind-this-address"

@@ -13,11 +13,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from fabric.holdings import holdings_revision, holdings_table
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Operation, Slot
-from fabric.services.grants import device_grant, grants_set, host_port_grant
+from core.errors import Conflict, Forbidden, NotFound
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Slot
+from fabric.leases.grants import device_grant, grants_set, host_port_grant
+from fabric.leases.selectors import ownership_revision, ownership_table
+from fabric.operations.models import Operation
 from fabric.signals import access_changed
-from falconweb.errors import Conflict, Forbidden, NotFound
 
 pytestmark = pytest.mark.django_db
 Commit = Callable[..., Any]
@@ -203,7 +204,7 @@ def test_the_page_shows_who_holds_each_thing_by_drawer(lab: Lab) -> None:
 def test_the_page_says_what_stands_in_the_way(lab: Lab) -> None:
     Device.objects.filter(pk=lab.devices[0].pk).update(host_port=lab.ports[1], missing_since=timezone.now())
     lab.busy(lab.devices[0])
-    (group,) = holdings_table(lab.one)
+    (group,) = ownership_table(lab.one)
     assert group.devices[0].notes == ("missing", "an operation is open: Attach it", "its host port H2 is free")
 
 
@@ -225,7 +226,7 @@ def test_the_page_grants_takes_and_frees(lab: Lab) -> None:
 
 
 def test_a_page_that_is_out_of_date_changes_nothing(lab: Lab) -> None:
-    seen = holdings_revision()
+    seen = ownership_revision()
     device_grant(person=lab.ada, device=lab.devices[1], tenant=lab.one)
     for tenant in (lab.one, lab.two):
         address = reverse("fabric:tenant_grants", args=[tenant.pk])
@@ -236,7 +237,7 @@ def test_a_page_that_is_out_of_date_changes_nothing(lab: Lab) -> None:
 
 def test_nonsense_in_the_form_grants_nothing(lab: Lab) -> None:
     address = reverse("fabric:tenant_grants", args=[lab.two.pk])
-    values = {"seen": holdings_revision(), "devices": ["x", "-1", "9" * 30, "²", "999999"]}
+    values = {"seen": ownership_revision(), "devices": ["x", "-1", "9" * 30, "²", "999999"]}
     assert lab.client(lab.ada).post(address, values).status_code == 302
     assert lab.holders() == ["One", "", "", "One", ""]
 
@@ -256,7 +257,7 @@ def test_every_post_is_refused_to_members(lab: Lab) -> None:
     viewer = User.objects.create_user("eve", password="x", role=Role.VIEWER, tenant=lab.one)
     for person in (lab.bob, viewer):
         for name in ("tenant", "tenant_grants", "tenant_removal"):
-            values = {"name": "Mine", "seen": holdings_revision(), "take_devices": [lab.devices[0].pk]}
+            values = {"name": "Mine", "seen": ownership_revision(), "take_devices": [lab.devices[0].pk]}
             assert lab.client(person).post(reverse(f"fabric:{name}", args=[lab.two.pk]), values).status_code == 403
     assert lab.holders() == ["One", "", "", "One", ""]
     assert Tenant.objects.filter(name="Two").exists()

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from fabric.bmc.client import BmcClient
-from fabric.bmc.composition import attach, read_zone, set_port
+from fabric.bmc.composition import attach, configure_port, read_zone
 from fabric.bmc.discovery import Discovery
 from fabric.bmc.types import Dialect, Inventory
-from fabric.models import Chassis, Device, Host, HostPort, Port
-from fabric.services.sync import inventory_apply
+from fabric.inventory.models import Chassis, Device, Host, HostPort, Port
+from fabric.inventory.sync import inventory_apply
 from falconweb.testing import SimulatorProcess, add_chassis, add_mirrored, device_in, host_port_of, mirror
 from tests.fabric.conftest import put_back
 from tests.fabric.test_sync import differences, rows
@@ -195,8 +195,8 @@ def test_how_a_port_is_set_up_is_mirrored(chassis: Chassis) -> None:
 
     async def narrow() -> None:
         async with BmcClient(chassis.address()) as bmc:
-            await set_port(bmc, port.uri, configured_width=4)
-            await set_port(bmc, port.uri.replace("slot1", "slot8"), port_type="UnconfiguredPort")
+            await configure_port(bmc, port.uri, configured_width=4)
+            await configure_port(bmc, port.uri.replace("slot1", "slot8"), port_type="UnconfiguredPort")
 
     asyncio.run(narrow())
     mirror(chassis)

@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from accounts.models import Role, User
-from falconweb.navigation import NAVIGATION, Group, Menu, navigation
+from falconweb.navigation import NAVIGATION, NavigationGroup, NavigationMenu, navigation
 from tests.access.test_matrix import names
 
 # What belongs to nobody's way: one's own account, what leads in and out, what programs read.
@@ -26,7 +26,7 @@ APART = {
 def patterns() -> list[str]:
     found: list[str] = []
     for one in NAVIGATION:
-        pages = one.pages if isinstance(one, Menu) else (one,)
+        pages = one.pages if isinstance(one, NavigationMenu) else (one,)
         found += [pattern for page in pages for pattern in (page.view, *page.there)]
         found += one.there
     return found
@@ -51,5 +51,5 @@ def test_administration_is_offered_to_administrators_alone(client: Client, role:
 def test_what_lies_below_an_entry_marks_it_and_its_menu_alone() -> None:
     shown = navigation("fabric:lease_usage", is_administrator=True)
     assert [one.label for one in shown if one.is_here] == ["Compose"]
-    compose = next(one for one in shown if isinstance(one, Group) and one.is_here)
+    compose = next(one for one in shown if isinstance(one, NavigationGroup) and one.is_here)
     assert [(one.label, one.is_current) for one in compose.links if one.is_here] == [("Leases", False)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import Client
 from tests.waiting import eventually
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.processes import SimulatorProcess
+from falconweb.testing.processes import SimulatorProcess
 from tests.simulator.conftest import ENDPOINTS, Client
 from tests.waiting import wait_for
 

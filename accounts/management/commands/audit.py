@@ -13,11 +13,11 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from accounts.audit import chain
 from accounts.audit.actions import Action
-from accounts.audit.exports import FORMATS, exported, read_lines
-from accounts.audit.selectors import FILTERS, Filter, entries
+from accounts.audit.exports import FORMATS, audit_lines, read_audit_lines
+from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_matching
 from accounts.audit.services import audit_record
-from accounts.audit.verification import LOG, audit_reseal, audit_verify
-from falconweb.errors import Invalid
+from accounts.audit.verification import AUDIT_LOG_TARGET, audit_reseal, audit_verify
+from core.errors import Invalid
 
 BROKEN, USAGE = 1, 2
 EXPLAINED = """\
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         export = doings.add_parser("export", help="write entries, oldest first")
         export.add_argument("--as", dest="format", choices=sorted(FORMATS), default="jsonl")
         export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
-        for name in FILTERS:
+        for name in AUDIT_FILTERS:
             export.add_argument(f"--{name.replace('_', '-')}", default="", help="keep what fits, as on the page")
         reseal = doings.add_parser("reseal", help="accept that the seal was found broken, or the log cut off")
         reseal.add_argument("--reason", required=True, help="why, such as: the backup of 2 March was put back")
@@ -81,12 +81,12 @@ class Command(BaseCommand):
 
     def _verify_file(self, path: Path, *, gaps: bool) -> None:
         with path.open(encoding="utf-8") as file:
-            records = read_lines(file)
+            records = read_audit_lines(file)
             first = next(records, None)
             if first is None:
                 raise Invalid("The file has no entries.")
             counted = _Counted(first, records)
-            found = chain.breaks(counted, first=first["sequence"], previous=str(first["previous"]), gaps=gaps)
+            found = chain.chain_breaks(counted, first=first["sequence"], previous=str(first["previous"]), gaps=gaps)
             broken = next(found, None)
         if broken is not None:
             self.stderr.write(broken.sentence)
@@ -94,19 +94,19 @@ class Command(BaseCommand):
         self.stdout.write(f"All {counted.count} of the file are whole: entries {first['sequence']} to {counted.last}.")
 
     def _export(self, options: dict[str, Any]) -> None:
-        rows = entries(Filter.of({name: options[name] or "" for name in FILTERS}))
+        rows = entries_matching(AuditFilter.of({name: options[name] or "" for name in AUDIT_FILTERS}))
         audit_record(
             action=Action.AUDIT_EXPORT,
             actor=None,
-            target=LOG,
-            after={"as": options["format"], **{name: options[name] for name in FILTERS if options[name]}},
+            target=AUDIT_LOG_TARGET,
+            after={"as": options["format"], **{name: options[name] for name in AUDIT_FILTERS if options[name]}},
         )
         if options["output"] is None:
-            for block in exported(rows, options["format"]):
+            for block in audit_lines(rows, options["format"]):
                 self.stdout.write(block, ending="")
             return
         with options["output"].open("w", encoding="utf-8", newline="") as file:
-            file.writelines(exported(rows, options["format"]))
+            file.writelines(audit_lines(rows, options["format"]))
 
     def _reseal(self, options: dict[str, Any]) -> None:
         if not options["reason"].strip():
@@ -132,6 +132,6 @@ class _Counted:
 def noted(text: str) -> tuple[int, str]:
     """Return the number and digest of an entry; raises the error argparse turns into usage."""
     sequence, _, digest = text.partition(":")
-    if not (sequence.isascii() and sequence.isdecimal()) or len(digest) != len(chain.BEGIN):
+    if not (sequence.isascii() and sequence.isdecimal()) or len(digest) != len(chain.GENESIS_DIGEST):
         raise argparse.ArgumentTypeError("a number and a digest are needed, such as 17:9f86d0...")
     return int(sequence), digest

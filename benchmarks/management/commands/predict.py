@@ -23,11 +23,11 @@ from benchmarks.model import (
     refit,
     topology_schema,
 )
-from benchmarks.model.checking import LeftOut, leave_one_out
-from benchmarks.model.shapes import Topology
-from benchmarks.model.telling import check_text, paper_text
+from benchmarks.model.calibration import HeldOutFigure, leave_one_out
+from benchmarks.model.reports import held_out_text, paper_text
+from benchmarks.model.topology import Topology
 from benchmarks.workloads.catalogue import spec_of
-from benchmarks.workloads.specs import SpecError
+from benchmarks.workloads.definitions import SpecError
 from hostwire.training import Spec
 
 OK, USAGE, PROBLEMS, CANNOT = 0, 2, 3, 4
@@ -94,7 +94,7 @@ class Command(BaseCommand):
             self._print(topology_schema())
         elif what == "check":
             found = leave_one_out()
-            self._print([_left_out_json(one) for one in found] if options["json"] else check_text(found))
+            self._print([_left_out_json(one) for one in found] if options["json"] else held_out_text(found))
         elif what == "paper":
             rows = paper_rows(self._belief(options["person"]))
             self._print([row.for_json() for row in rows] if options["json"] else paper_text(rows))
@@ -131,7 +131,7 @@ class Command(BaseCommand):
         if not username:
             return prior()
         from accounts.models import User
-        from benchmarks.runs.observing import observations
+        from benchmarks.runs.results import observations
 
         person = User.objects.filter(is_active=True, username=username).first()
         if person is None:
@@ -164,7 +164,7 @@ def _spec(options: dict[str, Any], topology: Topology, settings: dict[str, str])
     return spec_of(workload, preset, given)
 
 
-def _left_out_json(one: LeftOut) -> dict[str, Any]:
+def _left_out_json(one: HeldOutFigure) -> dict[str, Any]:
     return {
         "figure": one.name,
         "unit": "B/s" if one.is_traffic else "s",

@@ -9,42 +9,42 @@ from typing import Final
 
 from django import template
 
-from benchmarks.model.shapes import Accelerator
-from benchmarks.runs import naming
+from benchmarks.model.topology import Accelerator
+from benchmarks.runs import topology
+from benchmarks.runs.results import Statistic
 from benchmarks.runs.selectors import workload_title as title_of_workload
-from benchmarks.runs.summary import Figure
 from benchmarks.workloads.catalogue import CATALOGUE
 from hostwire.training import READINGS
 
 register = template.Library()
 
-SCALES: Final = {
+UNIT_SCALES: Final = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
     "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")),
     "B": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1.0, "B")),
     "share": ((0.01, "%"),),
     "1/s": ((1.0, "/s"),),
 }
-DIGITS: Final = 3  # significant ones; files and the API have all
-MOST_PLACES: Final = 7
+SIGNIFICANT_DIGITS: Final = 3  # significant ones; files and the API have all
+MAX_DECIMALS: Final = 7
 
 
-def scaled(value: float, unit: str) -> tuple[float, str]:
+def unit_scale(value: float, unit: str) -> tuple[float, str]:
     """Return how much a unit holds of what a value is shown in, and what that is called."""
-    scales = SCALES.get(unit, ((1.0, unit),))
+    scales = UNIT_SCALES.get(unit, ((1.0, unit),))
     if value == 0:
         return next((one for one in scales if one[0] == 1.0), scales[-1])
     return next(((size, name) for size, name in scales if abs(value) >= size), scales[-1])
 
 
-def number(value: float, like: float | None = None) -> str:
+def format_number(value: float, like: float | None = None) -> str:
     """Return a number with three significant digits, whole ones as they are; or with the decimals of one beside it."""
     of = value if like is None else like
     if of == 0 or (like is None and float(value).is_integer()):
-        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{DIGITS}g}"
+        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{SIGNIFICANT_DIGITS}g}"
     # Rounded first: 9.996 has three digits as 10.0.
-    places = DIGITS - 1 - floor(log10(abs(float(f"{of:.{DIGITS - 1}e}"))))
-    return f"{value:,.{max(0, places)}f}" if places < MOST_PLACES else f"{value:.{DIGITS - 1}e}"
+    places = SIGNIFICANT_DIGITS - 1 - floor(log10(abs(float(f"{of:.{SIGNIFICANT_DIGITS - 1}e}"))))
+    return f"{value:,.{max(0, places)}f}" if places < MAX_DECIMALS else f"{value:.{SIGNIFICANT_DIGITS - 1}e}"
 
 
 @register.filter
@@ -69,23 +69,23 @@ def duration(seconds: float | None) -> str:
 @register.filter
 def value_words(value: float, unit: str) -> str:
     """Return a value with its unit."""
-    size, name = scaled(value, unit)
-    return f"{number(value / size)} {name}".replace(" /s", "/s").strip()
+    size, name = unit_scale(value, unit)
+    return f"{format_number(value / size)} {name}".replace(" /s", "/s").strip()
 
 
 @register.filter
-def figure_words(figure: Figure | None) -> str:
+def figure_words(figure: Statistic | None) -> str:
     """Return the value of a figure with its unit, '' where there is none."""
     return "" if figure is None else value_words(figure.value, figure.unit)
 
 
 @register.filter
-def interval_words(figure: Figure | None) -> str:
+def interval_words(figure: Statistic | None) -> str:
     """Return the 5th and the 95th percentile of a figure in the unit and with the decimals of its value."""
     if figure is None or figure.count < 2:
         return ""
-    size, name = scaled(figure.value, figure.unit)
-    low, high = (number(one / size, figure.value / size) for one in (figure.low, figure.high))
+    size, name = unit_scale(figure.value, figure.unit)
+    low, high = (format_number(one / size, figure.value / size) for one in (figure.low, figure.high))
     return f"{low} to {high} {name}".replace(" /s", "/s")
 
 
@@ -112,7 +112,7 @@ def plain_words(name: str) -> str:
 @register.filter
 def significant(value: float | None) -> str:
     """Return a number with as many digits as it is worth reading."""
-    return "" if value is None else number(value)
+    return "" if value is None else format_number(value)
 
 
 @register.filter
@@ -140,10 +140,10 @@ def workload_title(name: str) -> str:
 @register.filter
 def accelerator_words(accelerator: Accelerator) -> str:
     """Return how an accelerator is called: 'own GPU 1', 'falcon-1 drawer 1 slot 3'."""
-    return naming.accelerator_words(accelerator)
+    return topology.accelerator_label(accelerator)
 
 
 @register.filter
 def strategy_words(name: str) -> str:
     """Return how devices work together: 'DDP', 'sharded', 'one device'."""
-    return naming.strategy_words(name)
+    return topology.strategy_label(name)

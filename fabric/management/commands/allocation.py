@@ -12,13 +12,14 @@ from typing import Any, Literal
 from django.core.management.base import BaseCommand, CommandParser
 
 from accounts.models import Tenant, User
+from core.errors import FalconWebError, NotFound
 from fabric.allocation.document import FORMATS
-from fabric.allocation.files import Checked, allocation_check, allocation_export, allocation_plan
-from fabric.allocation.reading import LARGEST_FILE
-from fabric.allocation.report import WAYS, Line, Report
-from fabric.models import Chassis, Plan
-from fabric.services.plans import plan_apply
-from falconweb.errors import FalconWebError, NotFound
+from fabric.allocation.reader import MAX_FILE_BYTES
+from fabric.allocation.rules import MAPPING_MODES, AllocationReport, ReportLine
+from fabric.allocation.services import CheckedFile, allocation_check, allocation_export, allocation_plan
+from fabric.inventory.models import Chassis
+from fabric.operations.models import Plan
+from fabric.plans.services import plan_apply
 
 OK, USAGE, PROBLEMS, MISFITS, REFUSED, NOT_DONE = 0, 2, 3, 4, 5, 6
 EVERY = 0.5  # seconds between two looks at a plan that is carried out
@@ -58,7 +59,9 @@ class Command(BaseCommand):
         export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
         entry = doings.add_parser("import", help="make a plan of a file")
         entry.add_argument("file", help="file to read, - for what is piped in")
-        entry.add_argument("--by", choices=list(WAYS), default="exact", help="what stands in for what is not the same")
+        entry.add_argument(
+            "--by", choices=list(MAPPING_MODES), default="exact", help="what stands in for what is not the same"
+        )
         entry.add_argument("--onto", default="", help="name of the chassis to put a file with one chassis onto")
         entry.add_argument("--partial", action="store_true", help="leave out what does not fit")
         entry.add_argument("--dry-run", action="store_true", help="look at the file, and make nothing")
@@ -122,7 +125,7 @@ class Command(BaseCommand):
             return MISFITS
         return NOT_DONE if plan is not None and plan.state not in {Plan.State.DRAFT, Plan.State.DONE} else OK
 
-    def _tell_problems(self, checked: Checked, *, as_json: bool) -> int:
+    def _tell_problems(self, checked: CheckedFile, *, as_json: bool) -> int:
         read = checked.read
         if as_json:
             told = {"problems": [one.as_json() for one in read.problems], "more_problems": read.more}
@@ -136,7 +139,7 @@ class Command(BaseCommand):
             self.stderr.write("There are more problems than these.")
         return PROBLEMS
 
-    def _tell(self, report: Report, plan: Plan | None, options: dict[str, Any]) -> None:
+    def _tell(self, report: AllocationReport, plan: Plan | None, options: dict[str, Any]) -> None:
         if options["json"]:
             made = {"plan_id": plan and str(plan.pk), "plan_state": plan and plan.state}
             self.stdout.write(json.dumps({**report.as_json(), **made}, indent=2))
@@ -157,7 +160,7 @@ class Command(BaseCommand):
         elif report.is_empty:
             self.stdout.write("nothing to change")
 
-    def _list(self, title: str, lines: tuple[Line, ...], words: str) -> None:
+    def _list(self, title: str, lines: tuple[ReportLine, ...], words: str) -> None:
         for line in lines:
             text = f"{title}, line {line.place.line}: {line.what}: {getattr(line, words)}"
             self.stdout.write("".join(one if one.isprintable() else "?" for one in text))
@@ -182,9 +185,9 @@ def _named(rows: Any, field: str, name: str, what: str) -> Any:
 def _bytes(file: str) -> bytes:
     """Return the file, or as much of it as tells that it is too large."""
     if file == "-":
-        return sys.stdin.buffer.read(LARGEST_FILE + 1)
+        return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
     with Path(file).open("rb") as stream:
-        return stream.read(LARGEST_FILE + 1)
+        return stream.read(MAX_FILE_BYTES + 1)
 
 
 def _format(file: str) -> Literal["", "json", "yaml"]:

@@ -23,7 +23,7 @@ from fabric.bmc.errors import (
     Unreachable,
     WrongAddress,
 )
-from fabric.bmc.types import Address, Inventory, Problem, Trust
+from fabric.bmc.types import BmcAddress, CertificateTrust, Inventory, InventoryProblem
 
 OK, USAGE, UNREACHABLE, REFUSED, NOT_REDFISH, CERTIFICATE, OTHER = 0, 2, 3, 4, 5, 6, 7
 EXIT_CODES: tuple[tuple[type[BmcError], int], ...] = (
@@ -136,14 +136,14 @@ class Command(BaseCommand):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             self.stdout.write(f"  {line.rstrip()}")
 
-    def _print_problems(self, problems: tuple[Problem, ...]) -> None:
+    def _print_problems(self, problems: tuple[InventoryProblem, ...]) -> None:
         self.stdout.write(f"\nproblems ({len(problems)})")
         for problem in problems:
             seen_from = f" (linked from {printable(problem.referrer)})" if problem.referrer else ""
             self.stdout.write(f"  {problem.kind.value}: {printable(problem.sentence)}{seen_from}")
 
 
-def read_address(options: dict[str, Any]) -> Address:
+def read_address(options: dict[str, Any]) -> BmcAddress:
     """Return where to sign in and how; raises OSError for a file that cannot be read, WrongAddress for a bad one."""
     ca_pem = ""
     if options["ca"]:
@@ -153,11 +153,11 @@ def read_address(options: dict[str, Any]) -> Address:
             raise WrongAddress("The CA file holds no certificate in PEM form.") from error
         if not ca_pem.strip():
             raise WrongAddress("The CA file is empty.")
-    return Address(
+    return BmcAddress(
         url=options["url"],
         username=options["user"],
         password=read_password(options["password_file"]) if options["user"] else "",
-        trust=Trust(ca_pem=ca_pem, fingerprint=options["fingerprint"]),
+        trust=CertificateTrust(ca_pem=ca_pem, fingerprint=options["fingerprint"]),
     )
 
 
@@ -171,7 +171,7 @@ def read_password(file: Path | None) -> str:
     return file.read_text("utf-8").split("\n", 1)[0].removesuffix("\r")
 
 
-async def take_inventory(address: Address, timeout: float) -> Inventory:
+async def take_inventory(address: BmcAddress, timeout: float) -> Inventory:
     """Return the inventory of a whole service; raises BmcError."""
     async with BmcClient(address, timeout=timeout) as bmc:
         return await discover(bmc, everything=True)

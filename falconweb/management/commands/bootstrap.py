@@ -15,8 +15,9 @@ from django.core.management.base import BaseCommand
 from accounts.audit.actions import Action
 from accounts.audit.services import Target, audited, target_of
 from accounts.models import Role, User
-from fabric.models import Chassis, Host, HostAgent
-from fabric.services.agents import agent_register
+from fabric.agents.models import HostAgent
+from fabric.agents.services import agent_register
+from fabric.inventory.models import Chassis, Host
 
 
 class Command(BaseCommand):

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 
-from falconweb.launch import prepared
+from falconweb.launch import fingerprints
 
 
 class Command(BaseCommand):
@@ -27,12 +27,12 @@ class Command(BaseCommand):
         """Run."""
         data, static = settings.CONFIG.data, settings.STATIC_ROOT
         on_sqlite = not settings.CONFIG.database_url
-        if not on_sqlite or not prepared.is_migrated(data):
+        if not on_sqlite or not fingerprints.is_migrated(data):
             call_command("migrate", verbosity=0, run_syncdb=True)
             if on_sqlite:
-                prepared.note_migrated(data)
-        if not prepared.is_collected(static):
+                fingerprints.mark_migrated(data)
+        if not fingerprints.is_collected(static):
             call_command("collectstatic", interactive=False, verbosity=0)
-            prepared.note_collected(static)
+            fingerprints.mark_collected(static)
         if not options["skip_bootstrap"]:
             call_command("bootstrap", stdout=self.stdout)

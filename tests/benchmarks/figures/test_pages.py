@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from accounts.models import Role, Tenant, User
 from benchmarks.figures.catalogue import FIGURES
-from benchmarks.model.paper import CELLS
+from benchmarks.model.calibration import PAPER_TOPOLOGIES
 from benchmarks.runs.models import Run
 from benchmarks.sweeps.models import Sweep
 from tests.benchmarks.figures.making import pairs, run_made, topology
@@ -335,4 +335,4 @@ def test_a_viewer_sees_what_their_tenant_measured(bob: User, study: list[Run]) -
     viewer = Client()
     viewer.force_login(User.objects.create_user("eve", password="x", role=Role.VIEWER, tenant=bob.tenant))
     assert api(viewer)["found"] == len(study)
-    assert CELLS["falconGPUs"].name in page(viewer)
+    assert PAPER_TOPOLOGIES["falconGPUs"].name in page(viewer)

@@ -19,8 +19,8 @@ from benchmarks.model import (
     refit,
     step_seconds,
 )
-from benchmarks.model.paper import falcon_gpus, falcon_nvme, hybrid_gpus, local_gpus, paper_spec
-from benchmarks.model.shapes import Accelerator, Observation, Topology
+from benchmarks.model.calibration import Observation, falcon_gpus, falcon_nvme, hybrid_gpus, local_gpus, paper_spec
+from benchmarks.model.topology import Accelerator, Topology
 from benchmarks.workloads.catalogue import CATALOGUE, spec_of
 from hostwire.training import Spec
 

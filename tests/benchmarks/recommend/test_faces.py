@@ -15,11 +15,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Role, Tenant, User
-from benchmarks.recommend.pool_files import PoolError, read_pool
-from benchmarks.recommend.selectors import pool_for
+from benchmarks.recommend.pool import PoolError, read_pool
+from benchmarks.recommend.selectors import recommendation_pool
 from benchmarks.runs.models import Hold, Run
 from fabric.bmc.types import DrawerMode
-from fabric.models import Chassis, Device, Drawer, Host, HostPort, Plan, Port, Slot
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
+from fabric.operations.models import Plan
 from tests.benchmarks.recommend.pools import drawer
 
 pytestmark = pytest.mark.django_db
@@ -85,7 +86,7 @@ def ask(person: User, **given: Any) -> Any:
 
 
 def test_the_pool_is_what_is_free_and_theirs(chassis: Chassis, boss: User, owner: User) -> None:
-    theirs, others = pool_for(owner), pool_for(boss)
+    theirs, others = recommendation_pool(owner), recommendation_pool(boss)
     assert {one.name for one in theirs.devices.values()} == {"falcon/Slot 1", "falcon/Slot 2"}
     assert {one.name for one in theirs.hosts.values()} == {"node-a"}
     assert {one.name for one in others.devices.values()} == {"falcon/Slot 3", "falcon/Slot 4", "falcon/Slot 5"}
@@ -96,32 +97,32 @@ def test_the_pool_is_what_is_free_and_theirs(chassis: Chassis, boss: User, owner
     (uplink,) = theirs.uplinks.values()
     assert uplink.generation == 4
     stranger = User.objects.create_user("stranger", tenant=Tenant.objects.create(name="Two"), role=Role.USER)
-    assert not pool_for(stranger).hosts
+    assert not recommendation_pool(stranger).hosts
 
 
 def test_what_a_run_is_at_is_not_free(chassis: Chassis, boss: User) -> None:
-    before = pool_for(boss)
+    before = recommendation_pool(boss)
     run = Run.objects.create(title="a run", workload="resnet50", provenance="simulated", requested_by_name="boss")
     device = Device.objects.get(name="GPU 3")
     Hold.objects.create(run=run, key=f"device/{device.pk}")
     Hold.objects.create(run=run, key=f"host/{Host.objects.get(name='node-a').pk}/gpu/0")
-    after = pool_for(boss)
+    after = recommendation_pool(boss)
     assert set(before.devices) - set(after.devices) == {device.pk}
     assert after.gpus == before.gpus - 2
     Device.objects.filter(name="GPU 4").update(health="Critical")
-    assert len(pool_for(boss).devices) == len(after.devices) - 1
+    assert len(recommendation_pool(boss).devices) == len(after.devices) - 1
     # A BMC that does not answer attaches nothing, and takes nothing away; what its host has of its own is there.
     for state in ({"last_error": "It does not answer."}, {"last_error": "", "enabled": False}):
         Chassis.objects.update(**state)
-        assert not pool_for(boss).devices
-        assert pool_for(boss).gpus == sum(host.local_gpus for host in after.hosts.values())
+        assert not recommendation_pool(boss).devices
+        assert recommendation_pool(boss).gpus == sum(host.local_gpus for host in after.hosts.values())
 
 
 def test_the_pool_takes_as_many_queries_however_much_there_is(
     chassis: Chassis, boss: User, django_assert_max_num_queries: Any
 ) -> None:
     with django_assert_max_num_queries(22):
-        pool_for(boss)
+        recommendation_pool(boss)
 
 
 def test_the_api_answers_with_candidates_that_become_a_plan(chassis: Chassis, boss: User) -> None:

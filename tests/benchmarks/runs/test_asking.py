@@ -12,8 +12,8 @@ from accounts.models import Role, Tenant, User
 from benchmarks.runs.models import Run
 from benchmarks.runs.services import run_delete
 from benchmarks.workloads.catalogue import CATALOGUE
-from fabric.models import HostAgent
-from falconweb.errors import Conflict, Forbidden, NotFound
+from core.errors import Conflict, Forbidden, NotFound
+from fabric.agents.models import HostAgent
 from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
 from tests.without import needs_torch

@@ -11,10 +11,11 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Role, User
-from benchmarks.runs.composition import Composition
+from benchmarks.runs.choices import run_choices
 from benchmarks.runs.models import Hold, Run
-from benchmarks.runs.offered import offered_to
-from fabric.models import Chassis, Device, Host, HostPort, Lease, LeaseItem
+from benchmarks.runs.rules import Composition
+from fabric.inventory.models import Chassis, Device, Host, HostPort
+from fabric.leases.models import Lease, LeaseItem
 from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
 from tests.benchmarks.runs.test_asking import client_of
@@ -245,6 +246,6 @@ def test_what_is_offered_is_read_in_as_many_queries_however_much_there_is(
     lab: Lab, django_assert_max_num_queries: Any
 ) -> None:
     with django_assert_max_num_queries(17):
-        found = offered_to(lab.person)
+        found = run_choices(lab.person)
     assert found.standings[lab.device(1).pk].at == "node-a (H1)"
     assert sum(next(one for one in found.hosts if one.id == lab.host.pk).own_memory) == 8 * 16 * 2**30

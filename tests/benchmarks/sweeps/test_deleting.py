@@ -13,12 +13,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.audit.actions import Action
-from accounts.models import AuditEntry, Role, Tenant, User
+from accounts.audit.models import AuditEntry
+from accounts.models import Role, Tenant, User
 from benchmarks.runs.models import Chunk, LogPart, Run, Series
 from benchmarks.sweeps.models import Point, Sweep
+from benchmarks.sweeps.scheduler import sweep_advance
 from benchmarks.sweeps.services import sweep_delete
-from benchmarks.sweeps.tending import sweep_advance
-from falconweb.errors import Conflict, Forbidden, NotFound
+from core.errors import Conflict, Forbidden, NotFound
 from tests.benchmarks.records.making import sampled_run
 
 pytestmark = pytest.mark.django_db

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.sweeps.manifest import Manifest, read_manifest, refused
-from falconweb.errors import Invalid
+from benchmarks.sweeps.manifest import Manifest, manifest_error, read_manifest
+from core.errors import Invalid
 
 SECRET = "hunter2-very-secret"
 FFDL = f"""\
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_told_with_its_place(
     (problem,) = manifest.problems
     assert (problem.sentence, problem.place.path) == (sentence, path)
     assert (problem.place.line, problem.place.column) == place
-    assert refused(manifest).details["errors"] == {path: sentence}
+    assert manifest_error(manifest).details["errors"] == {path: sentence}
     with pytest.raises(Invalid, match=f"Line {place[0]}, column {place[1]}"):
         manifest.grid_with({})
 
@@ -161,7 +161,7 @@ def test_grids_in_manifests_are_held_to_the_same_rules() -> None:
 
 def everything_told(manifest: Manifest) -> str:
     """Return all that is ever shown or kept of a manifest."""
-    error = refused(manifest) if manifest.problems else None
+    error = manifest_error(manifest) if manifest.problems else None
     return repr((manifest, error and (error.sentence, error.details)))
 
 

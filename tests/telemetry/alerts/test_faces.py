@@ -14,11 +14,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from fabric.models import Device
+from fabric.inventory.models import Device
 from telemetry.alerts.models import Alert, BuiltInSwitch, Delivery, Route, Rule, Silence
-from telemetry.alerts.selectors import ringing_for
-from telemetry.alerts.services.routes import RouteValues, route_add
-from telemetry.alerts.services.silences import SilenceValues, silence_add
+from telemetry.alerts.route_services import RouteValues, SilenceValues, route_add, silence_add
+from telemetry.alerts.selectors import active_alerts_for
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
 
 pytestmark = pytest.mark.django_db
@@ -148,12 +147,12 @@ def test_the_mark_in_the_header_counts_what_rings_and_no_more(lab: Lab, three: l
     assert (mine["critical"], mine["warning"], mine["loudest"]) == (1, 1, "Warning")
     values = SilenceValues(ends_at=timezone.now() + timedelta(hours=1), why="Fans", severity="Critical")
     silence_add(person=lab.administrator, values=values)
-    assert ringing_for(lab.administrator).worst == "Warning"
+    assert active_alerts_for(lab.administrator).worst == "Warning"
     # Routes to the page say what it shows, where there are any.
     route = route_add(person=lab.administrator, values=RouteValues(name="mark", kind="page", severity="Critical"))
-    assert ringing_for(lab.administrator).worst == ""
+    assert active_alerts_for(lab.administrator).worst == ""
     Route.objects.filter(pk=route.pk).update(severity="Warning", enabled=False)
-    assert ringing_for(lab.administrator).worst == ""
+    assert active_alerts_for(lab.administrator).worst == ""
 
 
 def test_of_a_dead_chassis_the_mark_counts_one(lab: Lab) -> None:
@@ -162,7 +161,7 @@ def test_of_a_dead_chassis_the_mark_counts_one(lab: Lab) -> None:
         + [turn(check_of(lab.device, key=f"k{number}"), "firing") for number in range(40)],
         lab.chassis,
     )
-    found = ringing_for(lab.administrator)
+    found = active_alerts_for(lab.administrator)
     assert (found.critical, found.warning) == (1, 0)
     page = lab.client(lab.administrator).get("/alerts/").content.decode()
     assert page.count("another alert says enough") == 40

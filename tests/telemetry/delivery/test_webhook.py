@@ -14,10 +14,10 @@ from email.utils import format_datetime
 
 import pytest
 
-from falconweb.errors import Invalid
+from core.errors import Invalid
 from simulator.certificates import ServerCertificate, server_certificate
-from telemetry.delivery.senders import DeliveryFailed, send_webhook
-from telemetry.delivery.targets import seconds_asked, why_refused
+from telemetry.delivery.endpoints import DeliveryFailed, refusal_reason, retry_after_seconds
+from telemetry.delivery.senders import send_webhook
 from tests.telemetry.delivery.sinks import HttpSink, closed_port
 
 
@@ -93,7 +93,7 @@ def test_retry_after_is_heard_in_seconds_and_as_a_date(sink: HttpSink) -> None:
      ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("Wed, 21 Oct 9999 07:28:00 GMT", 3600)],
 )  # fmt: skip
 def test_a_retry_after_is_within_reason_or_none(header: str | None, seconds: float | None) -> None:
-    assert seconds_asked(header, time.time()) == seconds
+    assert retry_after_seconds(header, time.time()) == seconds
 
 
 @pytest.mark.parametrize("mood", ["silent", "drips"])
@@ -220,7 +220,7 @@ def test_a_link_local_address_in_disguise_is_refused_when_it_is_looked_up(host: 
     "number", ["127.0.0.1", "::1", "10.0.0.5", "192.168.1.1", "192.0.2.1", "fd00::1", "2001:db8::"]
 )
 def test_addresses_of_a_lab_are_allowed(number: str) -> None:
-    assert why_refused(number) == ""
+    assert refusal_reason(number) == ""
 
 
 def test_a_name_that_nobody_knows_is_a_failure_that_may_pass() -> None:

@@ -13,9 +13,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import AuditEntry, User
+from accounts.audit.models import AuditEntry
+from accounts.models import User
 from telemetry.exports.models import ExportDefinition, ExportRun
-from telemetry.exports.runs import run_request
+from telemetry.exports.services import run_request
 from tests.telemetry.delivery.sinks import HttpSink
 from tests.telemetry.exports.conftest import FORMULA, events_make, turn
 

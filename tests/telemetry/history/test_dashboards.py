@@ -9,13 +9,14 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from accounts.models import AuditEntry, User
-from fabric.models import Drawer, Port, Slot
-from falconweb.errors import Conflict, Invalid
+from accounts.audit.models import AuditEntry
+from accounts.models import User
+from core.errors import Conflict, Invalid
+from fabric.inventory.models import Drawer, Port, Slot
 from telemetry.history import services
 from telemetry.history.models import Dashboard
+from telemetry.history.rules import TelemetryView
 from telemetry.history.services import dashboard_add, dashboard_change
-from telemetry.history.shown import Shown
 from tests.telemetry.history.conftest import Lab
 
 JSON = "application/json"
@@ -58,10 +59,10 @@ def test_only_what_the_page_can_show_is_kept(falconweb_user: User, query: str) -
 def test_a_view_is_kept_in_the_form_that_the_page_makes(falconweb_user: User) -> None:
     made = dashboard_add(person=falconweb_user, name="x", query=f"?evil=1&{VIEW}&q=<script>")
     assert made.query == VIEW
-    assert Shown.from_query(made.query).query() == made.query
+    assert TelemetryView.from_query(made.query).query() == made.query
     fixed = "since=2026-03-01T12%3A00%3A00%2B02%3A00&until=2026-03-02"
-    assert Shown.from_query(fixed).query() == "since=2026-03-01T10:00:00Z&until=2026-03-02T00:00:00Z"
-    assert Shown.from_query("since=-2d&until=-1d").query() == "since=-2d&until=-1d"
+    assert TelemetryView.from_query(fixed).query() == "since=2026-03-01T10:00:00Z&until=2026-03-02T00:00:00Z"
+    assert TelemetryView.from_query("since=-2d&until=-1d").query() == "since=-2d&until=-1d"
 
 
 def test_names_are_a_persons_own_and_not_given_twice(
@@ -75,7 +76,7 @@ def test_names_are_a_persons_own_and_not_given_twice(
     with pytest.raises(Conflict):
         dashboard_change(person=falconweb_user, pk=other.pk, name="Mine")
     dashboard_change(person=falconweb_user, pk=first.pk, name="Mine")
-    monkeypatch.setattr(services, "MOST_DASHBOARDS", 2)
+    monkeypatch.setattr(services, "MAX_DASHBOARDS", 2)
     with pytest.raises(Conflict):
         dashboard_add(person=falconweb_user, name="Third", query=VIEW)
     assert AuditEntry.objects.filter(action="dashboard.add", outcome="refused").count() == 2

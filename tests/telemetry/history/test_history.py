@@ -13,7 +13,8 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
-from fabric.models import Attachment, Device, Drawer, Port, Slot
+from fabric.history.models import Attachment
+from fabric.inventory.models import Device, Drawer, Port, Slot
 from telemetry.links.models import CounterReset, LinkVerdict
 from tests.api.test_openapi import plain, valid
 from tests.telemetry.history.conftest import MINUTES, Lab, attached, entry, record

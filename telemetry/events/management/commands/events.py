@@ -9,11 +9,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from falconweb.errors import Invalid
-from telemetry.events.cursor import events_after, horizon
-from telemetry.events.filters import FILTERS, Filter
+from core.errors import Invalid
+from telemetry.events.filters import FILTERS, EventFilter
 from telemetry.events.models import Event
-from telemetry.events.selectors import COLUMNS
+from telemetry.events.selectors import EVENT_COLUMNS, events_after, horizon
 
 USAGE = 2
 LOOK_SECONDS = 1.0
@@ -35,7 +34,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run, and exit with the code."""
         try:
-            wanted = Filter.of({name: options[name] for name in FILTERS})
+            wanted = EventFilter.of({name: options[name] for name in FILTERS})
         except Invalid as error:
             self.stderr.write(" ".join([error.sentence, *error.details["errors"].values()]))
             sys.exit(USAGE)
@@ -53,6 +52,6 @@ class Command(BaseCommand):
 
 def _line(event: Event, *, as_json: bool) -> str:
     if as_json:
-        return json.dumps({name: column(event) for name, column in COLUMNS.items()}, ensure_ascii=False)
+        return json.dumps({name: column(event) for name, column in EVENT_COLUMNS.items()}, ensure_ascii=False)
     about = " ".join(dict.fromkeys(word for word in (event.chassis_name, event.subject_name) if word))
     return f"{event.pk} {event.at:%Y-%m-%d %H:%M:%S} {event.severity:8} {about}: {event.text}".replace("\n", " ")

@@ -1,0 +1,109 @@
+"""Refusals are kept one by one up to a limit; beyond it they are counted, and one entry says how many they were.
+
+Nobody can be kept from sending what is refused: without a bound a stranger could fill the database, and make everybody
+wait for the end of the log. The limits hold for a quarter of an hour: for each person, for each address that nobody
+signed in from, and for all strangers together. What was done is always kept. The counts live in Redis.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+
+import redis
+from django.conf import settings
+
+logger = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 900  # s
+PERSON_LIMIT = 300
+ADDRESS_LIMIT = 60  # every wrong password that is let through: see guesses
+ANONYMOUS_LIMIT = 300
+MAX_COUNTED_SENDERS = 5_000  # whom the counts beyond the limits are told apart for
+COUNTS_KEPT_SECONDS = 7 * 24 * 3600  # s, for the task that writes them down
+OTHERS_KEY = "|"
+PERIODS_KEY = "falconweb:audit:periods"
+
+_client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS, decode_responses=True)
+# Where Redis is away, each process counts for itself.
+_lock = threading.Lock()
+_local_counts: Counter[str] = Counter()
+
+
+def refusal_admitted(person: int | None, address: str) -> bool:
+    """Count a refused request; tell whether it is kept as an entry of its own."""
+    period = int(time.time() // PERIOD_SECONDS)
+    limits = {f"person:{person}": PERSON_LIMIT}
+    if person is None:
+        limits = {f"address:{address}": ADDRESS_LIMIT, "strangers": ANONYMOUS_LIMIT}
+    try:
+        with _client.pipeline() as pipe:
+            for name in limits:
+                pipe.incr(f"falconweb:audit:{period}:{name}")
+                pipe.expire(f"falconweb:audit:{period}:{name}", 2 * PERIOD_SECONDS)
+            counts = pipe.execute()[::2]
+        kept = all(count <= most for count, most in zip(counts, limits.values(), strict=True))
+        if not kept:
+            _count(period, f"{person or ''}|{address}")
+    except (redis.RedisError, OSError) as error:
+        logger.warning("refused requests are counted by this process alone: %r", error)
+        return _admitted_locally(period, limits)
+    return kept
+
+
+def ended_period_counts(now: float) -> dict[int, dict[tuple[int | None, str], int]]:
+    """Return the periods that have ended with how many refusals were counted, by person and address ('': others)."""
+    found = {}
+    for period in sorted(int(text) for text in _members(PERIODS_KEY)):
+        if now >= (period + 1) * PERIOD_SECONDS + 60:  # clocks differ
+            counts = {}
+            for name, count in _counts(period).items():
+                person, _, address = name.partition("|")
+                counts[int(person) if person else None, address] = int(count)
+            found[period] = counts
+    return found
+
+
+def period_delete(period: int) -> None:
+    """Forget the counts of a period, once they are written down."""
+    _client.delete(_hash(period))
+    _client.srem(PERIODS_KEY, str(period))
+
+
+def _count(period: int, who: str) -> None:
+    key = _hash(period)
+    many: int = _client.hlen(key)  # type: ignore[assignment]  # the stub joins two clients
+    if many >= MAX_COUNTED_SENDERS and not _client.hexists(key, who):
+        who = OTHERS_KEY
+    with _client.pipeline() as pipe:
+        pipe.hincrby(key, who, 1)
+        pipe.expire(key, COUNTS_KEPT_SECONDS)
+        pipe.sadd(PERIODS_KEY, str(period))
+        pipe.execute()
+
+
+def _members(key: str) -> set[str]:
+    found: set[str] = _client.smembers(key)  # type: ignore[assignment]
+    return found
+
+
+def _counts(period: int) -> dict[str, str]:
+    found: dict[str, str] = _client.hgetall(_hash(period))  # type: ignore[assignment]
+    return found
+
+
+def _hash(period: int) -> str:
+    return f"falconweb:audit:{period}:more"
+
+
+def _admitted_locally(period: int, limits: dict[str, int]) -> bool:
+    with _lock:
+        names = [f"{period}:{name}" for name in limits]
+        if not any(name.startswith(f"{period}:") for name in _local_counts):
+            _local_counts.clear()
+        if len(_local_counts) > MAX_COUNTED_SENDERS:
+            return False
+        _local_counts.update(names)
+        return all(_local_counts[name] <= most for name, most in zip(names, limits.values(), strict=True))

@@ -1,0 +1,28 @@
+"""Who may see which rows: `visible_to(person)` on every queryset is the only way to read on somebody's behalf."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import User
+
+
+class RestrictedQuerySet(models.QuerySet[Any]):
+    """A queryset that knows who may see its rows; subclasses say which path leads to the tenant's grants."""
+
+    def visible_to(self, person: User) -> Self:
+        """Return the rows that `person` may see: all for administrators, the tenant's for members, none otherwise."""
+        if not person.is_active:
+            return self.none()
+        if person.is_administrator:
+            return self.all()
+        if person.tenant_id is None:
+            return self.none()
+        return self.filter(self.granted_to(person.tenant_id)).distinct()
+
+    def granted_to(self, tenant_id: int) -> Q:
+        """Return the condition under which a tenant sees a row."""
+        raise TypeError(f"{type(self).__name__} does not say whom its rows belong to.")

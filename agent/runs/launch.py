@@ -1,0 +1,311 @@
+"""From what the site asks for to what a keeper carries out, or the sentence why this host cannot."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from agent.machine import DeviceLookupError, Machine
+from agent.runs.folder import LaunchSpec, RunFolder
+from agent.runs.processes import RUN_VARIABLE, AccountError, account_of, process_identity
+from agent.runs.simulation import SimulatedRun
+from agent.settings import Settings
+from agent.step_execution import CODE_ROOT
+from hostwire.protocol import DeviceSelector, GpuReading, TrainRequest
+from hostwire.training import DRIVE_VARIABLE, DeviceProfile
+
+COMMAND_WORKLOAD = "command"
+# What programs need to know of their surroundings. Nothing else of the agent's environment reaches them: it has a key.
+PASSED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
+# What whoever runs the host tells the trainer: where the storage is that is read, and what the record says.
+TRAINER_VARIABLES = ("FALCONWEB_SCRATCH", "FALCONWEB_CONTAINER_DIGEST", "FALCONWEB_COMMIT")
+
+
+class RunRefusedError(Exception):
+    """Why this host does not do it, a sentence."""
+
+
+def request_digest(request: TrainRequest) -> str:
+    """Return what tells one request from another."""
+    return hashlib.sha256(msgspec.json.encode(request, order="sorted")).hexdigest()
+
+
+def base_environment(*more: str) -> dict[str, str]:
+    """Return the environment of whatever the agent starts for runs, with these variables besides."""
+    return {name: os.environ[name] for name in (*PASSED_VARIABLES, *more) if name in os.environ}
+
+
+def commands_refusal(settings: Settings) -> str:
+    """Return why this host runs no commands of users, '' where it does."""
+    if settings.simulated:
+        return "A simulated host runs no commands of users: they would run on the machine of the site."
+    if not settings.account:
+        return "This host runs no commands of users: AGENT_ACCOUNT names no account for them."
+    try:
+        account_of(settings.account)
+    except AccountError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True)
+class AssignedDevices:
+    """What a run is given: addresses of the devices that were named, and of the host's own, and the GPUs among them.
+
+    `drive` is the address of what data is read from, '' for wherever the host has it.
+    """
+
+    named: tuple[str, ...]
+    own: tuple[str, ...]
+    gpus: tuple[GpuReading, ...]
+    drive: str = ""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.named + self.own
+
+
+def prepare_launch(
+    request: TrainRequest,
+    folder: RunFolder,
+    settings: Settings,
+    machine: Machine,
+    *,
+    torch: PyTorchInstallation,
+    used: Collection[str],
+) -> LaunchSpec:
+    """Return the order and write what it reads into the folder.
+
+    `used` are the addresses of devices that other runs have. Raises RunRefusedError, StepError, OSError.
+    """
+    spec = request.spec
+    if spec.workload == COMMAND_WORKLOAD:
+        refusal = commands_refusal(settings) if request.executor == "torch" else "A command cannot be simulated."
+        if refusal or not spec.command:
+            raise RunRefusedError(refusal or "The run says no command.")
+        if any("\0" in word for word in spec.command):
+            raise RunRefusedError("The command has a character that no program can be given (NUL).")
+    elif request.executor == "torch" and torch.absent:
+        raise RunRefusedError(torch.absent)
+    elif request.executor == "simulated" and not settings.simulated:
+        raise RunRefusedError("This is no simulated host: nothing is simulated here.")
+    given = _assign_devices(request, machine, used)
+    if spec.workload == COMMAND_WORKLOAD:
+        command, environment = spec.command, _command_environment(folder, settings, given.gpus)
+    elif request.executor == "torch":
+        command, environment = _pytorch_launch(request, folder, settings, given, torch)
+        environment |= _drive_environment(machine, settings, given.drive)
+    else:
+        command, environment = _simulated_launch(request, folder, settings, given)
+    played = request.executor == "simulated"
+    return LaunchSpec(
+        run=request.run,
+        request=request_digest(request),
+        title=spec.workload,
+        command=command,
+        environment={**environment, RUN_VARIABLE: request.run},
+        limit=request.limit,
+        # What runs for a simulated host runs on this machine, unless it is simulated itself.
+        root=str(settings.root if played else "/"),
+        account=settings.account if spec.workload == COMMAND_WORKLOAD else "",
+        # A command of a user tells nothing.
+        hang=0.0 if spec.workload == COMMAND_WORKLOAD else settings.hang_seconds,
+        sample=settings.sample_seconds,
+        simulated=played,
+        devices=given.devices,
+        gpus=tuple(gpu.address for gpu in given.gpus) if played or not settings.simulated else (),
+        log_bytes=int(settings.log_mib * 2**20),
+        parent=process_identity(settings.parent) if settings.parent else None,
+    )
+
+
+def _assign_devices(request: TrainRequest, machine: Machine, used: Collection[str]) -> AssignedDevices:
+    named = tuple(_device_address(machine, one) for one in request.devices)
+    drive = _device_address(machine, request.drive) if request.drive is not None else ""
+    if drive and drive not in named:
+        named = (*named, drive)
+    if taken := sorted({*named} & {*used}):
+        raise RunRefusedError(f"Another run has {', '.join(taken)}.")
+    if not named and not request.local:
+        return AssignedDevices((), (), ())
+    gpus = {gpu.address: gpu for gpu in machine.gpus().gpus}
+    free = [address for address in sorted(gpus) if address not in {*named, *used, *request.foreign}]
+    if len(free) < request.local:
+        raise RunRefusedError(
+            f"The run wants {request.local} of the host's own GPUs; {len(free)} are free, or NVML does not see them."
+        )
+    own = tuple(free[: request.local])
+    return AssignedDevices(named, own, tuple(gpus[address] for address in named + own if address in gpus), drive)
+
+
+def _drive_environment(machine: Machine, settings: Settings, drive: str) -> dict[str, str]:
+    """Return what tells the trainer where the drive is that was chosen."""
+    if not drive:
+        return {}
+    if settings.simulated:
+        raise RunRefusedError("A simulated host has no drive that PyTorch could read: this machine's are not its own.")
+    place = machine.data_place(drive)
+    if not place:
+        raise RunRefusedError(
+            f"The drive {drive} cannot be read here: mount it, with a folder ‘falconweb’ of the agent's own at its "
+            "top, or let the agent read its device file."
+        )
+    return {DRIVE_VARIABLE: place}
+
+
+def _device_address(machine: Machine, wanted: DeviceSelector) -> str:
+    try:
+        return machine.find(wanted).address
+    except DeviceLookupError as error:
+        raise RunRefusedError(str(error)) from error
+
+
+def _simulated_launch(
+    request: TrainRequest, folder: RunFolder, settings: Settings, given: AssignedDevices
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    if request.profile is None:
+        raise RunRefusedError("The run does not say how it is to be simulated.")
+    play = SimulatedRun(
+        run=request.run,
+        spec=request.spec,
+        profile=msgspec.structs.replace(request.profile, devices=_address_profile(request.profile.devices, given)),
+        root=str(settings.root),
+        accelerators=tuple(gpu.name for gpu in given.gpus),
+    )
+    folder.write(folder.play.name, play)
+    environment = {**base_environment(), "PYTHONPATH": str(CODE_ROOT)}
+    return (sys.executable, "-m", "agent.runs.simulation", str(folder.place)), environment
+
+
+def _address_profile(devices: tuple[DeviceProfile, ...], given: AssignedDevices) -> tuple[DeviceProfile, ...]:
+    """Give each device of a profile its address; raises RunRefusedError where there are too few, or another was given."""
+    named = [device.address for device in devices if device.address]
+    if strange := [address for address in named if address not in given.devices]:
+        raise RunRefusedError(f"The run is not given {', '.join(strange)}.")
+    computing = [gpu.address for gpu in given.gpus]
+    others = [address for address in given.devices if address not in computing]
+    rest = iter([address for address in computing + others if address not in named])
+    if len(devices) > len(given.devices):
+        raise RunRefusedError(f"The run uses {len(devices)} devices and is given {len(given.devices)}.")
+    return tuple(
+        device if device.address else msgspec.structs.replace(device, address=next(rest)) for device in devices
+    )
+
+
+def _pytorch_launch(
+    request: TrainRequest, folder: RunFolder, settings: Settings, given: AssignedDevices, torch: PyTorchInstallation
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    spec = request.spec
+    if spec.backend == "cuda":
+        if not torch.cuda or settings.simulated:
+            raise RunRefusedError("This host has no CUDA for PyTorch: it can run on the CPU alone.")
+        if len(given.gpus) != spec.devices:
+            raise RunRefusedError(f"The run is of {spec.devices} GPUs; it has {len(given.gpus)} that NVML sees here.")
+    environment = {
+        **base_environment(*TRAINER_VARIABLES),
+        "HOME": str(folder.home),
+        "TMPDIR": str(folder.home),
+        "PYTHONPATH": str(CODE_ROOT),
+        "PYTHONUNBUFFERED": "1",
+        # The library's own choice would be all cores for each process.
+        "OMP_NUM_THREADS": str(spec.threads or max(1, (os.cpu_count() or 1) // spec.processes)),
+        **(_visible_gpus(given.gpus) if spec.backend == "cuda" else _visible_gpus(())),
+    }
+    folder.write(folder.spec.name, spec)
+    command = (settings.python, "-m", "trainer", str(folder.spec), "--events", str(folder.told))
+    return command, environment
+
+
+def _command_environment(folder: RunFolder, settings: Settings, gpus: tuple[GpuReading, ...]) -> dict[str, str]:
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "HOME": str(folder.home),
+        "TMPDIR": str(folder.home),
+        "USER": settings.account,
+        "LOGNAME": settings.account,
+        "SHELL": "/bin/sh",
+        **_visible_gpus(gpus),
+    }
+
+
+def _visible_gpus(gpus: tuple[GpuReading, ...]) -> dict[str, str]:
+    """Return what lets CUDA see these GPUs alone, in this order: NVML tells them by their addresses, CUDA by UUID."""
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
+
+
+PROBE_SECONDS = 20.0
+PROBE_CACHE_SECONDS = 600.0
+# Run by the Python that is asked: it need not be the agent's.
+_PROBE_PROGRAM = """
+import importlib.metadata, importlib.util, json, re, sys
+found = {"missing": [name for name in ("torch", "msgspec") if importlib.util.find_spec(name) is None]}
+if not found["missing"]:
+    place = importlib.metadata.distribution("torch").locate_file("torch/version.py")
+    text = open(place).read()
+    found["version"] = "".join(re.findall(r"^__version__ = '([^']*)'", text, re.M)[:1])
+    found["cuda"] = "".join(re.findall(r"^cuda\\b[^=]*= '([^']*)'", text, re.M)[:1])
+json.dump(found, sys.stdout)
+"""
+
+
+class PyTorchInstallation(msgspec.Struct, frozen=True):
+    """The version of PyTorch and of the CUDA that it was built with, '' for none; `absent` says why there is none."""
+
+    version: str = ""
+    cuda: str = ""
+    absent: str = ""
+
+
+class _ProbeResult(msgspec.Struct, frozen=True):
+    missing: list[str] = []
+    version: str = ""
+    cuda: str = ""
+
+
+class PyTorchProbe:
+    """Looks, and remembers what it saw for ten minutes."""
+
+    def __init__(self, python: str, code: Path) -> None:
+        self._python = python
+        self._code = code
+        self._lock = threading.Lock()
+        self._seen: PyTorchInstallation | None = None
+        self._until = 0.0
+
+    def look(self) -> PyTorchInstallation:
+        """Return what there is."""
+        with self._lock:
+            if self._seen is None or time.monotonic() > self._until:
+                self._seen, self._until = self._look(), time.monotonic() + PROBE_CACHE_SECONDS
+            return self._seen
+
+    def _look(self) -> PyTorchInstallation:
+        if not (self._code / "trainer/__main__.py").is_file():
+            return PyTorchInstallation(
+                absent=f"The program that trains is not installed: there is no {self._code / 'trainer'}."
+            )
+        try:
+            said = subprocess.run(  # noqa: S603 - the Python of a setting
+                [self._python, "-I", "-c", _PROBE_PROGRAM],
+                capture_output=True,
+                timeout=PROBE_SECONDS,
+                check=True,
+                cwd="/",
+            ).stdout
+            found = msgspec.json.decode(said, type=_ProbeResult)
+        except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+            return PyTorchInstallation(absent=f"{self._python} (AGENT_PYTHON) cannot be asked for PyTorch: {error}")
+        if found.missing:
+            return PyTorchInstallation(absent=f"{self._python} (AGENT_PYTHON) has no {' and no '.join(found.missing)}.")
+        return PyTorchInstallation(found.version, found.cuda)

@@ -1,0 +1,246 @@
+"""`python -m agent.runs.simulation FOLDER`: plays a run on a simulated host, step by step, as a profile says.
+
+It computes nothing. It tells what a real run would tell, and the simulated host how it uses the devices, in a file
+below `loads` that counts for as long as it is refreshed: their links carry the traffic then, and they warm up.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from hostwire.training import (
+    DeviceProfile,
+    PhaseStarted,
+    RunEvent,
+    RunFailed,
+    RunResult,
+    RunStarted,
+    SimulationProfile,
+    Software,
+    Spec,
+    StepsCompleted,
+    event_encoder,
+)
+
+# The host forgets a load that is not refreshed for 5 s.
+REFRESH_SECONDS = 0.5
+EVENT_SECONDS = 0.5
+MAX_STEPS_PER_EVENT = 500
+ABSENT_DEVICE = b"\xff\xff\xff\xff"
+
+
+class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What is played, on which devices of which host; every device of the profile has its address."""
+
+    run: str
+    spec: Spec
+    profile: SimulationProfile
+    root: str
+    accelerators: tuple[str, ...] = ()
+
+
+class SimulatedFailure(Exception):
+    """The run fails, in the way that `what` says."""
+
+    def __init__(self, what: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.what = what
+
+
+class RunSimulator:
+    """Plays one run."""
+
+    def __init__(self, play: SimulatedRun, told: Path) -> None:
+        self._play = play
+        self._told = told
+        self._root = Path(play.root)
+        self._load = self._root / "loads" / f"{os.getpid()}.json"
+        # Repetitions of one specification differ, as they do on hardware: a spread of them is one.
+        self._random = random.Random(f"{play.spec.hash}/{play.run}")  # noqa: S311 - noise, no secret
+        self._due = time.monotonic()
+        self._refreshed = float("-inf")
+        self._taken = 0  # steps of all phases
+        self._pace = 0.0  # 1 at the pace of the timed steps
+
+    def run(self) -> None:
+        """Play to the end; raises SimulatedFailure where it is to end badly, or a device goes."""
+        spec = self._play.spec
+        profile = self._play.profile
+        _print(f"Simulated run of {spec.workload}: {spec.devices} devices, {spec.warmup} + {spec.steps} steps")
+        software = Software(
+            python=platform.python_version(),
+            framework="simulated",
+            operating_system="simulated",
+            accelerators=self._play.accelerators,
+        )
+        self._tell(RunStarted(time.time(), software))
+        self._tell(PhaseStarted(time.time(), "build"))
+        self._refresh()
+        for phase, count, factor in (("warmup", spec.warmup, profile.warmup_factor), ("timed", spec.steps, 1.0)):
+            self._tell(PhaseStarted(time.time(), phase))
+            self._phase(phase, count, max(factor, 1e-6))
+        self._tell(PhaseStarted(time.time(), "finish"))
+        if profile.result:
+            self._tell(_run_result(profile))
+        _print("The simulated run has ended")
+
+    def leave(self) -> None:
+        """Use the devices no more."""
+        self._load.unlink(missing_ok=True)
+
+    def _phase(self, name: str, count: int, factor: float) -> None:
+        profile = self._play.profile
+        self._pace = 1 / factor
+        seconds: list[float] = []
+        losses: list[float | None] = []
+        told = time.monotonic()
+        self._due = max(self._due, told)
+        for number in range(count):
+            self._fail_if_due()
+            step = profile.step_seconds * factor * math.exp(self._random.gauss(0.0, profile.spread))
+            self._pass(step)
+            self._taken += 1
+            seconds.append(step)
+            losses.append(self._loss())
+            whole = number + 1 == count
+            if whole or len(seconds) == MAX_STEPS_PER_EVENT or time.monotonic() - told >= EVENT_SECONDS:
+                has_loss = any(loss is not None for loss in losses)
+                first = number + 1 - len(seconds)
+                self._tell(StepsCompleted(time.time(), name, first, tuple(seconds), tuple(losses) if has_loss else ()))
+                _print(f"{name}: {number + 1} of {count} steps, the last took {step:.4f} s")
+                seconds, losses, told = [], [], time.monotonic()
+
+    def _pass(self, seconds: float) -> None:
+        """Let simulated seconds pass, as quickly as the host's time goes."""
+        self._due += seconds / _speed(self._root)
+        while True:
+            now = time.monotonic()
+            if now - self._refreshed >= REFRESH_SECONDS:
+                self._refresh()
+            if self._due <= now:
+                return
+            time.sleep(min(self._due - now, REFRESH_SECONDS))
+
+    def _loss(self) -> float | None:
+        profile, spec = self._play.profile, self._play.spec
+        if not profile.first_loss:
+            return None
+        share = self._taken / max(1, spec.warmup + spec.steps)
+        fallen = (profile.first_loss - profile.last_loss) * math.exp(-4 * share)
+        return max(0.0, (profile.last_loss + fallen) * math.exp(self._random.gauss(0.0, 0.02)))
+
+    def _fail_if_due(self) -> None:
+        profile = self._play.profile
+        if not profile.fails or self._taken < profile.fails_at:
+            return
+        if profile.fails == "hang":
+            _print("The devices wait for each other")
+            while True:
+                self._refresh()
+                time.sleep(REFRESH_SECONDS)
+        if profile.fails == "out_of_memory":
+            raise SimulatedFailure(
+                "out_of_memory", f"A device's memory was full after {self._taken} steps (an exercise)."
+            )
+        raise SimulatedFailure("crash", f"The run crashed after {self._taken} steps (an exercise).")
+
+    def _refresh(self) -> None:
+        """Tell the host how the devices are used. Raises SimulatedFailure where one of them has gone."""
+        self._refreshed = time.monotonic()
+        profile = self._play.profile
+        for device in profile.devices:
+            place = self._root / "sys/bus/pci/devices" / device.address / "config"
+            # One that cannot be read at once hangs: that is the host's to notice.
+            if not place.exists() or (place.is_file() and place.read_bytes()[:4] == ABSENT_DEVICE):
+                raise SimulatedFailure("crash", f"The device {device.address} is gone.")
+        said = {
+            "run": self._play.run,
+            "command": f"trainer {self._play.spec.workload} (run {self._play.run})",
+            "devices": [_at_pace(device, self._pace) for device in profile.devices],
+            "cpu_share": profile.host_cpu_share * min(1.0, self._pace),
+            "memory_bytes": profile.host_memory_bytes,
+            "disk_read": profile.disk_read * self._pace,
+        }
+        self._load.parent.mkdir(exist_ok=True)
+        new = self._load.with_name(f".{self._load.name}")
+        new.write_bytes(msgspec.json.encode(said))
+        new.replace(self._load)
+
+    def _tell(self, event: RunEvent) -> None:
+        handle = os.open(self._told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(handle, event_encoder.encode(event) + b"\n")
+        finally:
+            os.close(handle)
+
+    def fail(self, error: SimulatedFailure) -> None:
+        """Tell how it failed, in the log too."""
+        _print(f"{type(error).__name__} ({error.what}): {error}")
+        self._tell(RunFailed(time.time(), error.what, str(error)))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _run_result(profile: SimulationProfile) -> RunResult:
+    """Return the figures of a profile: {"values": .., "units": ..}, or values alone."""
+    said = profile.result
+    if set(said) == {"values", "units"}:
+        return RunResult(time.time(), said["values"], said["units"])
+    return RunResult(time.time(), said)
+
+
+def _at_pace(device: DeviceProfile, pace: float) -> dict[str, float | str]:
+    return {
+        "address": device.address,
+        "share": min(1.0, device.share * min(1.0, pace)),
+        "memory_share": device.memory_share,
+        "to_device": device.to_device * pace,
+        "from_device": device.from_device * pace,
+        "peer_share": device.peer_share,
+    }
+
+
+def _speed(root: Path) -> float:
+    """Return how many simulated seconds pass in one of the wall on a host."""
+    try:
+        return max(1e-6, float((root / "speed").read_text()))
+    except (OSError, ValueError):
+        return 1.0
+
+
+def main() -> int:
+    """Play the run of a folder; returns 1 where it fails."""
+    folder = Path(sys.argv[1])
+    player = RunSimulator(
+        msgspec.json.decode((folder / "simulated.json").read_bytes(), type=SimulatedRun), folder / "told.jsonl"
+    )
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    try:
+        player.run()
+    except SimulatedFailure as error:
+        player.fail(error)
+        return 1
+    finally:
+        player.leave()
+    return 0
+
+
+def _exit_on_signal(*_: object) -> NoReturn:
+    sys.exit(143)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""The way of a run's devices to its host: a plan in the name of who asked, waited for."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+from django.utils import timezone
+
+from accounts.access import require_composer
+from accounts.audit.actions import Action, Outcome
+from accounts.audit.services import audit_batch, audit_record, target_of
+from accounts.models import User
+from benchmarks.runs.claims import RunClaim, RunFailed, holds_release
+from benchmarks.runs.models import Run
+from benchmarks.runs.requests import desired_state, validated_host, validated_trainer
+from benchmarks.runs.results import summarise, traffic_record
+from benchmarks.runs.rules import Composition
+from benchmarks.runs.topology import composition_topology
+from core.errors import Conflict, FalconWebError, Forbidden, InUse, NotFound, RuleViolation
+from fabric.inventory.models import Device
+from fabric.operations.models import Plan
+from fabric.plans.jobs import plan_cancel
+from fabric.plans.rules import DesiredState
+from fabric.plans.selectors import plan_summaries
+from fabric.plans.services import plan_apply, plan_create, rollback_state
+from telemetry.events.services import event_record
+
+PLAN_ORIGIN: Final = "run"
+# What stands in the way for a moment, such as an operation on a device, is waited for so long.
+ATTACH_RETRY_SECONDS: Final = 60.0  # s
+State = Run.State
+
+
+def attach_devices(turn: RunClaim) -> bool:
+    """Bring a run's devices to its host as far as that goes now; tell whether there is more to do at once.
+
+    Raises RunFailed with what stands in the way.
+    """
+    run = turn.run
+    if run.cancel_requested_at is not None:
+        return _cancel_attachment(turn)
+    if run.plan is None:
+        return _start_plan(turn)
+    match run.plan.state:
+        case Plan.State.DONE:
+            return _record_topology(turn)
+        case state if run.plan.is_active:
+            turn.say(_plan_progress(run.plan, back=state == Plan.State.ROLLING_BACK))
+            return False
+        case Plan.State.STOPPED:
+            raise RunFailed("compose", f"Its devices could not be attached: {run.plan.sentence}")
+        case _:
+            why = run.plan.sentence or f"their plan is '{run.plan.get_state_display().lower()}'."
+            raise RunFailed("compose", f"Its devices were not attached: {why}")
+
+
+def run_requester(run: Run) -> User:
+    """Return who asked for a run; raises RunFailed where they may run nothing any more."""
+    person = run.requested_by
+    if person is None or not person.is_active:
+        raise RunFailed("refused", f"{run.requested_by_name} has no account here any more.")
+    if run.tenant_id is not None and person.tenant_id != run.tenant_id:
+        raise RunFailed("refused", f"{run.requested_by_name} left the tenant whose run this is.")
+    return person
+
+
+def authorise_requester(run: Run) -> User:
+    """Return who asked for a run, after one more look whether all may be had; raises RunFailed where it may not."""
+    spec = run.specification()
+    person = run_requester(run)
+    try:
+        require_composer(person, "run anything")
+        composition = Composition.from_json(run.composition)
+        host = validated_host(person, spec, composition)
+        validated_trainer(person, host, spec, composition, run.executor)
+    except FalconWebError as error:
+        raise RunFailed("refused", error.sentence) from error
+    return person
+
+
+def _start_plan(turn: RunClaim) -> bool:
+    """Look once more whether all may be had, and begin the plan where something must be attached."""
+    run = turn.run
+    composition = Composition.from_json(run.composition)
+    person = authorise_requester(run)
+    there = dict(Device.objects.filter(pk__in=composition.devices).values_list("pk", "host_port"))
+    if there == composition.devices:
+        return _record_topology(turn)
+    try:
+        # A plan that cannot be applied leaves no draft behind.
+        with audit_batch():
+            plan = plan_create(
+                person=person, wanted=desired_state(composition), title=f"For {run.title}", origin=PLAN_ORIGIN
+            )
+            plan = plan_apply(person=person, plan=plan, on_failure="roll_back", claimant=str(run.pk))
+            turn.write(plan=plan, sentence="Its devices are being attached.")
+    except (RuleViolation, InUse) as error:
+        raise RunFailed("compose", error.sentence) from error
+    except Conflict as error:
+        if turn.waits > ATTACH_RETRY_SECONDS:
+            raise RunFailed("compose", error.sentence) from error
+        turn.say(f"Waits: {error.sentence}")
+        return False
+    except FalconWebError as error:
+        raise RunFailed("compose", error.sentence) from error
+    return plan.state == Plan.State.DONE
+
+
+def _record_topology(turn: RunClaim) -> bool:
+    """Keep what it runs on, links as they are trained now, and go on."""
+    topology = composition_topology(Composition.from_json(turn.run.composition))
+    turn.transition(State.STARTING, topology=msgspec.to_builtins(topology), sentence="Its host is asked to begin.")
+    return True
+
+
+def _cancel_attachment(turn: RunClaim) -> bool:
+    """End a run before it began on its host; what its plan has changed goes back."""
+    run = turn.run
+    plan = run.plan
+    if plan is not None and plan.is_active:
+        if plan.state in {Plan.State.RUNNING, Plan.State.RESUMING}:
+            try:
+                plan_cancel(person=None, plan=plan, roll_back=True)
+            except Conflict:
+                return False  # it has ended just now
+        turn.say("It is being cancelled: its devices go back.")
+        return False
+    turn.ends(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it began.")
+    return True
+
+
+def _plan_progress(plan: Plan, *, back: bool) -> str:
+    progress = plan_summaries([plan])[0].progress
+    what = "Its devices go back" if back else "Its devices are being attached"
+    return f"{what}: {progress.done} of {progress.total} steps are done."
+
+
+logger = logging.getLogger(__name__)
+
+# A device that somebody still uses, or an operation on it, is waited for so long.
+RESTORE_RETRY_SECONDS: Final = 90.0  # s
+
+
+def devices_to_restore(run: Run) -> DesiredState:
+    """Return where devices of a run go back to: those that are still where its plan brought them, and whose it was.
+
+    Whatever became of the others since is the work of somebody else. Nothing, where they are to stay, or went back:
+    a later run may have them at the same place.
+    """
+    plan, back = run.plan, run.plan_back
+    if plan is None or run.keep_composed or plan.state == Plan.State.DRAFT:
+        return DesiredState()
+    if back is not None and back.state == Plan.State.DONE:
+        return DesiredState()
+    brought = DesiredState.from_json(plan.wanted).attachments
+    places = rollback_state(plan).attachments
+    rows = Device.objects.filter(pk__in=places, missing_since=None)
+    if run.tenant_id is not None:
+        rows = rows.filter(tenant=run.tenant_id)
+    there = dict(rows.values_list("pk", "host_port"))
+    return DesiredState(
+        attachments={
+            pk: to for pk, to in places.items() if pk in there and there[pk] == brought.get(pk) and to != there[pk]
+        }
+    )
+
+
+def restore_devices(turn: RunClaim) -> bool:
+    """Give a run's devices back as far as that goes now; tell whether there is more to do at once."""
+    run = turn.run
+    if run.plan is not None and run.plan.is_active:
+        turn.say("Waits for the plan that attaches its devices.")
+        return False
+    back = run.plan_back
+    if back is not None and back.is_active:
+        turn.say("Its devices are being given back.")
+        return False
+    wanted = devices_to_restore(run)
+    if not wanted.attachments:
+        return _finish_run(turn, "")
+    if back is not None and back.state in {Plan.State.STOPPED, *Plan.FINAL}:
+        return _finish_run(turn, back.sentence or "the plan that gives them back has ended without that.")
+    try:
+        with audit_batch():
+            plan = _restore_plan(run, wanted)
+            turn.write(plan_back=plan, sentence="Its devices are being given back.")
+    except FalconWebError as error:
+        if turn.waits > RESTORE_RETRY_SECONDS:
+            return _finish_run(turn, error.sentence)
+        turn.say(f"Its devices are not back yet: {error.sentence}")
+        return False
+    return plan.state == Plan.State.DONE
+
+
+def has_results(run: Run) -> bool:
+    """Tell whether the figures of a run are made, or there is nothing to make them of."""
+    return run.started_at is None or "readings" in run.results
+
+
+def record_results(turn: RunClaim) -> None:
+    """Make the figures of a run of what was recorded, once, when it has ended on its host."""
+    traffic_record(turn.run)
+    turn.write(results=msgspec.to_builtins(summarise(turn.run)))
+
+
+def _restore_plan(run: Run, wanted: DesiredState) -> Plan:
+    """Return the plan of the way back, on its way: in the name of who asked, or of the site where they may no more."""
+    title = f"After {run.title}"
+    person: User | None = run.requested_by
+    if person is not None:
+        try:
+            with audit_batch():
+                plan = plan_create(person=person, wanted=wanted, title=title, origin="undo")
+                return plan_apply(person=person, plan=plan, claimant=str(run.pk))
+        except (Forbidden, NotFound) as error:
+            logger.info("run %s: the site gives its devices back: %s", run.pk, error)
+    plan = plan_create(person=None, wanted=wanted, title=title, origin="undo")
+    return plan_apply(person=None, plan=plan)
+
+
+def _finish_run(turn: RunClaim, why_not_back: str) -> bool:
+    """End a run; `why_not_back` says what kept its devices from going back, '' where they are."""
+    run = turn.run
+    kept = run.keep_composed and run.plan is not None
+    sentence = ""
+    if kept:
+        sentence = (
+            "Its devices stay with its sweep." if run.sweep_id else "Its devices stay attached, as was asked for."
+        )
+    if why_not_back:
+        sentence = f"Its devices were not given back: {why_not_back}"
+    with audit_batch():
+        holds_release(run)
+        turn.transition(
+            State(run.outcome or State.FAILED),
+            finished_at=timezone.now(),
+            sentence=sentence,
+            lease_until=None,
+            worker="",
+        )
+        audit_record(
+            action=Action.RUN_END,
+            actor=run.requested_by,
+            target=target_of(run, run.title),
+            after={"state": run.state},
+            outcome=Outcome.FAILED if run.state == State.FAILED else Outcome.DONE,
+            sentence=" ".join(one for one in (run.error, sentence) if one),
+            request_id=run.request_id,
+        )
+        _record_end_event(run, sentence, went_well=run.state != State.FAILED and not why_not_back)
+    return False
+
+
+def _record_end_event(run: Run, sentence: str, *, went_well: bool) -> None:
+    state = run.get_state_display()
+    event_record(
+        source="site",
+        message_id=f"FalconWeb.1.0.Run{state if went_well else 'Failed'}",
+        severity="OK" if went_well else "Warning",
+        text=" ".join(one for one in (f"{run.title}: {state.lower()}.", run.error, sentence) if one),
+        at=timezone.now(),
+        key=f"run/{run.pk}/{run.state_since.timestamp()}",
+        host_id=run.host_id,
+        tenant_id=run.tenant_id,
+        subject_name=run.title,
+        link=f"/benchmarks/runs/{run.pk}/",
+        person_id=run.requested_by_id,
+        person_name=run.requested_by_name,
+    )

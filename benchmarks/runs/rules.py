@@ -1,0 +1,121 @@
+"""Where a run shall run, as a frozen value: kept with the run as JSON.
+
+A key is held by at most one run: the database sees to it. All that a run needs is taken at once, or nothing: no two
+runs wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import msgspec
+
+DEVICE_ORDER: Final = "order"
+
+
+class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A host, how many of its own GPUs, devices of chassis by the host port that they are (to be) attached to, storage.
+
+    `devices` maps a device's id to a host port's id, in the order of ranks after the local GPUs. Data is read from the
+    NVMe drive among them whose id is `storage`, with `own_drive` from an NVMe drive of the host's own, else from
+    wherever the host has it. With `cpu` it runs on the host's CPU.
+    """
+
+    host: int
+    local_gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    devices: dict[int, int] = {}
+    storage: int | None = None
+    own_drive: bool = False
+    cpu: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON, ids as strings."""
+        plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        return plain
+
+    def as_stored(self) -> dict[str, Any]:
+        """Return it as JSON for a database, with the order of ranks apart: PostgreSQL keeps that of no object."""
+        return {**self.as_json(), DEVICE_ORDER: list(self.devices)}
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Composition:
+        """Read what `as_json` or `as_kept` returned; raises msgspec.ValidationError for anything else."""
+        if not isinstance(plain, dict) or DEVICE_ORDER not in plain:
+            return msgspec.convert(plain, cls, strict=False)
+        made = msgspec.convert(
+            {name: value for name, value in plain.items() if name != DEVICE_ORDER}, cls, strict=False
+        )
+        return msgspec.structs.replace(made, devices={pk: made.devices[pk] for pk in plain[DEVICE_ORDER]})
+
+
+LOCAL_GPU_KEY: Final = "gpu"
+DRIVE_KEY: Final = "drive"
+
+
+@dataclass(frozen=True)
+class HoldOwner:
+    """A run that has something, or comes before others; `tenant` None: an administrator's."""
+
+    title: str
+    tenant: int | None
+
+    def label_for(self, other: HoldOwner) -> str:
+        """Return how another run's sentence calls it: hosts serve several tenants, who see nothing of each other."""
+        return f"‘{self.title}’" if other.tenant in (None, self.tenant) else "somebody else's run"
+
+
+def resource_keys(composition: Composition) -> set[str]:
+    """Return what a run waits for: 'device/12', 'host/3/gpu' (its own, as one), 'host/3/cpu', 'host/3/drive'."""
+    keys = {f"device/{pk}" for pk in composition.devices}
+    if composition.local_gpus:
+        keys.add(f"host/{composition.host}/{LOCAL_GPU_KEY}")
+    if composition.cpu:
+        keys.add(f"host/{composition.host}/cpu")
+    if composition.own_drive:
+        keys.add(f"host/{composition.host}/{DRIVE_KEY}")
+    return keys
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """Who has which key, who waits for it first, how keys are called, and how many GPUs hosts have of their own."""
+
+    held: Mapping[str, HoldOwner]
+    ahead: Mapping[str, HoldOwner]
+    names: Mapping[str, str]
+    own: Mapping[int, int]
+
+
+def waiting_reason(composition: Composition, taken: ResourceUse, me: HoldOwner) -> str:
+    held, ahead = taken.held, taken.ahead
+    for key in sorted(resource_keys(composition)):
+        name = taken.names.get(key, key)
+        if key.endswith(f"/{LOCAL_GPU_KEY}"):
+            if _free_local_gpus(composition, held, taken.own.get(composition.host, 0)) is None:
+                users = sorted({user.label_for(me) for one, user in held.items() if one.startswith(f"{key}/")})
+                by = f": {users[0]} uses some" if users else ""
+                return f"Waits for {composition.local_gpus} of {name}{by}."
+        elif key in held:
+            return f"Waits for {name}, which {held[key].label_for(me)} uses."
+        if key in ahead:
+            return f"Waits for {name}, behind {ahead[key].label_for(me)}."
+    return ""
+
+
+def acquirable_keys(composition: Composition, held: Collection[str], own: int) -> set[str] | None:
+    """Return the keys that a run takes, of the host's `own` GPUs the first that are free; None where too few are."""
+    keys = {key for key in resource_keys(composition) if not key.endswith(f"/{LOCAL_GPU_KEY}")}
+    if composition.local_gpus:
+        free = _free_local_gpus(composition, held, own)
+        if free is None:
+            return None
+        keys |= free
+    return keys
+
+
+def _free_local_gpus(composition: Composition, held: Collection[str], own: int) -> set[str] | None:
+    mine = [f"host/{composition.host}/{LOCAL_GPU_KEY}/{number}" for number in range(own)]
+    free = [key for key in mine if key not in held]
+    return set(free[: composition.local_gpus]) if len(free) >= composition.local_gpus else None

@@ -1,0 +1,29 @@
+"""Forms of people, tenants and tokens: they read what was typed; the services decide whether it may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from core.errors import FalconWebError
+
+
+def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
+    """Put what a service refused beside the fields it is about, the rest above the form."""
+    sentences: dict[str, str] = error.details.get("errors", {})
+    for field, sentence in sentences.items():
+        form.add_error(field if field in form.fields else None, sentence)
+    if not sentences:
+        form.add_error(None, error.sentence)
+
+
+MINUTE_FORMAT = "%Y-%m-%dT%H:%M"
+
+
+class UtcMinuteField(forms.DateTimeField):
+    """An instant in UTC, to the minute."""
+
+    def __init__(self, **options: Any) -> None:
+        widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format=MINUTE_FORMAT)
+        super().__init__(widget=widget, input_formats=[MINUTE_FORMAT, "%Y-%m-%dT%H:%M:%S"], **options)

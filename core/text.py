@@ -1,0 +1,35 @@
+"""Ids as addresses and forms have them: text that anybody may have written.
+
+Source of the rules: the published description of the Falcon 4016 (arXiv 2103.10911), as design notes summarise it.
+Standard with one host: one connection reaches all 8 slots. Standard with two hosts: two connections, each reaches one
+half; both may lead to the same host. Advanced: up to three hosts share the 8 slots in any split. Each drawer is
+configured on its own, so that both may go to one host: 16 devices.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_ID_DIGITS = 18  # digits: a database refuses larger ids
+
+
+def parse_id(text: str) -> int:
+    """Return the id that a text is; 0, which no row has, for everything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_ID_DIGITS else 0
+
+
+MAX_NATURAL_DIGITS = 30  # digits; Python refuses to read thousands, and nobody counts so far
+
+
+def natural_key(uri: str) -> tuple[tuple[int, str], ...]:
+    """Return a key that sorts numbers inside text as numbers."""
+    return tuple(
+        (int(part), "") if part.isdecimal() and len(part) <= MAX_NATURAL_DIGITS else (-1, part)
+        for part in re.split(r"(\d+)", uri)
+        if part != ""
+    )
+
+
+def join_words(names: list[str]) -> str:
+    """Return 'a', 'a and b' or 'a, b and c'."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

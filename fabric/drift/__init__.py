@@ -1,0 +1,1 @@
+"""What is not as approved, and what is done about it."""

@@ -1,0 +1,337 @@
+"""The approved allocation, and what differs from it: judged at the end of each walk, under the chassis' lock.
+
+What a part is found as at its first sight is approved; so is the result of an operation that is done, and whatever
+somebody accepts. A part that an open operation is about, or was about when the walk began, is judged by a later walk:
+what was read of it may be half of a change. What a walk could not read is as it was before, and so is not news.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from fabric.drift.approved_state import (
+    KIND_OF_PART,
+    approve_state,
+    approved_state_of,
+    drift_relations,
+    found_state,
+    operation_result,
+    part_description,
+    state_label,
+)
+from fabric.drift.models import Drift
+from fabric.history.models import Attachment
+from fabric.history.services import attachments_record, is_attachment_changed
+from fabric.inventory.labels import device_label
+from fabric.inventory.locks import lock_chassis
+from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
+from fabric.operations.models import Operation
+from fabric.operations.selectors import SUBJECT_FIELDS, operation_subject, operation_subject_key
+from fabric.signals import inventory_changed
+
+logger = logging.getLogger(__name__)
+
+Kind = Drift.Kind
+# What an operation is about is not judged by a walk that began before its end: that walk may have been the newest.
+SETTLE_TIME = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceReplacement:
+    """A device's row that is about another device from this walk on; the words and the identity of the one before."""
+
+    device: Device
+    words: str
+    identity: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirroredWalk:
+    """The rows of a chassis as a walk left them; `drawer_of` has the drawer of each slot (ids)."""
+
+    drawers: Collection[Drawer]
+    ports: Collection[Port]
+    host_ports: Collection[HostPort]
+    devices: Collection[Device]
+    drawer_of: dict[int, int | None]
+    swapped: Sequence[DeviceReplacement] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PartComparison:
+    """A part against what is approved of it; `found` is None where the BMC does not say."""
+
+    kind: Drift.Kind
+    part: Approvable
+    expected: str
+    found: str | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others of its chassis."""
+        return self.kind.value, self.part.uri
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is known not to be as approved."""
+        return self.found is not None and self.found != self.expected
+
+
+def operation_result_approve(operation: Operation) -> None:
+    """Make the result of an operation that is done the approved one, and end the drift that it was the end of.
+
+    To be called in the transaction that ends the operation; harmless when repeated, and for one that failed.
+    """
+    if operation.state != Operation.State.DONE:
+        return
+    part, result = operation_subject(operation), operation_result(operation)
+    if part is None:
+        return
+    with transaction.atomic():
+        lock_chassis([operation.chassis_id])
+        part.refresh_from_db()
+        at = operation.finished_at or timezone.now()
+        if part.approved_at is not None and part.approved_at > at:
+            return
+        open_drift = Drift.objects.open().filter(
+            chassis=operation.chassis_id, kind=KIND_OF_PART[type(part)], uri=part.uri, noticed_at__lte=at
+        )
+        for drift in open_drift:
+            _end_by_operation(drift, operation, result)
+        part.save(update_fields=approve_state(part, result, at))
+
+
+def walk_compare(*, chassis: Chassis, walked: MirroredWalk, begun_at: datetime | None) -> None:
+    """Approve what is seen for the first time, note what differs from what is approved, and keep the history.
+
+    To be called in the transaction of a walk, the chassis locked and `inventory_at` still that of the walk before.
+    `begun_at` is when the walk began; None: nothing was changed meanwhile.
+    """
+    _WalkComparison(chassis, walked, begun_at).give()
+
+
+class _WalkComparison:
+    """One look at a chassis; its queries do not grow with what there is, only what is new is asked for more."""
+
+    def __init__(self, chassis: Chassis, walked: MirroredWalk, begun_at: datetime | None) -> None:
+        self.chassis = chassis
+        self.walked = walked
+        self.now = timezone.now()
+        self.busy = _PartsInChange(chassis, walked.drawer_of, begun_at or self.now)
+        self.drifts = {(one.kind, one.uri): one for one in Drift.objects.open().filter(chassis=chassis)}
+        self.causes: dict[int, Operation] = {}  # which operation it was that left a device so
+        self.changed = False
+
+    def give(self) -> None:
+        for swap in self.walked.swapped:
+            self._record_replacement(swap)
+        self._approve_first()
+        looks = [look for look in self._looks() if look.key in self.drifts or look.differs]
+        looks = [look for look in looks if not self.busy.is_about(look.part)]
+        operations = self._operations([look for look in looks if self._is_news(look)])
+        for look in looks:
+            if self._is_news(look):
+                self._judge(look, operations.get(look.key))
+        self._follow()
+        if self.changed:
+            pk = self.chassis.pk
+            transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=pk), robust=True)
+
+    def _parts(self) -> Iterator[Approvable]:
+        yield from self.walked.drawers
+        yield from self.walked.ports
+        yield from self.walked.host_ports
+        yield from self.walked.devices
+
+    def _looks(self) -> Iterator[_PartComparison]:
+        for part in self._parts():
+            if part.approved_at is None:
+                continue
+            found = found_state(part)
+            if isinstance(part, HostPort | Device) and part.missing_since is not None:
+                # What is missing is told as missing; it is looked at again when it is back.
+                found = approved_state_of(part)
+            elif part.missing_since is not None:
+                found = None
+            yield _PartComparison(
+                kind=KIND_OF_PART[type(part)], part=part, expected=approved_state_of(part), found=found
+            )
+
+    def _is_news(self, look: _PartComparison) -> bool:
+        drift = self.drifts.get(look.key)
+        if drift is None:
+            return look.differs
+        return look.found is not None and (drift.expected, drift.found) != (look.expected, look.found)
+
+    def _approve_first(self) -> None:
+        """Approve what is found of parts that are seen for the first time."""
+        for model, rows in (
+            (Drawer, self.walked.drawers),
+            (Port, self.walked.ports),
+            (HostPort, self.walked.host_ports),
+            (Device, self.walked.devices),
+        ):
+            first: list[Any] = []
+            names: list[str] = []
+            for row in rows:
+                found = found_state(row)
+                untold = found is None or row.missing_since is not None
+                if _is_first_sight(row) and not untold and not self.busy.is_about(row):
+                    names = approve_state(row, found or "", self.now)
+                    first.append(row)
+            if first:
+                model._default_manager.bulk_update(first, names)  # noqa: SLF001 - Django's documented name
+
+    def _record_replacement(self, swap: DeviceReplacement) -> None:
+        """Tell that another device is in a slot; what is found of it is approved, but not that it is there."""
+        device, known = swap.device, self.drifts.get((Kind.DEVICE.value, swap.device.uri))
+        expected, words = (known.expected, known.expected_words) if known else (swap.identity, swap.words)
+        found = device.identity
+        device.save(update_fields=approve_state(device, found_state(device) or "", self.now))
+        attachment = self.drifts.pop((Kind.ATTACHMENT.value, device.uri), None)
+        if attachment is not None:
+            self._end(attachment, Drift.End.SUPERSEDED)
+        if known is not None and known.found == found:
+            return
+        if known is not None:
+            self._end(known, Drift.End.WENT_AWAY if found == expected else Drift.End.SUPERSEDED)
+        if found != expected:
+            self._begin(
+                Kind.DEVICE, device, expected=expected[:450], found=found[:450], expected_words=words[:450],
+                found_words=device_label(device)[:450],
+            )  # fmt: skip
+
+    def _operations(self, looks: Iterable[_PartComparison]) -> dict[tuple[str, str], Operation]:
+        """Return the newest operation that ended on each part, of those that may tell how it came to be so."""
+        looks = list(looks)
+        times = [look.part.approved_at for look in looks if look.part.approved_at is not None]
+        if not times:
+            return {}
+        ids: dict[type[Approvable], list[int]] = defaultdict(list)
+        for look in looks:
+            ids[type(look.part)].append(look.part.pk)
+        asked = (
+            Q(device__in=ids[Device])
+            | Q(kind=Operation.Kind.MODE, drawer__in=ids[Drawer])
+            | Q(kind=Operation.Kind.CABLE, source__in=ids[HostPort])
+            | Q(kind=Operation.Kind.PORT, port__in=ids[Port])
+        )
+        ended = Operation.objects.filter(
+            asked, chassis=self.chassis, finished_at__gt=min(times), started_at__isnull=False
+        )
+        by_part = {(type(look.part), look.part.pk): look for look in looks}
+        newest: dict[tuple[str, str], Operation] = {}
+        for operation in ended.order_by("finished_at").select_related("device", "drawer", "source", "port"):
+            part = operation_subject(operation)
+            about = by_part.get((type(part), part.pk)) if part is not None else None
+            if about is not None and operation.finished_at > about.part.approved_at:
+                newest[about.key] = operation
+        return newest
+
+    def _judge(self, look: _PartComparison, operation: Operation | None) -> None:
+        drift = self.drifts.get(look.key)
+        if operation is not None and operation.state == Operation.State.DONE:
+            # Its end was not told here: whoever should have was killed between.
+            result = operation_result(operation)
+            look.part.save(update_fields=approve_state(look.part, result, operation.finished_at or self.now))
+            if drift is not None:
+                _end_by_operation(drift, operation, result)
+                self.changed, drift = True, None
+            look = _PartComparison(kind=look.kind, part=look.part, expected=result, found=look.found)
+            if look.kind == Kind.ATTACHMENT and not look.differs:
+                self.causes[look.part.pk] = operation
+        if drift is not None:
+            away = look.found == look.expected and look.part.missing_since is None
+            self._end(drift, Drift.End.WENT_AWAY if away else Drift.End.SUPERSEDED)
+        if look.differs:
+            self._begin(
+                look.kind, look.part, expected=look.expected, found=look.found or "",
+                expected_words=state_label(look.part, look.expected), found_words=state_label(look.part, look.found or ""),
+                **self._cause(look, operation),
+            )  # fmt: skip
+
+    def _cause(self, look: _PartComparison, operation: Operation | None) -> dict[str, Any]:
+        """Return what is known of how it came: an operation that did not get to its end may have left it so."""
+        if operation is None or operation.finished_at is None or operation.state == Operation.State.DONE:
+            return {}
+        before = self.chassis.inventory_at
+        left = {operation_result(operation), ""} if look.kind == Kind.ATTACHMENT else {operation_result(operation)}
+        if look.found not in left or (before is not None and operation.finished_at < before - SETTLE_TIME):
+            return {}
+        if look.kind == Kind.ATTACHMENT:
+            self.causes[look.part.pk] = operation
+        return {"cause": Drift.Cause.OPERATION, "operation": operation, "changed_at": operation.finished_at}
+
+    def _begin(self, kind: Drift.Kind, part: Approvable, **values: Any) -> None:
+        drift = Drift.objects.create(
+            chassis=self.chassis, kind=kind, uri=part.uri, what=part_description(part)[:300],
+            not_before=self.chassis.inventory_at, noticed_at=self.now, **drift_relations(part), **values,
+        )  # fmt: skip
+        logger.warning("%s: %s", self.chassis.name, drift)
+        self.changed = True
+
+    def _end(self, drift: Drift, end: Drift.End) -> None:
+        drift.ended_at, drift.end = self.now, end
+        drift.save(update_fields=["ended_at", "end"])
+        self.changed = True
+
+    def _follow(self) -> None:
+        """Keep the history of what this walk may judge."""
+        held = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
+        news = [
+            one
+            for one in self.walked.devices
+            if is_attachment_changed(one, held.get(one.pk)) and not self.busy.is_about(one)
+        ]
+        attachments_record([one.pk for one in news], operations=self.causes)
+
+
+def _is_first_sight(part: Approvable) -> bool:
+    """Tell whether nothing is approved of a part yet, or not the lanes of a port that did not tell them before."""
+    if not isinstance(part, Port) or part.approved_at is None:
+        return part.approved_at is None
+    return part.approved_width is None and part.configured_width is not None and part.port_type == part.approved_type
+
+
+class _PartsInChange:
+    """What an operation is about that is open, or was when the walk began; asked for only when it matters."""
+
+    def __init__(self, chassis: Chassis, drawer_of: dict[int, int | None], begun_at: datetime) -> None:
+        self._chassis = chassis
+        self._drawer_of = drawer_of
+        self._begun_at = begun_at
+        self._parts: set[tuple[type[Approvable], int | None]] | None = None
+        self._shaken: set[int | None] = set()
+
+    def is_about(self, part: Approvable) -> bool:
+        """Tell whether what was read of a part may be half of a change."""
+        if self._parts is None:
+            self._parts = self._ask()
+        if isinstance(part, Device) and part.slot_id is not None and self._drawer_of.get(part.slot_id) in self._shaken:
+            return True
+        return (type(part), part.pk) in self._parts
+
+    def _ask(self) -> set[tuple[type[Approvable], int | None]]:
+        going_on = ~Q(state__in=Operation.FINAL) | Q(finished_at__gte=self._begun_at)
+        rows = list(Operation.objects.filter(going_on, chassis=self._chassis).values(*SUBJECT_FIELDS))
+        # A mode, a cable or a port may cut off what is attached in its drawer.
+        self._shaken = {row["drawer"] for row in rows if row["device"] is None and row["drawer"] is not None}
+        return {operation_subject_key(row) for row in rows}
+
+
+def _end_by_operation(drift: Drift, operation: Operation, result: str) -> None:
+    drift.ended_at = operation.finished_at or timezone.now()
+    drift.end = Drift.End.REAPPLIED if result == drift.expected else Drift.End.SUPERSEDED
+    drift.ended_in, drift.ended_by = operation, operation.requested_by
+    drift.ended_by_name = operation.requested_by_name
+    drift.save(update_fields=["ended_at", "end", "ended_in", "ended_by", "ended_by_name"])

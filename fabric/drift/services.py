@@ -1,0 +1,355 @@
+"""What to do about drift: ask the BMC who did it, accept what is found, or make it again as it was approved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.access import require_composer
+from accounts.audit.actions import Action
+from accounts.audit.services import Target, audited
+from accounts.models import User
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.threads import run_in_thread
+from fabric.bmc.client import BmcClient
+from fabric.bmc.errors import BmcError
+from fabric.bmc.log_search import LogEntry, read_log_entries
+from fabric.bmc.types import DrawerMode
+from fabric.drift.approved_state import approve_state, found_state, state_label
+from fabric.drift.models import Drift
+from fabric.drift.selectors import DriftVisibility, drift_rows, drift_views, drift_visibility
+from fabric.inventory.labels import part_name
+from fabric.inventory.locks import lock_chassis, lock_parts
+from fabric.inventory.models import Approvable, Chassis, Device, HostPort
+from fabric.operations.models import Operation, Plan
+from fabric.operations.projected_state import projected_drawers
+from fabric.operations.rules import PortSetting
+from fabric.operations.selectors import operation_subject
+from fabric.plans.rules import DesiredState
+from fabric.plans.services import involved_drawers, plan_apply, plan_create, steps_plan
+from fabric.signals import inventory_changed
+
+logger = logging.getLogger(__name__)
+
+Kind = Drift.Kind
+PartKey = tuple[type[Approvable], int]
+ORIGIN = "drift"
+MAX_AT_ONCE = 1000
+# The walk before may have begun so long before it was written down.
+MAX_WALK_DURATION = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReapplyEffects:
+    """What re-applying does besides: devices that are out meanwhile, cables that somebody moves; `key` tells it all."""
+
+    taken_out: tuple[str, ...] = ()
+    cables: tuple[str, ...] = ()
+    key: str = ""
+
+
+def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
+    """Make what is found the approved state of each of these (ids), all or none; returns them as they ended.
+
+    Raises NotFound for what the person may not see, Forbidden for what is not theirs, Conflict with `differences` where
+    one ended meanwhile, is otherwise by now, or is being changed by an operation.
+    """
+    with audited(Action.DRIFT_ACCEPT, actor=person, target=Target(kind="drift")) as act:
+        chassis = {row.chassis_id for row in _requested_drifts(person, drifts)}
+        lock_chassis(chassis)
+        rows = _requested_drifts(person, drifts)
+        lock_parts(devices=[row.device_id for row in rows], host_ports=[row.host_port_id for row in rows])
+        seen = drift_visibility(person, rows)
+        _check_permitted(rows, seen)
+        act.target = Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_parts_label(rows))
+        act.before = {f"{row.chassis.name}: {row.what}": row.expected_words for row in rows}
+        act.after = {f"{row.chassis.name}: {row.what}": row.found_words for row in rows}
+        going_on = _open_operations(chassis)
+        if differences := [sentence for row in rows if (sentence := _accept_obstacle(row, seen, going_on))]:
+            raise Conflict(" ".join(differences[:5]), differences=differences)
+        now = timezone.now()
+        for row in rows:
+            part = drifted_part(row)
+            if part is not None and row.kind != Kind.DEVICE:
+                part.save(update_fields=approve_state(part, row.found, now))
+            row.ended_at, row.end = now, Drift.End.ACCEPTED
+            row.ended_by, row.ended_by_name = person, person.get_username()
+            row.save(update_fields=["ended_at", "end", "ended_by", "ended_by_name"])
+        for pk in chassis:
+            transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=pk), robust=True)
+    return rows
+
+
+def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None = None) -> Plan:
+    """Have each of these (ids) made again as it was approved, in one plan that runs at once; returns the plan.
+
+    `agreed` is the `key` of what `drifts_reapply_effects` told the person, None for who did not ask. Raises as `drifts_accept`
+    does, Conflict where other things are ahead by now, and as `plan_create` and `plan_apply` do: then nothing is begun.
+    """
+    with audited(Action.DRIFT_REAPPLY, actor=person, target=Target(kind="drift")) as act:
+        lock_chassis({row.chassis_id for row in _requested_drifts(person, drifts)})
+        rows = _requested_drifts(person, drifts)
+        seen = drift_visibility(person, rows)
+        _check_permitted(rows, seen)
+        act.target = Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_parts_label(rows))
+        if differences := [sentence for row in rows if (sentence := _reapply_obstacle(row, seen))]:
+            raise Conflict(" ".join(differences[:5]), differences=differences)
+        if agreed is not None and agreed != _reapply_effects(person, rows, seen).key:
+            raise Conflict("Other devices would be taken out than when you looked. Look again.")
+        plan = plan_create(person=person, wanted=approved_desired_state(rows), title=_title(rows), origin=ORIGIN)
+        applied = plan_apply(person=person, plan=plan)
+        act.after = {"plan": str(applied.pk), "title": applied.title}
+    return applied
+
+
+def drifts_reapply_effects(*, person: User, drifts: Collection[int]) -> ReapplyEffects:
+    """Return what re-applying these (ids) would take out and leave to hands; nothing of what would be refused."""
+    rows = list(drift_rows(person, is_open=True).filter(pk__in=drifts).select_related("device", "host_port"))
+    seen = drift_visibility(person, rows)
+    try:
+        return _reapply_effects(person, rows, seen) if all(seen.may_reapply(row) for row in rows) else ReapplyEffects()
+    except Conflict:
+        return ReapplyEffects()
+
+
+def _reapply_effects(person: User, rows: Sequence[Drift], seen: DriftVisibility) -> ReapplyEffects:
+    wanted = approved_desired_state(rows)
+    planned = steps_plan(involved_drawers(projected_drawers({row.chassis_id for row in rows}), wanted), wanted)
+    # Those that come back, or go elsewhere: what shall be attached to no host is no surprise.
+    back = {step.device for step in planned.steps if step.kind == "attach"}
+    out = {step.device for step in planned.steps if step.kind == "detach" and step.device in back}
+    devices = Device.objects.visible_to(person).filter(pk__in=out).select_related("chassis", "slot")
+    moved = [row for row in rows if row.host_port_id in {one.source for one in planned.steps if one.kind == "cable"}]
+    cables = [
+        f"The cable of {row.what} of {row.chassis.name}, from {seen.words(row, row.found, row.found_words)} to "
+        f"{seen.words(row, row.expected, row.expected_words)}"
+        for row in moved
+    ]
+    return ReapplyEffects(
+        taken_out=tuple(part_name(device) for device in devices.order_by("chassis__name", "pk")),
+        cables=tuple(cables),
+        key=" ".join([*sorted(f"device-{pk}" for pk in out), *sorted(f"cable-{row.pk}" for row in moved)]),
+    )
+
+
+def drifts_of_chassis(*, person: User, chassis: int, reapply: bool = False) -> list[int]:
+    """Return the ids of all drift of a chassis that the person may accept, or have re-applied.
+
+    Raises Conflict where there is none, NotFound for a chassis that they may not see.
+    """
+    if not Chassis.objects.visible_to(person).filter(pk=chassis).exists():
+        raise NotFound("There is no such chassis.")
+    require_composer(person, "accept or re-apply")
+    views = drift_views(person, drift_rows(person, chassis=chassis, is_open=True))
+    found = [view.id for view in views if (view.may_reapply if reapply else view.may_accept)]
+    if not found:
+        raise Conflict("Nothing of this chassis differs from what is approved that you could change. Look again.")
+    return found
+
+
+def approved_desired_state(rows: Iterable[Drift]) -> DesiredState:
+    """Return the approved state of what these are about."""
+    attachments: dict[int, int | None] = {}
+    modes: dict[int, DrawerMode] = {}
+    cables: dict[int, int | None] = {}
+    settings: dict[int, PortSetting] = {}
+    for row in rows:
+        state = int(row.expected) if row.kind in {Kind.ATTACHMENT, Kind.CABLE} and row.expected else None
+        match row.kind:
+            case Kind.ATTACHMENT if row.device_id is not None:
+                attachments[row.device_id] = state
+            case Kind.CABLE if row.host_port_id is not None:
+                cables[row.host_port_id] = state
+            case Kind.MODE if row.drawer_id is not None:
+                modes[row.drawer_id] = DrawerMode(row.expected)
+            case Kind.PORT if row.port_id is not None:
+                kind, _, width = row.expected.partition("/")
+                settings[row.port_id] = PortSetting(port_type=kind, configured_width=int(width) if width else None)
+    return DesiredState(attachments=attachments, modes=modes, cables=cables, settings=settings)
+
+
+def drifted_part(row: Drift) -> Approvable | None:
+    """Return the part that a drift is about, as it stands."""
+    match row.kind:
+        case Kind.ATTACHMENT | Kind.DEVICE:
+            return row.device
+        case Kind.MODE:
+            return row.drawer
+        case Kind.CABLE:
+            return row.host_port
+    return row.port
+
+
+def _requested_drifts(person: User, drifts: Collection[int]) -> list[Drift]:
+    """Return the rows as they stand; those that ended too, to be told how."""
+    require_composer(person, "accept or re-apply")
+    if not drifts:
+        raise Invalid("Choose at least one.", errors={"drift_ids": "Give at least one id."})
+    if len(drifts) > MAX_AT_ONCE:
+        raise Invalid(f"At most {MAX_AT_ONCE} at once.", errors={"drift_ids": f"Give at most {MAX_AT_ONCE} ids."})
+    rows = list(
+        drift_rows(person).filter(pk__in=drifts).select_related("chassis", "device", "drawer", "host_port", "port")
+    )
+    if len(rows) != len(set(drifts)):
+        raise NotFound("There is no such drift.")
+    return rows
+
+
+def _check_permitted(rows: Sequence[Drift], seen: DriftVisibility) -> None:
+    for row in rows:
+        if not seen.is_theirs(row):
+            raise Forbidden(f"Only an administrator may say how {row.what} shall be.")
+
+
+def _accept_obstacle(row: Drift, seen: DriftVisibility, going_on: Mapping[PartKey, Operation]) -> str:
+    """Return '' if what was found is still found, else what is so by now."""
+    if row.ended_at is not None:
+        return _ended_sentence(row)
+    part = drifted_part(row)
+    if part is None or part.missing_since is not None:
+        return f"{row.what} is missing: the chassis no longer reports it."
+    if row.kind == Kind.DEVICE:
+        return ""
+    if (operation := going_on.get((type(part), part.pk))) is not None:
+        who = f": {operation.requested_by_name} asked to '{operation.summary}'" if _is_seen(operation, seen) else ""
+        return f"{row.what} is being changed{who}. See how that ends."
+    found = found_state(part)
+    if found != row.found:
+        ports = [int(found)] if found and row.kind == Kind.ATTACHMENT else []
+        visible = HostPort.objects.visible_to(seen.person).filter(pk__in=ports).exists() or not ports
+        now = state_label(part, found or "") if visible else "another host port"
+        was = seen.words(row, row.found, row.found_words)
+        return f"{row.what} has changed again since you looked: it is {now} now, not {was}."
+    return ""
+
+
+def _reapply_obstacle(row: Drift, seen: DriftVisibility) -> str:
+    if row.ended_at is not None:
+        return _ended_sentence(row)
+    if row.kind == Kind.DEVICE:
+        return f"{row.what} was swapped: put the approved device back by hand, or accept the one that is there."
+    part = drifted_part(row)
+    if part is None or part.missing_since is not None:
+        return f"{row.what} is missing: the chassis no longer reports it."
+    if not row.chassis.is_composable:
+        return f"{row.chassis.name} is monitored only: {row.what} can be changed at the chassis alone."
+    if not seen.may_reapply(row):
+        raise Forbidden(f"{row.what} is approved for a host port that is not granted to your tenant.")
+    return ""
+
+
+def _ended_sentence(row: Drift) -> str:
+    when = f"{row.ended_at:%H:%M:%S} UTC" if row.ended_at else "meanwhile"
+    match row.end:
+        case Drift.End.ACCEPTED | Drift.End.REAPPLIED:
+            return f"{row.what}: {row.ended_by_name or 'somebody'} {row.get_end_display().lower()} it at {when}."
+        case Drift.End.WENT_AWAY:
+            return f"{row.what} is as approved again since {when}."
+    return f"{row.what} has changed again at {when}. Look again."
+
+
+def _open_operations(chassis: Collection[int]) -> dict[PartKey, Operation]:
+    """Return the first operation that has not ended of each part of these chassis (ids)."""
+    rows = Operation.objects.open().filter(chassis__in=chassis).in_turn()
+    found: dict[PartKey, Operation] = {}
+    for operation in rows.select_related("device", "drawer", "source", "port"):
+        if (part := operation_subject(operation)) is not None:
+            found.setdefault((type(part), part.pk), operation)
+    return found
+
+
+def _is_seen(operation: Operation, seen: DriftVisibility) -> bool:
+    return Operation.objects.visible_to(seen.person).filter(pk=operation.pk).exists()
+
+
+def _parts_label(rows: Sequence[Drift]) -> str:
+    return rows[0].what if len(rows) == 1 else f"{len(rows)} parts"
+
+
+def _title(rows: Sequence[Drift]) -> str:
+    names = sorted({row.chassis.name for row in rows})
+    where = names[0] if len(names) == 1 else f"{len(names)} chassis"
+    return f"Re-apply what is approved: {_parts_label(rows)}, {where}"
+
+
+async def drifts_explain(*, chassis_id: int, bmc: BmcClient) -> None:
+    """Ask a BMC once, over the client that follows it, who made each drift that nobody here made.
+
+    A BMC that is away is asked again after the next walk; one whose log says nothing is not.
+    """
+    asked: list[_CauseQuery] = await run_in_thread(_cause_queries, chassis_id)
+    if not asked:
+        return
+    since = min(one.since for one in asked)
+    try:
+        records = await read_log_entries(bmc, since)
+    except BmcError as error:
+        logger.info("the log of chassis %s: %s", chassis_id, error.sentence)
+        if error.retry_helps:
+            return
+        records = []
+    await run_in_thread(_store_causes, chassis_id, asked, records)
+
+
+class _CauseQuery:
+    """Who changed what a drift is about: told by entries about one of `uris`, the best ones first, since a moment."""
+
+    def __init__(self, row: Drift) -> None:
+        self.pk = row.pk
+        self.since = (row.not_before or row.noticed_at) - MAX_WALK_DURATION
+        self.uris = [uri for uri in _origin_uris(row) if uri]
+
+    def answer(self, records: Iterable[LogEntry]) -> LogEntry | None:
+        """Return the newest entry about it, of those that name somebody if there are any."""
+        about = [one for one in records if one.origin_uri in self.uris and one.is_since(self.since)]
+        about.sort(key=lambda one: (bool(one.originator), -self.uris.index(one.origin_uri), one.at))
+        return about[-1] if about else None
+
+
+def _origin_uris(row: Drift) -> list[str]:
+    """Return what the BMC's log would name as the origin of such a change."""
+    part = drifted_part(row)
+    match row.kind:
+        case Kind.ATTACHMENT:
+            held = [int(state) for state in (row.found, row.expected) if state]
+            zones = dict(HostPort.objects.filter(pk__in=held).values_list("pk", "uri"))
+            return [zones[pk] for pk in held if pk in zones]
+        case Kind.CABLE if row.host_port is not None:
+            # Not the zone: what is said of that is about devices.
+            port = row.host_port.port
+            return [port.uri if port is not None else "", row.host_port.endpoint_uri]
+        case Kind.DEVICE if row.device is not None:
+            slot = row.device.slot
+            return [row.device.uri, slot.uri if slot is not None else ""]
+    return [part.uri] if part is not None else []
+
+
+def _cause_queries(chassis_id: int) -> list[_CauseQuery]:
+    rows = Drift.objects.open().filter(chassis=chassis_id, log_asked_at=None, cause=Drift.Cause.UNKNOWN)
+    return [
+        _CauseQuery(row)
+        for row in rows.select_related("device__slot", "drawer", "host_port__port", "port").order_by("pk")
+    ]
+
+
+def _store_causes(chassis_id: int, asked: Sequence[_CauseQuery], records: Sequence[LogEntry]) -> None:
+    now = timezone.now()
+    for question in asked:
+        answer = question.answer(records)
+        values: dict[str, str | datetime] = {"log_asked_at": now}
+        if answer is not None:
+            values |= {
+                "cause": Drift.Cause.LOG,
+                "originator": answer.originator[:150].replace("\0", ""),
+                "origin_address": answer.address[:150].replace("\0", ""),
+                "log_message": answer.message[:500].replace("\0", ""),
+                "changed_at": answer.at,
+            }
+        Drift.objects.filter(pk=question.pk, log_asked_at=None).update(**values)
+    inventory_changed.send(Chassis, chassis_id=chassis_id)

@@ -1,0 +1,230 @@
+"""A worker's turn at an operation: it holds the lease, keeps the steps as they go, and notices that it is cancelled.
+
+A host that looks for a new device finds all that are plugged in: also one that it has just let go, and that is not
+detached yet. So whoever drains holds the host's turn until the device is detached, and whoever has the host look waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from core.database import DATABASE_UNAVAILABLE
+from core.errors import FalconWebError
+from core.threads import run_in_thread
+from fabric.agents.models import HostAgent
+from fabric.bmc.client import retry_while_unreachable
+from fabric.bmc.errors import BmcError
+from fabric.inventory.labels import may_name_host, redact_address
+from fabric.inventory.models import HostPort
+from fabric.operations.models import Operation
+from fabric.signals import operation_changed
+
+logger = logging.getLogger(__name__)
+CLAIM_SECONDS = 10.0
+CLAIM_RENEW_SECONDS = 3.0
+CANCEL_CHECK_SECONDS = 0.5
+
+Answered = TypeVar("Answered")
+
+
+class OperationFailedError(FalconWebError):
+    """The operation ends as failed, with this sentence."""
+
+
+class OperationCancelledError(FalconWebError):
+    """The operation ends as cancelled: somebody asked for that while it ran."""
+
+
+class OperationClaim:
+    """One worker's turn at an operation."""
+
+    def __init__(self, operation: Operation, worker: str) -> None:
+        self.operation = operation
+        self.worker = worker
+        self.lost = False  # another worker holds the operation: this one must not write again
+        self._looked_at = 0.0
+
+    async def renew(self, turn: asyncio.Task[None]) -> None:
+        """Hold the lease until this task is cancelled; cancels `turn` once another worker has the operation."""
+        while True:
+            await asyncio.sleep(CLAIM_RENEW_SECONDS)
+            try:
+                held = await run_in_thread(
+                    self.held().update, lease_until=timezone.now() + timedelta(seconds=CLAIM_SECONDS)
+                )
+            except DATABASE_UNAVAILABLE:
+                logger.exception("operation %s: the lease could not be renewed", self.operation.pk)
+                continue
+            if held != 1:
+                if self.operation.is_open:
+                    self.lost = True
+                    turn.cancel()
+                return
+
+    def held(self) -> QuerySet[Operation]:
+        """Return the operation's row, if this worker still holds it."""
+        return Operation.objects.open().filter(pk=self.operation.pk, worker=self.worker)
+
+    async def save(self, **values: Any) -> None:
+        """Keep the steps and these values, and tell everybody; cancels the turn where the operation is another's."""
+        for name, value in values.items():
+            setattr(self.operation, name, value)
+        if await run_in_thread(self.held().update, steps=self.operation.steps, **values) != 1:
+            self.lost = True
+            raise asyncio.CancelledError
+        await run_in_thread(operation_changed.send, Operation, operation=self.operation)
+
+    def step(self, name: str) -> OperationStep:
+        """Return a step to be entered by `async with`; it is done, or failed, when that is left."""
+        return OperationStep(self, name)
+
+    async def skip(self, name: str, sentence: str) -> None:
+        """Leave a step out, and say why."""
+        next(step for step in self.operation.steps if step["name"] == name).update(state="skipped", sentence=sentence)
+        await self.save()
+
+    async def patiently(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
+        """Ask the BMC, and again while it is away, until somebody cancels; the step says meanwhile why it waits."""
+
+        async def pausing(error: BmcError, seconds: float) -> None:
+            if error.retry_helps:
+                await waits.begin(f"{self.operation.chassis.name} does not answer: it is asked again until it does.")
+            await asyncio.sleep(seconds)
+            await self.heed()
+
+        async with self.waiting() as waits:
+            return await retry_while_unreachable(ask, pausing=pausing)
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[WaitNotice]:
+        """Let the step that runs say what it waits for, for as long as this lasts."""
+        waits = WaitNotice(self)
+        try:
+            yield waits
+        finally:
+            waits.end()
+
+    async def heed(self) -> None:
+        """Raise OperationCancelledError if somebody asked for that; looks twice a second at most."""
+        if time.monotonic() < self._looked_at + CANCEL_CHECK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        asked = self.held().filter(cancel_requested_at__isnull=False)
+        if await run_in_thread(asked.exists):
+            raise OperationCancelledError("Cancelled while it was carried out.")
+
+    def close_steps(self, truth: str) -> None:
+        """Leave no step of an operation that did not succeed open; the last one tells what was read back, if any."""
+        for step in self.operation.steps:
+            step["state"] = {"waiting": "skipped", "running": "failed"}.get(step["state"], step["state"])
+        last = self.operation.steps[-1]
+        if last["state"] != "skipped":
+            return
+        if truth:
+            last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=truth)
+        else:
+            name = self.operation.chassis.name
+            last["sentence"] = f"{name} could not be read: the next look at it shows how it stands."
+
+
+class WaitNotice:
+    """What the running step of an operation waits for, in words that are kept once there is something to wait for."""
+
+    def __init__(self, turn: OperationClaim) -> None:
+        self._turn = turn
+        self._entry: dict[str, Any] | None = None
+
+    async def begin(self, sentence: str) -> None:
+        """Say it, once; harmless where no step runs."""
+        if self._entry is None:
+            self._entry = next((step for step in self._turn.operation.steps if step["state"] == "running"), None)
+            if self._entry is not None:
+                self._entry["sentence"] = sentence
+                await self._turn.save()
+
+    def end(self) -> None:
+        """Take it back; that is kept with whatever comes next."""
+        if self._entry is not None:
+            self._entry["sentence"] = ""
+
+
+class OperationStep:
+    """One step of an operation: its times and outcome are kept as it goes."""
+
+    def __init__(self, turn: OperationClaim, name: str) -> None:
+        self._turn = turn
+        self._entry: dict[str, Any] = next(step for step in turn.operation.steps if step["name"] == name)
+
+    async def __aenter__(self) -> dict[str, Any]:
+        if self._entry is not self._turn.operation.steps[-1]:
+            await self._turn.heed()
+        self._entry.update(state="running", started_at=self._entry["started_at"] or iso_now())
+        await self._turn.save()
+        return self._entry
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            return
+        sentence = self._entry["sentence"]
+        if isinstance(error, FalconWebError):
+            sentence = redact_address(error.sentence, self._turn.operation.chassis)
+        # It is kept with what comes next, which is at once: the next step's begin, or the operation's end.
+        self._entry.update(state="failed" if error else "done", finished_at=iso_now(), sentence=sentence)
+
+
+def iso_now() -> str:
+    """Return the moment as it is kept with a step."""
+    return timezone.now().isoformat()
+
+
+# Longer than a drain and a detach may take. A worker that died keeps it no longer: who takes its operation up begins by
+# giving it up.
+HOST_CLAIM_SECONDS: Final = 180.0
+HOST_CLAIM_POLL_SECONDS: Final = 0.2
+
+
+@asynccontextmanager
+async def host_claim(turn: OperationClaim, port: HostPort) -> AsyncIterator[None]:
+    """Hold the turn of the host behind a host port; the step says that it waits. A host without an agent has none."""
+    operation = turn.operation
+    agents = await run_in_thread(_agents_behind, port)
+    async with turn.waiting() as waits:
+        while not await run_in_thread(_try_claim_host, agents, operation):
+            is_named = operation.device is not None and may_name_host(operation.device, port)
+            name = port.host.name if is_named and port.host is not None else "Its host"
+            await waits.begin(f"{name} is busy with another operation: this one waits for it.")
+            await asyncio.sleep(HOST_CLAIM_POLL_SECONDS)
+            await turn.heed()
+    try:
+        yield
+    finally:
+        if not turn.lost:
+            await run_in_thread(host_claims_release, operation)
+
+
+def _agents_behind(port: HostPort) -> list[int]:
+    # Of the cable as it is by now.
+    hosts = HostPort.objects.filter(pk=port.pk).values("host")
+    return list(HostAgent.objects.filter(host__in=hosts).values_list("pk", flat=True))
+
+
+def _try_claim_host(agents: list[int], operation: Operation) -> bool:
+    now = timezone.now()
+    free = Q(turn_of=None) | Q(turn_of=operation.pk) | Q(turn_until__lt=now)
+    rows = HostAgent.objects.filter(pk__in=agents)
+    taken = rows.filter(free).update(turn_of=operation.pk, turn_until=now + timedelta(seconds=HOST_CLAIM_SECONDS))
+    return taken > 0 or not rows.exists()
+
+
+def host_claims_release(operation: Operation) -> None:
+    """Give up every turn of a host that an operation has, also one that a worker before took and died with."""
+    HostAgent.objects.filter(turn_of=operation.pk).update(turn_of=None, turn_until=None)

@@ -1,0 +1,183 @@
+"""The host's part of an attachment: its agent lets a device go before it is detached, and looks for it afterwards.
+
+Where no agent runs, or none answers, the step is skipped and says so: nothing is claimed that nobody has seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from core.errors import Unavailable
+from core.threads import run_in_thread
+from fabric.agents.models import HostAgent
+from fabric.agents.selectors import (
+    DeviceMatch,
+    attached_devices,
+    device_selector,
+    holders_label,
+    latest_report,
+    match_device,
+    reporting_agent,
+)
+from fabric.agents.services import agent_request
+from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
+from fabric.inventory.labels import may_name_host
+from fabric.inventory.models import Device, Host, HostPort
+from hostwire.protocol import CommandAnswer, DrainRequest, PciDevice, RescanRequest, RestoreRequest
+
+logger = logging.getLogger(__name__)
+
+RELEASE_STEP = "Release on the host"
+SEEN_STEP = "Seen by the host"
+# Of a host of others, whose device this is not: nothing of it is told, not even its name.
+NO_AGENT_REPORTS = "No agent tells of its host."
+LEAVE_SECONDS = 10.0  # how long who holds a device may take to leave by themselves
+RESTORE_SECONDS = 5.0  # for a device that was let go, and is still attached
+APPEAR_SECONDS = 60.0  # a rescan takes from under 1 s up to minutes
+BROKER_SECONDS = 20.0  # how long a broker may be away that is started again
+BROKER_RETRY_PAUSE = 0.5
+
+
+async def release_device(turn: OperationClaim, device: Device, port: HostPort) -> None:
+    """Have the host let a device go; raises OperationFailedError where somebody uses it and it is not forced."""
+    agent, why_not = await run_in_thread(_current_agent, port)
+    is_named = may_name_host(device, port)
+    if agent is None:
+        await turn.skip(
+            RELEASE_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} Whether somebody uses the device is not known."
+        )
+        return
+    forced = turn.operation.forced
+    name = agent.host.name if is_named else "its host"
+    async with turn.step(RELEASE_STEP) as step:
+        found = await run_in_thread(_match, agent, device)
+        if found.unsure:
+            # Whatever card was named, it may be another one, in use by others.
+            if not forced:
+                raise OperationFailedError(f"{device.name} cannot be let go: {found.unsure}. Nothing was detached.")
+            step["sentence"] = f"Its host was not told to let it go: {found.unsure}. It is forced all the same."
+            return
+        wanted = device_selector(device, found.seen)
+        wait = 0.0 if forced else LEAVE_SECONDS
+        try:
+            patience = 0.0 if forced else BROKER_SECONDS
+            answer = await _request_agent(
+                turn, agent.host, DrainRequest(wanted, wait=wait, force=forced), patience=patience
+            )
+        except Unavailable as error:
+            if not forced:
+                raise
+            step["sentence"] = f"{error.sentence} It is forced all the same."
+            return
+        if answer is None:
+            if not forced:
+                raise OperationFailedError(f"The agent of {name} did not answer: nothing was detached.")
+            step["sentence"] = f"The agent of {name} did not answer. It is forced all the same."
+        elif answer.outcome in {"removed", "not_present"}:
+            step["sentence"] = answer.sentence if is_named else "Its host was told to let it go."
+        elif forced and answer.outcome not in {"refused", "in_use"}:
+            # It could not, in its time. What it will not let go even by force is not torn from it: data is on that.
+            told = answer.sentence if is_named else "Its host could not let it go."
+            step["sentence"] = f"{told} It is forced all the same."
+        elif answer.outcome == "in_use":
+            who = f": {holders_label(answer.holders)}" if is_named else " on its host"
+            raise OperationFailedError(f"{device.name} is in use{who}. Nothing was detached.")
+        elif is_named:
+            raise OperationFailedError(f"{name} does not let the device go: {answer.sentence}")
+        else:
+            raise OperationFailedError("Its host does not let the device go. Nothing was detached.")
+
+
+async def skip_release(turn: OperationClaim, port: HostPort) -> None:
+    """Leave out the release of a device that is no longer attached where it was; what a worker before did stays."""
+    step = next(step for step in turn.operation.steps if step["name"] == RELEASE_STEP)
+    if step["state"] != "done":
+        await turn.skip(RELEASE_STEP, f"It is no longer attached to {port.label}: no card of its host is to be let go.")
+
+
+async def restore_device(turn: OperationClaim, device: Device, port: HostPort) -> None:
+    """Have the host take a device again that it let go, and that was not detached after all; tries once."""
+    agent, _ = await run_in_thread(_current_agent, port)
+    if agent is None:
+        return
+    try:
+        await agent_request(
+            agent.host, RestoreRequest(device_selector(device), wait=RESTORE_SECONDS), wait=RESTORE_SECONDS
+        )
+    except Unavailable as error:
+        logger.warning("operation %s: the device was not given back: %s", turn.operation.pk, error.sentence)
+
+
+async def known_addresses(device: Device, port: HostPort | None, *, is_there: bool) -> tuple[str, ...] | None:
+    """Return the addresses that a host shows before a device is attached to it; None where nobody tells.
+
+    Its own address is none of them where it `is_there` already: at the host's other port, or put by a worker before.
+    """
+    if port is None:
+        return None
+    agent, _ = await run_in_thread(_current_agent, port)
+    report = latest_report(agent)
+    if agent is None or report is None:
+        return None
+    own = (await run_in_thread(_match, agent, device)).seen if is_there else None
+    return tuple(one.address for one in report.devices if own is None or one.address != own.address)
+
+
+async def wait_until_seen(turn: OperationClaim, device: Device, port: HostPort, known: tuple[str, ...] | None) -> None:
+    """Have the host look for a device that was attached; raises OperationFailedError where it sees none."""
+    agent, why_not = await run_in_thread(_current_agent, port)
+    is_named = may_name_host(device, port)
+    if agent is None:
+        await turn.skip(SEEN_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} What is known ends at the link.")
+        return
+    name = agent.host.name if is_named else "its host"
+    async with turn.step(SEEN_STEP) as step:
+        request = RescanRequest((device_selector(device),), wait=APPEAR_SECONDS, known=known)
+        async with host_claim(turn, port):
+            answer = await _request_agent(turn, agent.host, request, patience=BROKER_SECONDS)
+        if answer is None:
+            raise OperationFailedError(f"Attached, with its link up, but the agent of {name} did not answer.")
+        if answer.outcome != "seen":
+            why = f": {answer.sentence}" if is_named else "."
+            raise OperationFailedError(f"Attached, with its link up, but {name} does not see it{why}")
+        step["sentence"] = _seen_sentence(name, answer.devices) if is_named else "Its host sees it."
+
+
+async def _request_agent(
+    turn: OperationClaim, host: Host, request: DrainRequest | RescanRequest, *, patience: float
+) -> CommandAnswer | None:
+    """Ask an agent, and again for up to `patience` s while the broker is away; raises Unavailable after that."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return await agent_request(host, request, wait=request.wait)
+        except Unavailable:
+            if time.monotonic() > end:
+                raise
+        await asyncio.sleep(BROKER_RETRY_PAUSE)
+        await turn.heed()
+
+
+def _seen_sentence(host: str, devices: tuple[PciDevice, ...]) -> str:
+    if not devices:
+        return f"{host} sees it."
+    found = devices[0]
+    width = f", x{found.width}" if found.width else ""
+    speed = f" at {found.speed:g} GT/s" if found.speed else ""
+    return f"{host} sees it at {found.address}{width}{speed}."
+
+
+def _current_agent(port: HostPort) -> tuple[HostAgent | None, str]:
+    """Return what `reporting_agent` does, of the cable as it is by now."""
+    return reporting_agent(HostPort.objects.select_related("host").filter(pk=port.pk).first() or port)
+
+
+def _match(agent: HostAgent, device: Device) -> DeviceMatch:
+    report = latest_report(agent)
+    return (
+        DeviceMatch()
+        if report is None
+        else match_device(report, device, attached_devices([agent.host_id])[agent.host_id])
+    )

@@ -1,0 +1,394 @@
+"""What each kind of operation does to the hardware.
+
+Every step looks first and writes only what is not so yet, so that an operation that is taken over after a worker's
+death goes on from the hardware as it stands: nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+
+from accounts.models import User
+from core.errors import Unavailable
+from core.threads import run_in_thread
+from fabric.bmc.client import BmcClient
+from fabric.bmc.composition import attach, configure_port, detach, read_link, read_zone, set_drawer_mode, zone_members
+from fabric.bmc.types import Dialect, DrawerMode
+from fabric.bmc.values import text
+from fabric.execution.claims import OperationClaim, OperationFailedError, host_claim
+from fabric.execution.host_steps import (
+    RELEASE_STEP,
+    known_addresses,
+    release_device,
+    restore_device,
+    skip_release,
+    wait_until_seen,
+)
+from fabric.execution.proof import proof_begin, proof_end
+from fabric.inventory.models import Device, HostPort, Port
+from fabric.inventory.rules import describe_link, is_link_degraded
+from fabric.inventory.selectors import may_change_mode, may_configure, may_move_cable
+from fabric.operations.models import Operation
+from fabric.operations.rules import CABLE_SECONDS, PortSetting
+from fabric.plans.refresh import (
+    read_cabled_host_identity,
+    refresh_attachment,
+    refresh_cable,
+    refresh_mode,
+    refresh_port,
+)
+
+LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
+PRESENCE_SECONDS = 2.0  # between two looks whether what trains is still there
+RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
+CABLE_POLL_SECONDS = 1.0
+LINK_POLL_SECONDS = 0.1  # between two looks at a link that trains: half of it is how late we know on average
+
+
+class LinkDegradedError(OperationFailedError):
+    """The link is up, at less than device and slot can do."""
+
+
+async def run_steps(turn: OperationClaim, bmc: BmcClient) -> None:
+    """Do what the operation is for, step by step; raises FalconWebError where it cannot be done."""
+    match turn.operation.kind:
+        case Operation.Kind.MODE:
+            await _change_mode(turn, bmc)
+        case Operation.Kind.PORT:
+            await _configure_port(turn, bmc)
+        case Operation.Kind.CABLE:
+            await _move_cable(turn, bmc)
+        case _:
+            await _move_device(turn, bmc)
+
+
+async def read_back(turn: OperationClaim, bmc: BmcClient) -> str:
+    """Read what the operation is about, mirror that, and return it.
+
+    That is the zone that holds the device, the mode, the port's setting, or the identity of the host that is cabled.
+
+    The rest of the chassis is the poller's, which is told of every end of an operation.
+    """
+    operation = turn.operation
+    if operation.drawer is not None and operation.kind == Operation.Kind.MODE:
+        return await refresh_mode(bmc, operation.drawer)
+    if operation.port is not None and operation.kind == Operation.Kind.PORT:
+        setting = await refresh_port(bmc, operation.port)
+        asked = PortSetting(**operation.setting)
+        return PortSetting(
+            port_type=setting.port_type if asked.port_type else "",
+            configured_width=setting.configured_width if asked.configured_width else None,
+        ).words
+    if operation.source is not None and operation.kind == Operation.Kind.CABLE:
+        return await refresh_cable(bmc, operation.source)
+    device = operation.device
+    if device is None:
+        return ""
+    holder = await _zone_of_member(turn, bmc, device.endpoint_uri)
+    await refresh_attachment(bmc, device, holder)
+    return holder
+
+
+async def restore_on_host(turn: OperationClaim, found: str) -> None:
+    """Have the host take a device again that it let go, or may have, and that `read_back` found where it was."""
+    operation = turn.operation
+    # Also where that step failed: the host may have let it go, and its answer was lost.
+    begun = any(
+        step["name"] == RELEASE_STEP and step["state"] not in {"waiting", "skipped"} for step in operation.steps
+    )
+    if begun and operation.device is not None and operation.source is not None and operation.source.uri == found:
+        await restore_device(turn, operation.device, operation.source)
+
+
+def read_back_sentence(operation: Operation, found: str) -> str:
+    """Return what `read_back` found in a sentence."""
+    match operation.kind:
+        case Operation.Kind.MODE:
+            return f"The drawer is in mode {found}."
+        case Operation.Kind.PORT:
+            return f"The port is {found}." if found else ""
+        case Operation.Kind.CABLE:
+            as_wanted = operation.host is not None and operation.host.identity == found
+            return "The cable leads to that host." if as_wanted else "The cable leads elsewhere."
+    for port in (operation.source, operation.target):
+        if port is not None and port.uri == found:
+            return f"It is attached to {port.label}."
+    return "It is attached to another host port." if found else "It is attached to no host."
+
+
+def check_still_allowed(operation: Operation) -> None:
+    """Refuse what the person may no longer do: it may have waited, and they may have lost it meanwhile."""
+    if operation.plan is not None and operation.plan.by_site and operation.requested_by_id is None:
+        return
+    person = User.objects.filter(pk=operation.requested_by_id or 0).first()
+    if person is None or not person.may_compose or not _is_still_permitted(person, operation):
+        raise OperationFailedError(
+            f"{operation.requested_by_name} may no longer do this.{_nothing_changed_note(operation)}"
+        )
+
+
+def _nothing_changed_note(operation: Operation) -> str:
+    """Return that nothing was changed, for an operation in its check; '' where a worker before may have begun."""
+    return " Nothing was changed." if operation.attempts <= 1 else ""
+
+
+def _is_still_permitted(person: User, operation: Operation) -> bool:
+    match operation.kind:
+        case Operation.Kind.MODE:
+            return operation.drawer is not None and may_change_mode(person, operation.drawer)
+        case Operation.Kind.PORT:
+            return operation.port is not None and may_configure(person, operation.port)
+        case Operation.Kind.CABLE:
+            return may_move_cable(person)
+    ports = {port.pk for port in (operation.source, operation.target) if port is not None}
+    return Device.objects.visible_to(person).filter(pk=operation.device_id).exists() and HostPort.objects.visible_to(
+        person
+    ).filter(pk__in=ports).count() == len(ports)
+
+
+async def _move_device(turn: OperationClaim, bmc: BmcClient) -> None:
+    operation = turn.operation
+    device = operation.device
+    if device is None:
+        raise OperationFailedError("The device is gone from the site.")
+    known = await _detach_device(turn, bmc, device)
+    if operation.target is not None:
+        await _attach_device(turn, bmc, device, operation.target, known)
+    await turn.save(state=Operation.State.VERIFYING)
+    async with turn.step("Read back"):
+        wanted = operation.target.uri if operation.target else ""
+        if await turn.patiently(partial(read_back, turn, bmc)) != wanted:
+            raise OperationFailedError(f"The chassis does not show {device.name} where it was put.")
+        await proof_end(turn, bmc)
+
+
+async def _detach_device(turn: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, ...] | None:
+    """Check everything, and detach the device where it is attached; returns what the host that it goes to shows."""
+    operation, source = turn.operation, turn.operation.source
+    async with AsyncExitStack() as until_detached:
+        async with turn.step("Check"):
+            await run_in_thread(check_still_allowed, operation)
+            _check_device_identity(operation, device)
+            holder = await _check_current_zone(turn, bmc, device)
+            await proof_begin(turn, bmc)
+            lets_go = source is not None and holder == source.uri and not _is_reattachment_resumed(operation)
+            if lets_go and source is not None:
+                await until_detached.enter_async_context(host_claim(turn, source))
+            known = await known_addresses(device, operation.target, is_there=_is_on_target_host(operation, holder))
+        if source is not None and lets_go:
+            await release_device(turn, device, source)
+        elif source is not None:
+            # Its host has others of the kind, or has it at another port by now: none of them is to be let go.
+            await skip_release(turn, source)
+        if source is not None and not _is_reattachment_resumed(operation):
+            async with turn.step("Detach"):
+                await turn.patiently(
+                    partial(_set_membership, turn, bmc, source.uri, device.endpoint_uri, present=False)
+                )
+    return known
+
+
+async def _attach_device(
+    turn: OperationClaim, bmc: BmcClient, device: Device, target: HostPort, known: tuple[str, ...] | None
+) -> None:
+    """Attach the device, and wait until its link and its host show it; `known` is what the host showed before."""
+    async with turn.step("Attach"):
+        await turn.patiently(partial(_set_membership, turn, bmc, target.uri, device.endpoint_uri, present=True))
+    try:
+        async with turn.step("Wait for the link") as step:
+            step["sentence"] = await _wait_for_link(turn, bmc, device)
+    except LinkDegradedError:
+        # However it has trained, its host is to find it: it works, if slowly.
+        with contextlib.suppress(OperationFailedError, Unavailable):
+            await wait_until_seen(turn, device, target, known)
+        raise
+    await wait_until_seen(turn, device, target, known)
+
+
+def _check_device_identity(operation: Operation, device: Device) -> None:
+    """Raise where there is another device in the slot, by its row, than this was asked for."""
+    asked = operation.device_identity
+    if asked and asked not in {device.identity, device.kind_identity}:
+        raise OperationFailedError(
+            f"There is another device in the slot since this was asked for: {device.name}.{_nothing_changed_note(operation)}"
+        )
+
+
+def _is_reattachment_resumed(operation: Operation) -> bool:
+    """Tell whether a worker before has detached what is to be attached again where it was: once is enough."""
+    attach = next((step for step in operation.steps if step["name"] == "Attach"), None)
+    return operation.source_id == operation.target_id and attach is not None and attach["state"] != "waiting"
+
+
+def _is_on_target_host(operation: Operation, holder: str) -> bool:
+    """Tell whether the host that the device is to go to has it already, at whichever of its ports."""
+    hosts = {port.uri: port.host_id for port in (operation.source, operation.target) if port is not None}
+    target = operation.target
+    return target is not None and target.host_id is not None and hosts.get(holder) == target.host_id
+
+
+async def _check_current_zone(turn: OperationClaim, bmc: BmcClient, device: Device) -> str:
+    """Return the zone that holds the device, '' for none; raises OperationFailedError for one not of the operation."""
+    operation = turn.operation
+    holder = await turn.patiently(partial(_zone_of_member, turn, bmc, device.endpoint_uri))
+    if holder not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
+        raise OperationFailedError(
+            f"{device.name} was attached elsewhere outside this operation.{_nothing_changed_note(operation)}"
+        )
+    if operation.target is not None:
+        found = text((await turn.patiently(partial(bmc.get, device.uri))).body, "SerialNumber")
+        if device.serial_number and found and found != device.serial_number:
+            raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
+    return holder
+
+
+async def _change_mode(turn: OperationClaim, bmc: BmcClient) -> None:
+    drawer = turn.operation.drawer
+    if drawer is None:
+        raise OperationFailedError("The drawer is gone from the site.")
+    mode = DrawerMode(turn.operation.mode)
+    async with turn.step("Check"):
+        await run_in_thread(check_still_allowed, turn.operation)
+        await turn.patiently(partial(bmc.get, drawer.uri))
+        await proof_begin(turn, bmc)
+    async with turn.step("Change mode"):
+        await turn.patiently(partial(set_drawer_mode, bmc, drawer.uri, mode))
+    await turn.save(state=Operation.State.VERIFYING)
+    async with turn.step("Read back"):
+        if await turn.patiently(partial(read_back, turn, bmc)) != mode:
+            raise OperationFailedError("The drawer does not show the new mode.")
+        await proof_end(turn, bmc)
+
+
+async def _configure_port(turn: OperationClaim, bmc: BmcClient) -> None:
+    port, setting = turn.operation.port, turn.operation.setting
+    if port is None:
+        raise OperationFailedError("The port is gone from the site.")
+    async with turn.step("Check"):
+        await run_in_thread(check_still_allowed, turn.operation)
+        await turn.patiently(partial(bmc.get, port.uri))
+        await proof_begin(turn, bmc)
+    async with turn.step("Configure"):
+        change = partial(
+            configure_port,
+            bmc,
+            port.uri,
+            port_type=setting.get("port_type") or None,
+            configured_width=setting.get("configured_width"),
+        )
+        await turn.patiently(change)
+    async with turn.step("Wait for the link") as step:
+        step["sentence"] = await _wait_for_configured_link(turn, bmc, port)
+    await turn.save(state=Operation.State.VERIFYING)
+    async with turn.step("Read back"):
+        if await turn.patiently(partial(read_back, turn, bmc)) != PortSetting(**setting).words:
+            raise OperationFailedError("The port does not show the new configuration.")
+        await proof_end(turn, bmc)
+
+
+async def _wait_for_configured_link(turn: OperationClaim, bmc: BmcClient, port: Port) -> str:
+    """Wait while the link of a port that was configured trains; one that nobody uses stays down."""
+    end = time.monotonic() + LINK_SECONDS
+    while True:
+        link = await turn.patiently(partial(read_link, bmc, port.uri))
+        if link.status == "LinkUp":
+            return describe_link(link)
+        if link.status not in {"Training", "Starting"} or time.monotonic() > end:
+            return f"The link is '{link.status or 'not told'}': nothing that is attached uses it."
+        await asyncio.sleep(LINK_POLL_SECONDS)
+        await turn.heed()
+
+
+async def _move_cable(turn: OperationClaim, bmc: BmcClient) -> None:
+    """Wait until somebody has moved the cable of a host port, as the BMC sees it."""
+    port, host = turn.operation.source, turn.operation.host
+    if port is None:
+        raise OperationFailedError("The host port is gone from the site.")
+    wanted = host.identity if host is not None else ""
+    async with turn.step("Check"):
+        await run_in_thread(check_still_allowed, turn.operation)
+        zone = await turn.patiently(partial(read_zone, bmc, port.uri))
+        if set(zone_members(zone, Dialect(turn.operation.chassis.dialect))) - {port.endpoint_uri}:
+            raise OperationFailedError(f"Devices are attached to {port.label} still: its cable must stay.")
+        await proof_begin(turn, bmc)
+    async with turn.step("Wait for the cable") as step:
+        where = host.name if host is not None else "no host: pull it"
+        step["sentence"] = f"Now move the cable of {port.label} to {where}."
+        await turn.save()
+        end = time.monotonic() + CABLE_SECONDS
+        while await turn.patiently(partial(read_cabled_host_identity, bmc, port)) != wanted:
+            if time.monotonic() > end:
+                minutes = f"{CABLE_SECONDS / 60:.0f} minutes"
+                raise OperationFailedError(f"The chassis did not see the cable of {port.label} move within {minutes}.")
+            await asyncio.sleep(CABLE_POLL_SECONDS)
+            await turn.heed()
+        step["sentence"] = f"The cable of {port.label} leads to {where}."
+    await turn.save(state=Operation.State.VERIFYING)
+    async with turn.step("Read back"):
+        if await turn.patiently(partial(read_back, turn, bmc)) != wanted:
+            raise OperationFailedError(f"The cable of {port.label} has been moved once more.")
+        await proof_end(turn, bmc)
+
+
+async def _zone_of_member(turn: OperationClaim, bmc: BmcClient, member: str) -> str:
+    """Return the zone that holds the device on the BMC, '' if none does."""
+    chassis = turn.operation.chassis
+    zones = await run_in_thread(
+        lambda: list(chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
+    )
+    for zone in await asyncio.gather(*(read_zone(bmc, uri) for uri in zones)):
+        if member in zone_members(zone, Dialect(chassis.dialect)):
+            return zone.uri
+    return ""
+
+
+async def _set_membership(turn: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
+    zone = await read_zone(bmc, zone_uri)
+    dialect = Dialect(turn.operation.chassis.dialect)
+    await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
+
+
+async def _wait_for_link(turn: OperationClaim, bmc: BmcClient, device: Device) -> str:
+    """Wait until the link of a device that was attached is up at its capability; returns it in a sentence."""
+    port = device.slot.port if device.slot is not None else None
+    if port is None:
+        return "The chassis shows no port for this slot, so the link was not checked."
+    end = time.monotonic() + LINK_SECONDS
+    up_since = None
+    look_at = time.monotonic() + PRESENCE_SECONDS
+    while True:
+        link = await turn.patiently(partial(read_link, bmc, port.uri))
+        now = time.monotonic()
+        if link.status != "LinkUp":
+            up_since = None
+            if now > look_at:
+                await turn.patiently(partial(_check_still_attached, turn, bmc, device))
+                look_at = now + PRESENCE_SECONDS
+            if now > end:
+                raise OperationFailedError(
+                    f"Attached, but the link of {port.name} is '{link.status}' after {LINK_SECONDS:.0f} s."
+                )
+        elif not is_link_degraded(link, device.max_lanes, device.max_pcie_type):
+            return describe_link(link)
+        else:
+            up_since = now if up_since is None else up_since
+            if now > up_since + RETRAIN_SECONDS:
+                raise LinkDegradedError(
+                    f"Attached, but below what device and slot can do. {describe_link(link)} "
+                    "Detach and attach it again to train the link anew."
+                )
+        await asyncio.sleep(LINK_POLL_SECONDS)
+        await turn.heed()
+
+
+async def _check_still_attached(turn: OperationClaim, bmc: BmcClient, device: Device) -> None:
+    target = turn.operation.target
+    holder = await _zone_of_member(turn, bmc, device.endpoint_uri)
+    if target is not None and holder != target.uri:
+        raise OperationFailedError(
+            f"{device.name} was taken out, or detached by somebody else, while its link trained."
+        )

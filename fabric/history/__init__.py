@@ -1,0 +1,1 @@
+"""Who held what, and what was attached where, over time."""

@@ -1,0 +1,79 @@
+"""Changes of hardware in sentences, for whoever may see them: another tenant's host is not named.
+
+A drift row keeps words that may name hosts. They are shown here alone, and only where the person sees what they name.
+
+A host port's or host's id, '' for none; a mode; 'type/lanes' of a port. None is what the BMC does not say.
+
+The one place where `tenant` of a device or host port is written for people and leases. Call it in a transaction, with
+`holdings_lock` held, then the rows locked. `swapped` alone is called without `holdings_lock`, by walks, which hold the
+chassis and could only take it too late: it gives nothing to anybody and changes no lease's row.
+
+Several write: walks, operations that read back, grants. Each takes the devices' rows first and then writes what these
+rows say at that moment, so that no two times of a device are open, and none is told twice.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
+
+
+def may_name_host(device: Device, port: HostPort) -> bool:
+    """Tell whether the host behind a port may be named, and what goes on there, to everybody who may see the device."""
+    return device.tenant_id in {None, port.tenant_id}
+
+
+def host_port_name(port: HostPort | None) -> str:
+    """Return the host behind a host port, with the port's label."""
+    if port is None:
+        return "no host"
+    return f"{port.host.name} ({port.label})" if port.host else port.label
+
+
+def monitored_only_reason(chassis: Chassis) -> str:
+    """Return why nothing can be composed on a chassis that offers none of the ways."""
+    return f"{chassis.name} offers no way to attach or detach: it is monitored only."
+
+
+def no_endpoint_reason(device: Device) -> str:
+    """Return why a device that is not part of the fabric cannot be composed."""
+    return f"{device.name} has no endpoint in the fabric, so it cannot be attached."
+
+
+FOREIGN_HOST_PORT = "a host port that is not granted to you"
+
+
+def device_label(device: Device) -> str:
+    """Return which device it is."""
+    return f"{device.name}, serial number {device.serial_number}" if device.serial_number else device.name
+
+
+def part_name(row: LeasablePart) -> str:
+    """Return a thing's name with its place, as it is kept of it."""
+    if isinstance(row, HostPort):
+        return f"Host port {row.label} ({row.chassis.name})"[:300]
+    slot, drawer = row.slot, row.slot.drawer if row.slot else None
+    parts = [row.chassis.name, slot.name if slot else ""]
+    # 'Drawer 1 slot 3' says it already.
+    if slot is not None and drawer is not None and drawer.name not in slot.name:
+        parts.insert(1, drawer.name)
+    return f"{row.name} ({' '.join(part for part in parts if part)})"[:300]
+
+
+def slot_label(device: Device) -> str:
+    """Return where a device is: 'Drawer 1 slot 3', '' outside slots."""
+    slot = device.slot
+    if slot is None:
+        return ""
+    return f"{slot.drawer.name} slot {slot.number}"[:200] if slot.drawer is not None else slot.name
+
+
+def redact_address(sentence: str, chassis: Chassis) -> str:
+    """Return the sentence with the chassis' name in place of its BMC's address, which is not everybody's to know."""
+    origin = urlsplit(chassis.url)
+    for address in (chassis.url, origin.netloc, origin.hostname or ""):
+        if address:
+            sentence = re.sub(rf"(?<![\w.-]){re.escape(address)}(?![\w-])", lambda _: chassis.name, sentence)
+    return sentence

@@ -1,0 +1,76 @@
+"""Setting the error counters of a port to zero, where its BMC offers that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.access import require_composer
+from accounts.audit.actions import Action
+from accounts.audit.services import attempt, target_of
+from accounts.models import User
+from core.errors import Conflict, Forbidden, NotFound, Unavailable
+from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
+from fabric.bmc.composition import PortCounters, reset_port_counters
+from fabric.bmc.errors import BmcError, CompositionRefused
+from fabric.bmc.types import BmcAddress
+from fabric.inventory.models import Port
+from fabric.inventory.selectors import may_configure
+from fabric.signals import port_counters_reset
+
+logger = logging.getLogger(__name__)
+
+RESET_SECONDS = 20.0
+
+
+def port_reset_counters(*, person: User, port: Port) -> PortCounters:
+    """Let the BMC count the errors of a port from zero again; returns the counters read back.
+
+    For administrators and for who holds what is on the port. Two at once do it twice, which does no harm. Raises
+    NotFound, Forbidden, Conflict where the BMC offers no reset or does not do it, Unavailable where it does not answer.
+    """
+    with attempt(Action.PORT_COUNTERS, actor=person, target=target_of(port)) as act:
+        row = Port.objects.visible_to(person).filter(pk=port.pk).select_related("chassis").first()
+        if row is None:
+            raise NotFound("There is no such port.")
+        require_composer(person, "reset counters")
+        if not may_configure(person, row):
+            raise Forbidden("This port is not yours. Its holder or an administrator may reset its counters.")
+        chassis = row.chassis
+        if row.missing_since is not None:
+            raise Conflict(f"{chassis.name} no longer reports this port.")
+        if not row.metrics_uri:
+            raise Conflict(f"{chassis.name} counts no errors of this port.")
+        try:
+            before, after = asyncio.run(_reset_counters(chassis.address(), row.metrics_uri))
+        except CompositionRefused as error:
+            raise Conflict(f"The counters of {chassis.name} were not reset. {error.sentence}") from error
+        except (BmcError, TimeoutError) as error:
+            # What went wrong names the BMC's address, which is for the log.
+            logger.warning(
+                "counters of port %s were not reset: %s", row.pk, getattr(error, "sentence", "no answer in time")
+            )
+            raise Unavailable(
+                f"{chassis.name} did not answer as it should. Look at the counters before you try again."
+            ) from error
+        with act.change():
+            now = timezone.now()
+            row.errors, row.errors_reset_at = after.errors, now
+            row.save(update_fields=["errors", "errors_reset_at"])
+            act.before, act.after = dict(before.errors), dict(after.errors)
+            told = {"port": row, "at": now, "person_name": person.get_username(), "counted": before.errors}
+            transaction.on_commit(partial(port_counters_reset.send, Port, **told), robust=True)
+    logger.info("%s reset the counters of port %s (%s)", person.get_username(), row.pk, row.uri)
+    return after
+
+
+async def _reset_counters(address: BmcAddress, metrics_uri: str) -> tuple[PortCounters, PortCounters]:
+    async with (
+        asyncio.timeout(RESET_SECONDS),
+        BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=CONNECTIONS_PER_OPERATION) as bmc,
+    ):
+        return await reset_port_counters(bmc, metrics_uri)

@@ -1,0 +1,89 @@
+"""Whether a link runs as well as its two ends can: pure, by the rates of the PCI Express base specifications.
+
+A room above follows the counters and tells it; without one, nothing was counted before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fabric.bmc import types as wire
+from fabric.bmc.types import PortLink
+from fabric.bmc.values import LANE_GBPS, is_uuid_set
+
+# Services tell the raw rate, or what is left after encoding (0.8 of it for Gen1 and Gen2, 0.985 after); the next lower
+# generation has at most 0.625.
+LINK_SPEED_TOLERANCE: Final = 0.75
+
+
+def is_link_degraded(link: PortLink, max_lanes: int | None, max_pcie_type: str) -> bool:
+    """Tell whether a link is narrower or slower than both its port and the device on it can be.
+
+    `max_lanes` and `max_pcie_type` are the device's; what is not known does not count. A link that is as narrow as its
+    port was configured is as it should be.
+    """
+    lanes = min((known for known in (link.width, link.configured_width, max_lanes) if known), default=None)
+    if lanes and link.active_width and link.active_width < lanes:
+        return True
+    speeds = []
+    if link.max_speed_gbps:
+        speeds.append(link.max_speed_gbps * (lanes / link.width if lanes and link.width else 1.0))
+    if lanes and max_pcie_type in LANE_GBPS:
+        speeds.append(LANE_GBPS[max_pcie_type] * lanes)
+    return bool(speeds and link.speed_gbps) and (link.speed_gbps or 0.0) < LINK_SPEED_TOLERANCE * min(speeds)
+
+
+def describe_link(link: PortLink) -> str:
+    """Return a link that is up in a sentence."""
+    speed = f" at {link.speed_gbps:g} Gb/s" if link.speed_gbps else ""
+    below = link.width and link.active_width and link.active_width < link.width
+    asked = bool(below) and link.active_width == link.configured_width
+    of = " as configured" if asked else f" of x{link.width}" if below else ""
+    return f"Link up, x{link.active_width}{of}{speed}."
+
+
+@dataclass(frozen=True)
+class CounterBaseline:
+    """What the counters of a port had, by name, when it became a tenant's; `until` (Unix s) they first began anew.
+
+    `left` is what they still have of that: a reset may leave some alone; None where nobody follows them that closely.
+    `gained` is what came since, over all resets: all of it is the tenant's.
+    """
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    until: float = math.inf
+    left: Mapping[str, int] | None = None
+    gained: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def now(self) -> Mapping[str, int]:
+        """What they still have of before."""
+        if self.left is not None:
+            return self.left
+        return self.counts if self.until == math.inf else {}
+
+
+def counts_since(errors: Mapping[str, int], before: CounterBaseline | None) -> dict[str, int]:
+    """Return what counters have that is somebody's own.
+
+    The counts may have been read a while ago: before the counters began anew, or before they were the person's. So
+    they are held against where the counters stood then, whether they began anew since or not.
+    """
+    if before is None:
+        return dict(errors)
+    return {
+        name: min(count, max(0, count - before.counts.get(name, 0), before.gained.get(name, 0)))
+        for name, count in errors.items()
+    }
+
+
+def host_identity(chassis: int, system: wire.RedfishSystem) -> str:
+    """Return what tells a host from all others, in whichever chassis (id) it is cabled."""
+    if is_uuid_set(system.uuid):
+        return system.uuid[:200]
+    if system.serial_number:
+        return f"{system.manufacturer} {system.serial_number}".strip()[:200]
+    return f"{chassis}:{system.uri}"[:200]

@@ -1,0 +1,1 @@
+"""Leases, grants and quotas: which tenant holds what."""

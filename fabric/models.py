@@ -1,0 +1,10 @@
+"""The models of all features, for Django, which looks for them here; everybody else imports a model from its feature."""
+
+from fabric.agents import models as agents
+from fabric.drift import models as drift
+from fabric.history import models as history
+from fabric.inventory import models as inventory
+from fabric.leases import models as leases
+from fabric.operations import models as operations
+
+__all__ = ["agents", "drift", "history", "inventory", "leases", "operations"]

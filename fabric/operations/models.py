@@ -1,0 +1,240 @@
+"""Changes of hardware: plans, their operations, and the proof that nobody else was touched."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from accounts.models import Tenant
+from accounts.visibility import RestrictedQuerySet
+from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
+
+
+class Plan(models.Model):
+    """A wanted allocation as ordered operations: a draft to look at until it is applied, one job from then on."""
+
+    class State(models.TextChoices):
+        """Where it is. STOPPED waits for a decision: resume, roll back or leave; DRAFT may be thrown away."""
+
+        DRAFT = "draft", "Draft"
+        RUNNING = "running", "Running"
+        CANCELLING = "cancelling", "Cancelling"  # nothing new begins; what runs ends first
+        STOPPED = "stopped", "Stopped"
+        RESUMING = "resuming", "Resuming"  # the hardware is read, then the rest is planned anew
+        ROLLING_BACK = "rolling_back", "Rolling back"  # the hardware is read, then the way back is planned and gone
+        DONE = "done", "Done"
+        CANCELLED = "cancelled", "Cancelled"
+        ROLLED_BACK = "rolled_back", "Rolled back"
+        LEFT = "left", "Left as it is"  # after a stop: somebody decided that it stays half done
+
+    ACTIVE = ("running", "cancelling", "resuming", "rolling_back")
+    FINAL = ("done", "cancelled", "rolled_back", "left")
+
+    class PlanQuerySet(RestrictedQuerySet):
+        """A tenant sees the plans that its people made since they were its people."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            return Q(tenant=tenant_id)
+
+        def active(self) -> Self:
+            """Return those that are being carried out."""
+            return self.filter(state__in=Plan.ACTIVE)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    title = models.CharField(max_length=200)
+    state = models.CharField(max_length=15, choices=State, default=State.DRAFT)
+    origin = models.CharField(max_length=20, blank=True)  # topology, file, api, drift, lease, undo
+    # Both are fabric.plans.rules's, as JSON: what is wanted, and the state that the plan was made on.
+    wanted = models.JSONField(default=dict)
+    base = models.JSONField(default=dict)
+    # The steps of the preview, as fabric.plans.services writes them: kept as the record of what was agreed to.
+    preview = models.JSONField(default=list)
+    on_failure = models.CharField(max_length=10, default="stop")  # stop, or roll_back
+    then = models.CharField(max_length=10, blank=True)  # while CANCELLING: 'roll_back' or ''
+    round = models.PositiveIntegerField(default=0)  # +1 with every resumption and every way back
+    # Until when a worker reads the hardware to plan the way on or back; it renews that, or is dead.
+    planning_until = models.DateTimeField(null=True, editable=False)
+    by_site = models.BooleanField(default=False)  # the site itself asked, such as at the end of a lease
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="plans"
+    )
+    requested_by_name = models.CharField(max_length=150)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="plans")
+    request_id = models.CharField(max_length=64, blank=True)  # of the request that applied it, as the audit has it
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    applied_at = models.DateTimeField(null=True, editable=False)
+    finished_at = models.DateTimeField(null=True, editable=False)
+    # Who applied, resumed, cancelled, rolled back or left it last: what follows is done in their name.
+    acting = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    acting_name = models.CharField(max_length=150, blank=True)
+    sentence = models.TextField(blank=True)  # why it stopped, or what it waits for
+    idempotency_key = models.CharField(max_length=200, blank=True)
+    request_digest = models.CharField(max_length=64, blank=True)
+
+    objects = PlanQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["requested_by", "idempotency_key"],
+                condition=~Q(idempotency_key=""),
+                name="one_plan_an_idempotency_key",
+            ),
+        ]
+        indexes = [models.Index(fields=["state"])]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is being carried out."""
+        return self.state in self.ACTIVE
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can happen to it any more."""
+        return self.state in self.FINAL
+
+
+class Operation(models.Model):
+    """A change of hardware: asked for, carried out by a worker, done only after a read-back."""
+
+    class Kind(models.TextChoices):
+        """What is to happen."""
+
+        ATTACH = "attach", "Attach"  # from no host to target
+        DETACH = "detach", "Detach"  # from source to no host
+        MOVE = "move", "Move"  # from source to target
+        MODE = "mode", "Change mode"  # of a drawer
+        PORT = "port", "Configure port"  # its type and lanes
+        CABLE = "cable", "Move cable"  # of a host port, by a person, to another host
+
+    class State(models.TextChoices):
+        """Where it is. DONE, FAILED and CANCELLED are final."""
+
+        REQUESTED = "requested", "Requested"
+        RUNNING = "running", "Running"
+        VERIFYING = "verifying", "Verifying"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    FINAL = ("done", "failed", "cancelled")
+    AT_WORK = ("running", "verifying")
+
+    class OperationQuerySet(RestrictedQuerySet):
+        """A tenant sees the operations on its devices since they are its own, and those its people asked for."""
+
+        def granted_to(self, tenant_id: int) -> Q:
+            since = Q(device__tenant_since=None) | Q(requested_at__gte=F("device__tenant_since"))
+            return Q(Q(device__tenant=tenant_id) & since) | Q(tenant=tenant_id)
+
+        def open(self) -> Self:
+            """Return those that have not ended."""
+            return self.exclude(state__in=Operation.FINAL)
+
+        def in_turn(self) -> Self:
+            """Return them in the order in which they are carried out within a drawer."""
+            return self.order_by("requested_at", "position", "pk")
+
+        def at_work_since(self, at: datetime) -> Self:
+            """Return those at work now, or that ended since: what they read back is newer than what was read then."""
+            return self.filter(Q(state__in=Operation.AT_WORK) | Q(finished_at__gte=at))
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    kind = models.CharField(max_length=10, choices=Kind)
+    state = models.CharField(max_length=10, choices=State, default=State.REQUESTED)
+    plan = models.ForeignKey(Plan, null=True, on_delete=models.CASCADE, related_name="operations")
+    position = models.PositiveIntegerField(default=0)  # in its plan; those of the way back follow the others
+    round = models.PositiveIntegerField(default=0)  # of its plan, when it was planned
+    is_rollback = models.BooleanField(default=False)
+    # Positions in the plan that come before it, as they are shown: what orders them is the turn within the drawer.
+    after = models.JSONField(default=list)
+    chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="operations")
+    drawer = models.ForeignKey(Drawer, null=True, on_delete=models.CASCADE, related_name="operations")
+    device = models.ForeignKey(Device, null=True, on_delete=models.CASCADE, related_name="operations")
+    device_identity = models.CharField(max_length=700, blank=True)  # of the device that was in the slot at the request
+    # Of CABLE, the source is the host port whose cable is moved.
+    source = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_from")
+    target = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="operations_to")
+    port = models.ForeignKey(Port, null=True, on_delete=models.SET_NULL, related_name="operations")
+    host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="operations")
+    mode = models.CharField(max_length=30, blank=True)
+    setting = models.JSONField(default=dict)  # of PORT: {"port_type", "configured_width"}
+    forced = models.BooleanField(default=False)  # detach although somebody uses it; confirmed by typing
+    # Names at the time of the request: the sentence stays true when hardware or people go.
+    summary = models.CharField(max_length=300)
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    requested_by_name = models.CharField(max_length=150)
+    # The person's then: whoever moves to another tenant takes nothing along.
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="operations")
+    request_id = models.CharField(max_length=64, blank=True)  # of the request that asked, as the audit has it
+    requested_at = models.DateTimeField(default=timezone.now, editable=False)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    # [{"name", "state": "waiting|running|done|failed|skipped", "started_at", "finished_at", "sentence"}]
+    steps = models.JSONField(default=list)
+    error = models.TextField(blank=True)
+    idempotency_key = models.CharField(max_length=200, blank=True)
+    request_digest = models.CharField(max_length=64, blank=True)
+    worker = models.CharField(max_length=100, blank=True)  # who holds it
+    lease_until = models.DateTimeField(null=True)  # a holder that died lets it expire
+    attempts = models.PositiveIntegerField(default=0)
+
+    objects = OperationQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-requested_at", "-position"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["device"],
+                # A plan may take a device out, change the mode, and put it in again; its lock sees to the rest.
+                condition=~Q(state__in=["done", "failed", "cancelled"])
+                & Q(device__isnull=False)
+                & Q(plan__isnull=True),
+                name="one_open_operation_a_device",
+            ),
+            models.UniqueConstraint(
+                fields=["requested_by", "idempotency_key"],
+                condition=~Q(idempotency_key=""),
+                name="one_operation_an_idempotency_key",
+            ),
+            models.UniqueConstraint(
+                fields=["plan", "position"], condition=Q(plan__isnull=False), name="one_operation_a_position"
+            ),
+        ]
+        indexes = [models.Index(fields=["state", "lease_until"])]
+
+    def __str__(self) -> str:
+        return self.summary
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.state not in self.FINAL
+
+
+class Proof(models.Model):
+    """What an operation found of everybody else's hardware before and after, and what it makes of it."""
+
+    operation = models.OneToOneField(Operation, primary_key=True, on_delete=models.CASCADE, related_name="proof")
+    # {"zones": {uri: [members]}, "links": {port uri: [status, width, active width, Gb/s]}}, without the own devices
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    before_at = models.DateTimeField(null=True)
+    after_at = models.DateTimeField(null=True)
+    untouched = models.BooleanField(null=True)  # None: it could not be read
+    differences = models.JSONField(default=list)  # [{"uri", "name", "tenant", "before", "after", "because"}]
+    sentence = models.CharField(max_length=500, blank=True)  # for everybody who sees the operation: names nobody else
+
+    def __str__(self) -> str:
+        return self.sentence

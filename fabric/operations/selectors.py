@@ -1,0 +1,303 @@
+"""How far an attachment has come: requested, switched, link trained, seen by the host, in use.
+
+Whoever shows such a row reads relations through their objects (`device.host_port`), never their numbers
+(`device.host_port_id`): the numbers are in the row whoever may see what they name.
+
+Others' slots are masked here, before any face sees them: a masked slot carries a number and 'in use' or 'in the pool',
+nothing else, as the calendar of leases does.
+
+A host port's or host's id, '' for none; a mode; 'type/lanes' of a port. None is what the BMC does not say.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db.models import Prefetch, QuerySet
+from django.utils import timezone
+
+from accounts.models import User
+from fabric.agents.selectors import DeviceOnHost, device_on_host, holders_label, uncertainty_label
+from fabric.inventory.labels import host_port_name, may_name_host
+from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
+from fabric.inventory.selectors import Rows, downgraded, visible_prefetch
+from fabric.operations.models import Operation, Plan
+from fabric.operations.projected_state import DrawerKey
+
+StageState = Literal["done", "waiting", "wrong", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadinessStage:
+    """A rung of the ladder: reached (done), not yet (waiting), not as it should be (wrong), or told by nobody."""
+
+    name: str
+    standing: StageState
+    sentence: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """The ladder of a device, with the moment its newest change was asked for; no rungs: attached to no host.
+
+    `doubt` says why its host does not tell which card it is, and who uses those that it may be; '' where it does.
+    """
+
+    rungs: tuple[ReadinessStage, ...] = ()
+    requested_at: datetime | None = None
+    told: bool = False  # whether the host's agent tells who uses it
+    used_by: str = ""
+    doubt: str = ""
+
+    @property
+    def reached(self) -> str:
+        """The highest rung that is reached, with all below it."""
+        name = ""
+        for rung in self.rungs:
+            if rung.standing != "done":
+                break
+            name = rung.name
+        return name
+
+
+def device_readiness(device: Device, *, operation: Operation | None = None) -> Readiness:
+    """Return the ladder of a device: of what is there, or of the open `operation` that is on its way.
+
+    `device` is best read with `host_port__host` and `slot__port`.
+    """
+    coming = operation is not None and operation.is_open and operation.target_id is not None
+    if device.host_port is None and not coming:
+        return Readiness()
+    switched = device.host_port is not None and not (
+        coming and operation is not None and device.host_port_id != operation.target_id
+    )
+    link = _link_stage(device) if switched else ReadinessStage(name="Link trained", standing="waiting")
+    side = device_on_host(device) if switched else DeviceOnHost(told=False, no_report_reason="")
+    return Readiness(
+        rungs=(
+            ReadinessStage(name="Requested", standing="done"),
+            ReadinessStage(name="Switched", standing="done" if switched else "waiting"),
+            link,
+            _seen_stage(side, reached=link.standing == "done"),
+            _use_stage(side),
+        ),
+        requested_at=operation.requested_at if operation is not None else None,
+        told=side.told,
+        used_by="" if side.unsure else holders_label(side.holders),
+        doubt=uncertainty_label(side),
+    )
+
+
+def _link_stage(device: Device) -> ReadinessStage:
+    port = device.slot.port if device.slot is not None else None
+    if port is None or not port.link_status:
+        return ReadinessStage(
+            name="Link trained", standing="unknown", sentence="The chassis does not tell of its link."
+        )
+    if port.link_status in {"Training", "Starting"}:
+        return ReadinessStage(name="Link trained", standing="waiting", sentence="It trains.")
+    if port.link_status != "LinkUp":
+        return ReadinessStage(name="Link trained", standing="wrong", sentence=f"The link is '{port.link_status}'.")
+    if below := downgraded(device):
+        return ReadinessStage(name="Link trained", standing="wrong", sentence=f"Below its capability: {below}.")
+    speed = f" at {port.speed_gbps:g} Gb/s" if port.speed_gbps else ""
+    return ReadinessStage(
+        name="Link trained", standing="done", sentence=f"x{port.active_width or '?'}{speed}, as it should be."
+    )
+
+
+def _seen_stage(side: DeviceOnHost, *, reached: bool) -> ReadinessStage:
+    name = "Seen by the host"
+    if not side.told:
+        return ReadinessStage(name=name, standing="unknown", sentence=side.no_report_reason)
+    if side.unsure:
+        return ReadinessStage(name=name, standing="unknown", sentence=f"{_capitalized(side.unsure)}.")
+    if side.seen is None:
+        standing: StageState = "wrong" if reached else "waiting"
+        todo = "Detach and attach it again: then the host looks for it."
+        return ReadinessStage(name=name, standing=standing, sentence=f"The host does not see it. {todo}")
+    found = side.seen
+    width = f", x{found.width}" if found.width else ""
+    return ReadinessStage(name=name, standing="done", sentence=f"At {found.address}{width}.")
+
+
+def _use_stage(side: DeviceOnHost) -> ReadinessStage:
+    if not side.told:
+        return ReadinessStage(name="In use", standing="unknown")
+    if side.unsure:
+        return ReadinessStage(name="In use", standing="unknown", sentence=f"{_capitalized(uncertainty_label(side))}.")
+    if not side.holders:
+        return ReadinessStage(name="In use", standing="waiting", sentence="Nobody uses it now.")
+    return ReadinessStage(name="In use", standing="done", sentence=f"By {holders_label(side.holders)}.")
+
+
+def _capitalized(words: str) -> str:
+    """Return words as a sentence begins."""
+    return words[:1].upper() + words[1:]
+
+
+SAMPLE_SIZE = 200
+MIN_SAMPLES = 3  # fewer tell nothing of what is usual
+QUANTILES = 10
+NO_HISTORY = "no history yet"
+
+DurationKey = tuple[str, int]  # of an operation, and the id of the chassis that it is on
+
+
+@dataclass(frozen=True, kw_only=True)
+class DurationRange:
+    """The 10th and the 90th percentile of how long something took, in s."""
+
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        """Return 'usually 4 to 9 s'."""
+        return f"usually {format_duration_range(self.low, self.high)}"
+
+
+def usual_durations(kinds: Collection[DurationKey]) -> dict[DurationKey, DurationRange]:
+    """Return how long operations of these kinds usually take; those without a history are left out.
+
+    It is that of the newest 200 that were done on the same chassis, else on all.
+    """
+    found: dict[DurationKey, DurationRange] = {}
+    anywhere: dict[str, DurationRange | None] = {}
+    done = Operation.objects.filter(state=Operation.State.DONE, started_at__isnull=False, finished_at__isnull=False)
+    for kind, chassis in sorted(set(kinds)):
+        usually = _duration_range(done.filter(kind=kind, chassis=chassis))
+        if usually is None:
+            if kind not in anywhere:
+                anywhere[kind] = _duration_range(done.filter(kind=kind))
+            usually = anywhere[kind]
+        if usually is not None:
+            found[kind, chassis] = usually
+    return found
+
+
+def longest_drawer_duration(
+    steps: Iterable[tuple[DrawerKey, str]], usual: dict[DurationKey, DurationRange]
+) -> DurationRange | None:
+    """Return how long steps (where, and of which kind) take: drawers side by side, each one step after the other.
+
+    None where there is nothing to do, or no history of one of the kinds.
+    """
+    sums: dict[DrawerKey, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for place, kind in steps:
+        if (usually := usual.get((kind, place[0]))) is None:
+            return None
+        sums[place][0] += usually.low
+        sums[place][1] += usually.high
+    if not sums:
+        return None
+    return DurationRange(low=max(low for low, _ in sums.values()), high=max(high for _, high in sums.values()))
+
+
+def format_duration_range(low: float, high: float) -> str:
+    """Return two durations in s as '4 to 9 s', '0.4 to 0.9 s' or '2 to 4 min', and as one where they look the same."""
+    if high >= 120:
+        begin, end, unit = f"{low / 60:.0f}", f"{high / 60:.0f}", "min"
+    elif high < 3:
+        begin, end, unit = f"{low:.1f}", f"{high:.1f}", "s"
+    else:
+        begin, end, unit = f"{low:.0f}", f"{high:.0f}", "s"
+    return f"{end} {unit}" if begin == end else f"{begin} to {end} {unit}"
+
+
+def _duration_range(done: Any) -> DurationRange | None:
+    times = done.order_by("-finished_at").values_list("started_at", "finished_at")[:SAMPLE_SIZE]
+    seconds = [max(0.0, (finished - started).total_seconds()) for started, finished in times]
+    if len(seconds) < MIN_SAMPLES:
+        return None
+    tenths = statistics.quantiles(seconds, n=QUANTILES, method="inclusive")
+    return DurationRange(low=tenths[0], high=tenths[-1])
+
+
+def operation_rows(
+    person: User, *, chassis: int | None = None, device: int | None = None, state: str | None = None
+) -> Rows:
+    """Return operations, newest first, with what of their chassis, drawer, device and host ports the person may see.
+
+    Whoever asked for an operation goes on seeing it when its device is granted to somebody else.
+    """
+    rows = Operation.objects.visible_to(person).order_by("-requested_at")
+    if chassis is not None:
+        rows = rows.filter(chassis__in=Chassis.objects.visible_to(person).filter(pk=chassis).values("pk"))
+    if device is not None:
+        rows = rows.filter(device__in=Device.objects.visible_to(person).filter(pk=device).values("pk"))
+    if state is not None:
+        rows = rows.filter(state=state)
+    return rows.select_related("proof").prefetch_related(
+        visible_prefetch("chassis", Chassis, person),
+        visible_prefetch("drawer", Drawer, person),
+        visible_prefetch("device", Device, person),
+        visible_prefetch("source", HostPort, person),
+        visible_prefetch("target", HostPort, person),
+    )
+
+
+def may_cancel(person: User, operation: Operation) -> bool:
+    """Tell whether an operation is the person's to end: an administrator's, or of somebody of the same tenant."""
+    return person.may_compose and (person.is_administrator or operation.tenant_id == person.tenant_id)
+
+
+def operations_visible_to(person: User) -> QuerySet[Operation]:
+    """Return the operations a person may see, newest first; each with its plan where they may see that too."""
+    rows = Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
+    return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
+
+
+# What an operation of a kind is to change, and the column that names it.
+DEFAULT_SUBJECT: tuple[type[Approvable], str] = (Device, "device")
+SUBJECTS: dict[str, tuple[type[Approvable], str]] = {
+    Operation.Kind.MODE: (Drawer, "drawer"), Operation.Kind.CABLE: (HostPort, "source"),
+    Operation.Kind.PORT: (Port, "port"),
+}  # fmt: skip
+SUBJECT_FIELDS = ("kind", "device", "drawer", "source", "port")
+
+
+def operation_subject(operation: Operation) -> Approvable | None:
+    """Return what an operation is to change."""
+    subject: Approvable | None = getattr(operation, SUBJECTS.get(operation.kind, DEFAULT_SUBJECT)[1])
+    return subject
+
+
+def operation_subject_key(row: Mapping[str, Any]) -> tuple[type[Approvable], int | None]:
+    """Return what an operation is to change as the model and the id, of its row as `SUBJECT_FIELDS`."""
+    model, column = SUBJECTS.get(row["kind"], DEFAULT_SUBJECT)
+    return model, row[column]
+
+
+PROOF_UNREAD = "Whether others were touched could not be read from the chassis."
+
+
+def open_operation_sentence(what: str, operation: Operation, person: User | None) -> str:
+    """Return who is at work on something, since when; of what the person may not see, that it has not ended."""
+    if person is not None and not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
+        return f"{what} is taken: another operation has not ended."
+    when = timezone.localtime(operation.requested_at).strftime("%H:%M:%S %Z")
+    return (
+        f"{what} is taken: {operation.requested_by_name} asked at {when} to '{operation.summary}', which has not ended."
+    )
+
+
+def operation_summary(device: Device, source: HostPort | None, target: HostPort | None) -> str:
+    """Return what is to happen, for everybody who may see the device: another tenant's host is not named."""
+
+    def place(port: HostPort | None) -> str:
+        return port.label if port is not None and not may_name_host(device, port) else host_port_name(port)
+
+    slot = f" ({device.slot.name})" if device.slot else ""
+    if source is not None and source == target:
+        return f"Detach {device.name}{slot} from {place(source)} and attach it there again"
+    if target is None:
+        return f"Detach {device.name}{slot} from {place(source)}"
+    if source is None:
+        return f"Attach {device.name}{slot} to {place(target)}"
+    return f"Move {device.name}{slot} from {place(source)} to {place(target)}"

@@ -1,0 +1,1 @@
+"""Measurements of the site itself, each beside simpler ways; started by `make perf`."""

@@ -1,0 +1,180 @@
+"""An hour of history and live on one page: what eight charts cost Chromium's main thread, and whether its memory grows.
+
+Frames come as the poller publishes them, one a second. BROWSER_SECONDS, in the environment, makes it shorter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis.asyncio
+from django.conf import settings
+from django.core.management import call_command
+from playwright.sync_api import CDPSession, Page, sync_playwright
+
+from fabric.inventory.models import Chassis, Slot
+from falconweb.launch.processes import terminate_all
+from perf.chassis import SyntheticReadings, catalogue_entries, create_chassis, store_readings
+from perf.environment import CannotMeasureError
+from perf.figures import PerfFigure
+from perf.servers import create_session, start_web
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate, set_catalogue
+
+HOLDER = "perf"
+SECONDS = 600.0
+SETTLE_SECONDS = 20.0
+SUBJECTS = 4
+METRICS = (
+    "rx_bytes_per_second", "tx_bytes_per_second", "temperature_celsius", "power_watts", "utilisation_percent",
+    "error_rate", "errors", "link_width_lanes", "link_speed_gbps",
+)  # fmt: skip
+CHARTS = 8
+MAX_MS = 12.0
+MAX_GROWTH = 1.0  # MB, of what is left after a collection
+CHROMIUM_OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--js-flags=--expose-gc",
+)
+
+
+class FramePublisher(threading.Thread):
+    """Publishes a frame a second until it is told to end."""
+
+    def __init__(self, chassis: int, entries: list[SeriesEntry]) -> None:
+        super().__init__(daemon=True)
+        self._chassis, self._entries = chassis, entries
+        self.over = threading.Event()
+        self.frames = 0
+
+    def run(self) -> None:
+        """Publish."""
+        asyncio.run(self._publish())
+
+    async def _publish(self) -> None:
+        bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
+        outbox = FrameOutbox(bus, HOLDER)
+        await bus.set(f"polling:{self._chassis}", HOLDER)
+        revision = await set_catalogue(bus, self._chassis, self._entries)
+        measured = SyntheticReadings(self._entries)
+        while not self.over.wait(1.0 - time.time() % 1.0):
+            at = time.time()
+            _, values = measured.next(at)
+            await outbox.publish(FrameUpdate(Frame(revision, self._chassis, int(at), at, values)))
+            self.frames += 1
+        await outbox.close()
+        await bus.delete(f"polling:{self._chassis}")
+        await bus.aclose()
+
+
+def measure(say: Callable[[str], None]) -> list[PerfFigure]:
+    """Return the figures of the page; takes a little longer than it looks."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        raise CannotMeasureError("Chromium is not installed: apt-get install chromium")
+    seconds = float(os.environ.get("BROWSER_SECONDS", SECONDS))
+    session = create_session()
+    chassis = create_chassis("perf")
+    entries = catalogue_entries(chassis)
+    now = time.time()
+    say(f"an hour of {len(entries)} series")
+    store_readings(chassis.pk, entries, since=now - 3600, until=now)
+    call_command("collectstatic", "--noinput", verbosity=0)
+    address = _address(chassis)
+    child, port = asyncio.run(start_web("site", "falconweb.asgi:application"))
+    feed = FramePublisher(chassis.pk, entries)
+    try:
+        feed.start()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_OPTIONS))
+            context = browser.new_context(base_url=f"http://127.0.0.1:{port}", viewport={"width": 1920, "height": 2200})
+            context.add_cookies(
+                [{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": f"http://127.0.0.1:{port}"}]
+            )
+            return _measure_page(say, context.new_page(), address, feed, seconds)
+    finally:
+        feed.over.set()
+        terminate_all([child])
+
+
+def _address(chassis: Chassis) -> str:
+    slots = Slot.objects.filter(chassis=chassis).order_by("number").values_list("pk", flat=True)[:SUBJECTS]
+    of = "&".join(f"of=slot/{pk}" for pk in slots)
+    return f"/telemetry/?{of}&{'&'.join(f'metric={name}' for name in METRICS)}&range=1h"
+
+
+def _measure_page(
+    say: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float
+) -> list[PerfFigure]:
+    page.goto(address)
+    page.locator(".history canvas[data-points]").nth(CHARTS - 1).wait_for(timeout=30_000)
+    devtools = page.context.new_cdp_session(page)
+    # Time that the thread computed, not time that others on the machine kept it waiting.
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.wait_for_timeout(SETTLE_SECONDS * 1000)
+    drawn = page.eval_on_selector_all(".history canvas", "(all) => all.map((one) => Number(one.dataset.points))")
+    lines = page.locator(".history .chart-legend li").count()
+    if min(drawn) < 300:
+        raise CannotMeasureError(f"a chart has {min(drawn)} points of an hour only.")
+    say(f"{CHARTS} charts, {lines} lines of {max(drawn)} points, for {seconds:.0f} s")
+    begin, first = _metrics(devtools), _memory(devtools)
+    spent: list[float] = []
+    memory = [first]
+    frames, until = feed.frames, time.monotonic() + seconds
+    before = begin
+    while time.monotonic() < until:
+        had = feed.frames
+        page.wait_for_timeout(1000)
+        now = _metrics(devtools)
+        if feed.frames > had:
+            spent.append((now["TaskDuration"] - before["TaskDuration"]) * 1e3 / (feed.frames - had))
+        before = now
+        if len(spent) % 60 == 0:
+            # What the collection costs is not the page's.
+            memory.append(_memory(devtools))
+            before = _metrics(devtools)
+    memory.append(_memory(devtools))
+    taken = feed.frames - frames
+    newest = float(page.locator(".history canvas").first.get_attribute("data-newest") or 0)
+    if taken < 0.9 * seconds or time.time() - newest > 30:
+        raise CannotMeasureError("frames did not come through.")
+    what = f"{CHARTS} charts, {lines} lines of {max(drawn)} points, an hour and live"
+    settled = memory[1:] if len(memory) > 3 else memory
+    growth = (statistics.median(settled[-2:]) - statistics.median(settled[:2])) / 1e6
+    nodes = _metrics(devtools)["Nodes"] - begin["Nodes"]
+    return [
+        _figure(f"main thread a frame, median, {what}", statistics.median(spent), "ms", MAX_MS),
+        _figure("main thread a frame, 95 of 100", _percentile(spent, 0.95), "ms", MAX_MS),
+        _figure(f"growth of the memory in use over {seconds:.0f} s", growth, "MB", MAX_GROWTH),
+        _figure("memory in use at the end", memory[-1] / 1e6, "MB"),
+        _figure("growth of the document", nodes, "nodes"),
+    ]
+
+
+def _figure(figure: str, value: float, unit: str, most: float | None = None) -> PerfFigure:
+    return PerfFigure(name="browser", figure=figure, value=value, unit=unit, most=most)
+
+
+def _metrics(devtools: CDPSession) -> dict[str, float]:
+    answer: Any = devtools.send("Performance.getMetrics")
+    return {one["name"]: one["value"] for one in answer["metrics"]}
+
+
+def _memory(devtools: CDPSession) -> float:
+    """Return what is in use once what nobody needs is collected, bytes."""
+    devtools.send("HeapProfiler.collectGarbage")
+    return _metrics(devtools)["JSHeapUsedSize"]
+
+
+def _percentile(values: list[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]

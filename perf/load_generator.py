@@ -1,0 +1,152 @@
+"""Many sockets that count frames and note how late each came; a process of its own, asked by lines of JSON.
+
+    {"do": "open", "count": 500}   answered {} once that many more sockets are open; "greetings": their first messages,
+                                   dealt in turn, instead of the usual one
+    {"do": "begin"}                counts start at nothing
+    {"do": "report"}               answered {"frames", "bytes", "fewest", "p50", "p99"}: frames in all, bytes of
+                                   a frame, frames of the socket that got fewest, s from a frame's time to its arrival
+    {"do": "stall"}                one more socket, which reads its first message only; answered {"port"}: its own
+    {"do": "release"}              ends that one
+
+The first line is no question but [address, cookie, first message]: the cookie opens a session and must be in no process
+list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import uvloop
+from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
+
+from telemetry.live.frames import HEADER
+
+MAX_CONNECTING = 20
+TIME_FIELD = 5  # the place of the time among a frame header's fields
+SMALL_BUFFER = 4096
+
+
+class LoadSocket(WSListener):  # type: ignore[misc, unused-ignore]
+    """One socket of the crowd."""
+
+    def __init__(self, crowd: LoadGenerator, greeting: bytes | None = None, *, stalls: bool = False) -> None:
+        super().__init__()
+        self.crowd = crowd
+        self.greeting = crowd.greeting if greeting is None else greeting
+        self.stalls = stalls
+        self.frames = 0
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        """Say what is wanted."""
+        if self.greeting:
+            transport.send(WSMsgType.TEXT, self.greeting)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        """Note when a frame came; nothing else, for the server waits for nobody."""
+        if self.stalls:
+            transport.underlying_transport.pause_reading()
+        elif frame.msg_type == WSMsgType.BINARY:
+            now = time.time()
+            self.frames += 1
+            self.crowd.lateness.append(now - HEADER.unpack_from(frame.get_payload_as_memoryview())[TIME_FIELD])
+            self.crowd.bytes += frame.payload_size
+
+
+class LoadGenerator:
+    """The sockets and what they noted."""
+
+    def __init__(self, url: str, cookie: str, greeting: str) -> None:
+        self.url = url
+        self.greeting = greeting.encode()
+        self.headers = {"Origin": url.replace("ws://", "http://").rpartition("/ws/")[0]}
+        if cookie:
+            self.headers["Cookie"] = cookie
+        self.lateness: list[float] = []
+        self.bytes = 0
+        self.listeners: list[LoadSocket] = []
+        self.stalled: WSTransport | None = None
+
+    async def open(self, count: int, greetings: Sequence[str] = ()) -> dict[str, Any]:
+        """Open that many more sockets, some at a time."""
+        gate = asyncio.Semaphore(MAX_CONNECTING)
+
+        async def one(number: int) -> None:
+            said = greetings[number % len(greetings)].encode() if greetings else None
+            listener = LoadSocket(self, said)
+            self.listeners.append(listener)
+            async with gate:
+                await ws_connect(lambda: listener, self.url, extra_headers=self.headers, websocket_handshake_timeout=30)
+
+        await asyncio.gather(*(one(number) for number in range(count)))
+        return {}
+
+    def begin(self) -> dict[str, Any]:
+        """Forget what was noted."""
+        self.lateness, self.bytes = [], 0
+        for listener in self.listeners:
+            listener.frames = 0
+        return {}
+
+    def report(self) -> dict[str, Any]:
+        """Return what was noted since `begin`."""
+        late = sorted(self.lateness)
+        count = len(late)
+        return {
+            "frames": count,
+            "bytes": self.bytes / count if count else 0.0,
+            "fewest": min((listener.frames for listener in self.listeners), default=0),
+            "p50": late[count // 2] if count else 0.0,
+            "p99": late[count * 99 // 100] if count else 0.0,
+        }
+
+    async def stall(self) -> dict[str, Any]:
+        """Open a socket that takes little and then nothing."""
+
+        def small(_: object) -> socket.socket:
+            made = socket.socket()
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+            made.setblocking(False)
+            return made
+
+        self.stalled, _ = await ws_connect(
+            lambda: LoadSocket(self, stalls=True), self.url, extra_headers=self.headers, socket_factory=small
+        )
+        return {"port": self.stalled.underlying_transport.get_extra_info("sockname")[1]}
+
+    def release(self) -> dict[str, Any]:
+        """End the stalled socket."""
+        if self.stalled is not None:
+            self.stalled.disconnect(False)
+        return {}
+
+    async def obey(self, questions: asyncio.StreamReader) -> None:
+        """Do what the lines say, until they end."""
+        while line := await questions.readline():
+            asked = json.loads(line)
+            match asked["do"]:
+                case "open":
+                    answer = await self.open(asked["count"], asked.get("greetings", ()))
+                case "stall":
+                    answer = await self.stall()
+                case what:
+                    answer = {"begin": self.begin, "report": self.report, "release": self.release}[what]()
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+
+
+async def main() -> None:
+    """Be a crowd at one address."""
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    url, cookie, greeting = json.loads(await lines.readline())
+    await LoadGenerator(url, cookie, greeting).obey(lines)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

@@ -1,0 +1,420 @@
+"""Alerts by the API: what rings and rang, taking notice of it, and silences."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.access import ADMINISTRATORS, person_of
+from accounts.models import User
+from core.api.fields import MAX_ID, SEARCH, IdField, query_integer, query_search
+from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema
+from core.errors import Invalid, NotFound
+from fabric.inventory.api import CHASSIS_ID
+from fabric.inventory.models import Device
+from telemetry.alerts.filters import SHOW_CHOICES, SORTS, AlertFilter
+from telemetry.alerts.models import MAX_TEXT_LENGTH, Alert, AlertSeverity, Delivery, Route, Silence
+from telemetry.alerts.notifications import enqueue_delivery
+from telemetry.alerts.route_services import (
+    MAX_SECRET_LENGTH,
+    RouteValues,
+    SilenceValues,
+    delivery_retry,
+    route_add,
+    route_edit,
+    route_remove,
+    route_test,
+    silence_add,
+    silence_end,
+)
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES
+from telemetry.alerts.selectors import alert_get, alert_rows, alert_views
+from telemetry.alerts.services import MAX_ACKNOWLEDGED, alerts_acknowledge
+
+
+class AlertSerializer(serializers.Serializer[Any]):
+    """An alert; values are in `unit`, null where there is none or where you did not hold its subject then.
+
+    `cause` is `rule-` and the id of a rule, or the name of a built-in one. One that `is_silenced`, or `is_inhibited`
+    by another alert that says enough, notifies nobody.
+    """
+
+    id = serializers.IntegerField()
+    severity = serializers.ChoiceField(choices=AlertSeverity.values)
+    state = serializers.ChoiceField(choices=Alert.State.values)
+    title = serializers.CharField()
+    cause = serializers.CharField()
+    rule_id = serializers.IntegerField(allow_null=True)
+    object = serializers.ChoiceField(choices=["chassis", "drawer", "device", "port"])
+    subject_name = serializers.CharField()
+    chassis_id = serializers.IntegerField()
+    chassis_name = serializers.CharField()
+    drawer_id = serializers.IntegerField(allow_null=True)
+    device_id = serializers.IntegerField(allow_null=True)
+    port_id = serializers.IntegerField(allow_null=True)
+    series_key = serializers.CharField()
+    quantity = serializers.CharField()
+    unit = serializers.CharField()
+    threshold = serializers.CharField()
+    value = serializers.FloatField(allow_null=True)
+    worst_value = serializers.FloatField(allow_null=True)
+    note = serializers.CharField()
+    since = serializers.DateTimeField()
+    fired_at = serializers.DateTimeField(allow_null=True)
+    acknowledged_at = serializers.DateTimeField(allow_null=True)
+    acknowledged_by_name = serializers.CharField()
+    acknowledged_note = serializers.CharField()
+    resolved_at = serializers.DateTimeField(allow_null=True)
+    resolved_because = serializers.CharField()
+    is_silenced = serializers.BooleanField()
+    is_inhibited = serializers.BooleanField()
+    may_acknowledge = serializers.BooleanField()
+    chart_url = serializers.CharField()
+
+
+class AcknowledgementSerializer(StrictSerializer, serializers.Serializer[Any]):
+    """Which alerts somebody takes notice of, with a note that others read."""
+
+    alert_ids = serializers.ListField(child=IdField(), max_length=MAX_ACKNOWLEDGED)
+    note = serializers.CharField(required=False, allow_blank=True, default="", max_length=MAX_TEXT_LENGTH)
+
+
+class AcknowledgedSerializer(serializers.Serializer[Any]):
+    """What became of one: `sentence` is '' where your word was the first, else it says whose was, or that it ended."""
+
+    alert_id = serializers.IntegerField(source="alert")
+    name = serializers.CharField()
+    sentence = serializers.CharField()
+
+
+class ScopeSerializer(serializers.Serializer[Any]):
+    """What something is about: `scope` says what `scope_id` is of; `device_kind` goes with the scope of that name."""
+
+    scope = serializers.ChoiceField(choices=SCOPES, required=False, default="all")
+    scope_id = IdField(required=False, allow_null=True, default=None)
+    device_kind = serializers.ChoiceField(
+        choices=Device.Kind.values, required=False, allow_blank=True, default="", help_text="'' for none"
+    )
+
+
+class SilenceSerializer(StrictSerializer, ScopeSerializer):
+    """A silence from `starts_at` (null in a request: now) until `ends_at`; of one rule, one built-in rule, or all."""
+
+    id = serializers.IntegerField(read_only=True)
+    rule_id = IdField(required=False, allow_null=True, default=None)
+    built_in = serializers.ChoiceField(choices=list(BUILT_IN_RULES), required=False, allow_blank=True, default="")
+    severity = serializers.ChoiceField(choices=AlertSeverity.values, required=False, allow_blank=True, default="")
+    starts_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    ends_at = serializers.DateTimeField()
+    why = serializers.CharField(max_length=500)
+    made_by_name = serializers.CharField(read_only=True)
+    is_in_force = serializers.BooleanField(read_only=True)
+
+
+FILTER_PARAMETERS = [
+    CHASSIS_ID,
+    SEARCH,
+    OpenApiParameter("device_id", OpenApiTypes.INT64, description="Keeps those of the device of this id and its link"),
+    OpenApiParameter("port_id", OpenApiTypes.INT64, description="Keeps those of the port of this id"),
+    OpenApiParameter("rule_id", OpenApiTypes.INT64, description="Keeps those of the rule of this id"),
+    OpenApiParameter(
+        "show", str, enum=SHOW_CHOICES, description="Those that are open (unless told), that are over, or all"
+    ),
+    OpenApiParameter("severity", str, enum=AlertSeverity.values, description="Keeps those of this severity"),
+    OpenApiParameter("state", str, enum=Alert.State.values, description="Keeps those in this state"),
+    OpenApiParameter("since", OpenApiTypes.DATETIME, description="Leaves out what was over before"),
+    OpenApiParameter("until", OpenApiTypes.DATETIME, description="Leaves out what began later"),
+    OpenApiParameter("sort", str, enum=list(SORTS), description="The order; worst first unless told"),
+]
+
+
+class AlertList(generics.GenericAPIView[Any]):
+    """What rings, and what rang."""
+
+    serializer_class = AlertSerializer
+
+    def get_queryset(self) -> QuerySet[Any]:
+        """Return what the person may see and the request keeps."""
+        if getattr(self, "swagger_fake_view", False):
+            return Alert.objects.none()
+        for name in ("chassis_id", "device_id", "port_id", "rule_id"):
+            query_integer(self.request, name)
+        given = {**self.request.query_params.dict(), "q": query_search(self.request)}
+        return AlertFilter.of(given).apply(alert_rows(person_of(self.request)))
+
+    @strict_schema(operation_id="alerts_list", parameters=FILTER_PARAMETERS, responses=AlertSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """List alerts, worst first: of your tenant's devices and host ports, or all for administrators."""
+        page = self.paginate_queryset(self.get_queryset())
+        views = alert_views(person_of(request), page or [])
+        return self.get_paginated_response(self.get_serializer(views, many=True).data)
+
+
+class AlertDetail(APIView):
+    """One alert."""
+
+    @extend_schema(operation_id="alerts_retrieve", responses=AlertSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """Show an alert, and how it ended."""
+        person = person_of(request)
+        return Response(AlertSerializer(alert_views(person, [alert_get(person, pk)])[0]).data)
+
+
+class AlertAcknowledgement(APIView):
+    """Notice taken."""
+
+    @extend_schema(
+        operation_id="alerts_acknowledge",
+        request=AcknowledgementSerializer,
+        responses={
+            200: AcknowledgedSerializer(many=True),
+            409: problem("Nothing was left to acknowledge: `differences` says why of each"),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Acknowledge alerts that fire. Viewers may not; of each it is answered whose word was the first."""
+        wanted = AcknowledgementSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        given = wanted.validated_data
+        results = alerts_acknowledge(person=person_of(request), alerts=given["alert_ids"], note=given["note"])
+        return Response(AcknowledgedSerializer(results, many=True).data)
+
+
+class SilenceList(generics.GenericAPIView[Any]):
+    """Silences, for administrators."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class = SilenceSerializer
+
+    def get_queryset(self) -> QuerySet[Any]:
+        """Return all of them."""
+        if getattr(self, "swagger_fake_view", False):
+            return Silence.objects.none()
+        return Silence.objects.visible_to(person_of(self.request))
+
+    @strict_schema(operation_id="alert_silences_list", responses=SilenceSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """List silences, those with the latest end first; administrators only."""
+        page = self.paginate_queryset(self.get_queryset())
+        return self.get_paginated_response([SilenceSerializer(row).data for row in page or []])
+
+    @extend_schema(operation_id="alert_silences_create", request=SilenceSerializer, responses={201: SilenceSerializer})
+    def post(self, request: Request) -> Response:
+        """Silence alerts until an end; they are shown and notify nobody. Administrators only."""
+        wanted = SilenceSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        row = silence_add(person=person_of(request), values=SilenceValues(**wanted.validated_data))
+        return Response(SilenceSerializer(row).data, status=201)
+
+
+class SilenceEnd(APIView):
+    """The end of a silence."""
+
+    permission_classes = ADMINISTRATORS
+
+    @extend_schema(
+        operation_id="alert_silences_end",
+        request=None,
+        responses={200: SilenceSerializer, 409: problem("It is over already")},
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        """End a silence now; administrators only."""
+        refuse_body(request)
+        person: User = person_of(request)
+        row = Silence.objects.visible_to(person).filter(pk=pk).first() if pk <= MAX_ID else None
+        if row is None:
+            raise NotFound("There is no such silence.")
+        return Response(SilenceSerializer(silence_end(person=person, silence=row)).data)
+
+
+ROUTE_TAKEN = "There is a route of that name already"
+ROUTE_FIELDS = ("name", "kind", "address", "severity", "scope", "scope_id", "device_kind", "enabled")
+
+
+class AlertRouteSerializer(StrictSerializer, ScopeSerializer):
+    """Who is told of alerts that are at least as bad as `severity`, and how.
+
+    `address`: e-mail addresses with commas between them, the URL of a webhook, or udp://, tcp:// or tls://host:port of
+    a syslog server. `secret` signs the messages of a webhook; it is never shown, and one that is left out is kept.
+    """
+
+    id = serializers.IntegerField(read_only=True)
+    name = serializers.CharField(max_length=100)
+    kind = serializers.ChoiceField(choices=Route.Kind.values)
+    address = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    secret = serializers.CharField(
+        max_length=MAX_SECRET_LENGTH, required=False, allow_blank=True, write_only=True, trim_whitespace=False
+    )
+    has_secret = serializers.BooleanField(read_only=True)
+    severity = serializers.ChoiceField(choices=AlertSeverity.values, required=False, default="Warning")
+    enabled = serializers.BooleanField(required=False, default=True)
+
+
+class DeliverySerializer(serializers.Serializer[Any]):
+    """One notification: what is sent is the same at each try, under the same `id`."""
+
+    id = serializers.UUIDField()
+    number = serializers.IntegerField()
+    route_id = serializers.IntegerField()
+    route_name = serializers.CharField(source="route.name")
+    is_test = serializers.BooleanField()
+    summary = serializers.CharField()
+    state = serializers.ChoiceField(choices=Delivery.State.values)
+    made_at = serializers.DateTimeField()
+    attempts = serializers.IntegerField()
+    next_try_at = serializers.DateTimeField()
+    last_error = serializers.CharField()
+    delivered_at = serializers.DateTimeField(allow_null=True)
+
+
+class AlertRouteList(generics.GenericAPIView[Any]):
+    """Routes of alerts."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class = AlertRouteSerializer
+
+    def get_queryset(self) -> QuerySet[Any]:
+        """Return all of them."""
+        if getattr(self, "swagger_fake_view", False):
+            return Route.objects.none()
+        return Route.objects.visible_to(person_of(self.request))
+
+    @strict_schema(operation_id="alert_routes_list", responses=AlertRouteSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """List routes of alerts by name; administrators only."""
+        page = self.paginate_queryset(self.get_queryset())
+        return self.get_paginated_response([AlertRouteSerializer(row).data for row in page or []])
+
+    @extend_schema(
+        operation_id="alert_routes_create",
+        request=AlertRouteSerializer,
+        responses={201: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)},
+    )
+    def post(self, request: Request) -> Response:
+        """Add a route of alerts; what fires from now on is told by it. Administrators only."""
+        wanted = AlertRouteSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        row = route_add(person=person_of(request), values=RouteValues(**wanted.validated_data))
+        address = request.build_absolute_uri(reverse("api:alert_route", args=[row.pk]))
+        return Response(AlertRouteSerializer(row).data, status=201, headers={"Location": address})
+
+
+class AlertRouteDetail(APIView):
+    """One route."""
+
+    permission_classes = ADMINISTRATORS
+
+    @extend_schema(operation_id="alert_routes_retrieve", responses=AlertRouteSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        """Show a route of alerts; administrators only."""
+        return Response(AlertRouteSerializer(_visible_route(person_of(request), pk)).data)
+
+    @extend_schema(
+        operation_id="alert_routes_partial_update",
+        request=AlertRouteSerializer(partial=True),
+        responses={200: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)},
+    )
+    def patch(self, request: Request, pk: int) -> Response:
+        """Change the given fields of a route of alerts; what waits goes to the new address. Administrators only."""
+        person = person_of(request)
+        row = _visible_route(person, pk)
+        wanted = AlertRouteSerializer(data=request.data, partial=True)
+        wanted.is_valid(raise_exception=True)
+        given = {**{name: getattr(row, name) for name in ROUTE_FIELDS}, **wanted.validated_data}
+        if "scope" in wanted.validated_data:
+            for name, none in (("scope_id", None), ("device_kind", "")):
+                given[name] = wanted.validated_data.get(name, none)
+        return Response(AlertRouteSerializer(route_edit(person=person, route=row, values=RouteValues(**given))).data)
+
+    @extend_schema(operation_id="alert_routes_destroy", responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Delete a route of alerts with its log; what waits is not delivered. Administrators only."""
+        refuse_body(request)
+        person = person_of(request)
+        route_remove(person=person, route=_visible_route(person, pk))
+        return Response(status=204)
+
+
+class AlertRouteTest(APIView):
+    """A test of a route."""
+
+    permission_classes = ADMINISTRATORS
+
+    @extend_schema(operation_id="alert_routes_test", request=None, responses={202: DeliverySerializer})
+    def post(self, request: Request, pk: int) -> Response:
+        """Send a test by a route of alerts: 202 with the delivery, which says how it went. Administrators only."""
+        refuse_body(request)
+        person = person_of(request)
+        delivery = route_test(person=person, route=_visible_route(person, pk))
+        enqueue_delivery()
+        return Response(DeliverySerializer(delivery).data, status=202)
+
+
+class DeliveryList(generics.GenericAPIView[Any]):
+    """What was delivered."""
+
+    permission_classes = ADMINISTRATORS
+    serializer_class = DeliverySerializer
+
+    def get_queryset(self) -> QuerySet[Any]:
+        """Return what the request keeps."""
+        if getattr(self, "swagger_fake_view", False):
+            return Delivery.objects.none()
+        rows = Delivery.objects.visible_to(person_of(self.request)).select_related("route")
+        if (route := query_integer(self.request, "route_id")) is not None:
+            rows = rows.filter(route=route)
+        state = self.request.query_params.get("state", "")
+        if state and state not in Delivery.State.values:
+            raise Invalid("That is no state.", errors={"state": f"One of {', '.join(Delivery.State.values)}."})
+        return rows.filter(state=state) if state else rows
+
+    @strict_schema(
+        operation_id="alert_deliveries_list",
+        parameters=[
+            OpenApiParameter("route_id", OpenApiTypes.INT64, description="Keeps those of the route of this id"),
+            OpenApiParameter("state", str, enum=Delivery.State.values, description="Keeps those in this state"),
+        ],
+        responses=DeliverySerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """List notifications of alerts, newest first: what arrived, what waits and why. Administrators only."""
+        page = self.paginate_queryset(self.get_queryset())
+        return self.get_paginated_response(self.get_serializer(page, many=True).data)
+
+
+class DeliveryRetry(APIView):
+    """Another try."""
+
+    permission_classes = ADMINISTRATORS
+
+    @extend_schema(
+        operation_id="alert_deliveries_retry",
+        request=None,
+        responses={202: DeliverySerializer, 409: problem("It has arrived already")},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Try a notification of alerts now, also one that was given up. Administrators only."""
+        refuse_body(request)
+        person = person_of(request)
+        row = Delivery.objects.visible_to(person).filter(pk=pk).first()
+        if row is None:
+            raise NotFound("There is no such delivery.")
+        row = delivery_retry(person=person, delivery=row)
+        enqueue_delivery()
+        return Response(DeliverySerializer(row).data, status=202)
+
+
+def _visible_route(person: User, pk: int) -> Route:
+    row: Route | None = Route.objects.visible_to(person).filter(pk=pk).first() if pk <= MAX_ID else None
+    if row is None:
+        raise NotFound("There is no such route.")
+    return row

@@ -1,0 +1,365 @@
+"""What a rule, a silence or a route is about: everything, or one part of the lab. Pure.
+
+    quiet    -> pending  the condition is met (firing at once where nothing has to be held)
+    pending  -> firing   it was met all the time for as long as it has to hold
+    pending  -> quiet    it is met no more ('gone')
+    firing   -> quiet    the value came back to where it clears ('resolved')
+
+A value that is none leaves each as it is. What somebody acknowledged is firing here: that is between people.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+SCOPES: Final = (
+    ("all", "Everything"),
+    ("chassis", "A chassis"),
+    ("drawer", "A drawer"),
+    ("device_kind", "A kind of device"),
+    ("device", "A device"),
+    ("port", "A port"),
+    ("tenant", "What a tenant holds"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertSubject:
+    """What a series is measured of, and where that stands: ids of rows, None where there is none.
+
+    A port behind a slot names the device in the slot too: what is about the device takes its link in.
+    """
+
+    object: str  # 'chassis', 'drawer', 'device' or 'port'
+    chassis: int
+    drawer: int | None = None
+    device: int | None = None
+    device_kind: str = ""
+    port: int | None = None
+    host_port: int | None = None
+    tenant: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertScope:
+    """A part of the lab; `id` of its row, `word` the kind of device."""
+
+    kind: str = "all"
+    id: int | None = None
+    word: str = ""
+
+    def includes(self, subject: AlertSubject) -> bool:
+        """Tell whether a subject is in it."""
+        if self.kind == "all":
+            return True
+        if self.kind == "device_kind":
+            return self.word != "" and subject.device_kind == self.word
+        found: int | None = getattr(subject, self.kind)
+        return self.id is not None and found == self.id
+
+
+class Condition(StrEnum):
+    """How a value is compared."""
+
+    ABOVE = "above"
+    BELOW = "below"
+    EQUALS = "equals"
+    DIFFERS = "differs"
+    MISSING = "missing"
+
+
+# As many decimals as a reading is good for, the same as on the other pages.
+DECIMALS: Final = {"°C": 1, "%": 0, "W": 0, "rpm": 0, "V": 2, "A": 1, "kWh": 2, "lanes": 0, "Gb/s": 0}
+VERBS: Final = {Condition.EQUALS: "equal to", Condition.DIFFERS: "other than"}
+SEVERITIES: Final = ("Warning", "Critical")  # in order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """A condition on a value in the unit of its series; `clear` is the value at which it ends, `hold` is in s.
+
+    Above: begins over `value`, ends at or under `clear`. Below: the other way round. No value (NaN) decides nothing,
+    except whether something is missing.
+    """
+
+    condition: Condition
+    value: float = 0.0
+    clear: float | None = None
+    hold: float = 0.0
+
+    @property
+    def ends_at(self) -> float:
+        """The value at which it ends."""
+        return self.value if self.clear is None else self.clear
+
+    def words(self, unit: str = "") -> str:
+        """Return it as people read it: 'above 85 °C for 30 s'."""
+        text = "no value"
+        if self.condition is not Condition.MISSING:
+            text = f"{VERBS.get(self.condition, self.condition.value)} {limit_label(self.value, unit)}"
+        return f"{text} for {duration_label(self.hold)}" if self.hold else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Terms on one series of one chassis: what may have one open alert at a time, told by `cause` and `key`."""
+
+    cause: str  # 'rule-7', or the name of a built-in rule
+    key: str  # of the series in the catalogue; '' for the chassis as a whole
+    terms: Terms
+    severity: str
+    subject: AlertSubject
+    title: str = ""
+    unit: str = ""
+    quantity: str = ""
+    rule: int | None = None
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What tells it from the others of its chassis."""
+        return self.cause, self.key
+
+
+@dataclass(frozen=True)
+class BuiltInRule:
+    """A rule that comes with the site: switched on and off, never edited."""
+
+    name: str
+    words: str
+    explanation: str
+    severity: str
+    hold: float
+    is_on: bool = True
+
+
+NOT_ANSWERING: Final = "not_answering"
+# A limit's alert ends this share of it before the limit: a reading that trembles at it rings once.
+CLEAR_MARGIN: Final = 0.02
+BUILT_IN_RULES: Final = {
+    one.name: one
+    for one in (
+        BuiltInRule(
+            NOT_ANSWERING,
+            "Chassis does not answer",
+            "Nothing could be read of a chassis. While it lasts, its other alerts notify nobody.",
+            "Critical",
+            10.0,
+        ),
+        BuiltInRule("sensor_critical", "Sensor beyond its critical limit",
+                "A sensor is beyond the critical or fatal threshold that the chassis itself gives for it.",
+                "Critical", 3.0),
+        BuiltInRule("sensor_caution", "Sensor beyond its caution limit",
+                "A sensor is beyond the caution threshold that the chassis itself gives for it. It notifies nobody"
+                " while the same sensor is beyond its critical limit.", "Warning", 10.0),
+        BuiltInRule("fan_failed", "Fan failed", "The chassis says that a fan is not well.", "Critical", 0.0),
+        BuiltInRule("link_down", "Link down",
+                "The link of an attached device, or of the host port that it is attached to, is not up.",
+                "Critical", 30.0, is_on=False),
+        BuiltInRule("link_degraded", "Link narrower than it should be",
+                "The link of an attached device, or of its host port, has fewer lanes than both ends can do.",
+                "Warning", 30.0, is_on=False),
+    )
+}  # fmt: skip
+# Those that are about the links of what is attached.
+LINK_RULES: Final = frozenset({"link_down", "link_degraded"})
+
+
+def rule_cause(pk: int) -> str:
+    """Return the cause that alerts of an administrators' rule have."""
+    return f"rule-{pk}"
+
+
+def value_label(value: float | None, unit: str) -> str:
+    """Return a value with its unit as people read it."""
+    if value is None or math.isnan(value):
+        return "no value"
+    if unit == "state":
+        names = ("no link", "down", "starting", "training", "up")
+        return names[int(value)] if value in range(len(names)) else f"{value:g}"
+    if unit == "B/s":
+        return f"{value / 1e9:.3g} GB/s"
+    if unit in DECIMALS and abs(value) < 1e9:
+        return f"{value:,.{DECIMALS[unit]}f} {unit}"
+    return f"{value:.5g} {unit}".strip()
+
+
+def limit_label(value: float, unit: str) -> str:
+    """Return a limit as people read it: as it was typed."""
+    return f"{value:.12g} {unit}".strip() if unit not in {"state", "B/s"} else value_label(value, unit)
+
+
+def duration_label(seconds: float) -> str:
+    """Return a time as people read it: '30 s', '5 min', '1 h 30 min'."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{seconds:.3g} s" if seconds < 10 else f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+Values = NDArray[np.float64]
+QUIET, PENDING, FIRING = 0, 1, 2
+Transition = Literal["pending", "gone", "firing", "resolved"]
+NO_COLUMN: Final = -1  # of a check whose series is not there: it has no value
+
+
+@dataclass(frozen=True)
+class CheckState:
+    """How it stands with one check: since when (Unix s), and the value that was furthest off."""
+
+    state: int = QUIET
+    since: float = 0.0
+    worst: float = float("nan")
+
+
+@dataclass(frozen=True)
+class CheckTransition:
+    """A check that turned at `at` (Unix s); `since` is when its condition was first met."""
+
+    check: Check
+    turn: Transition
+    at: float
+    since: float
+    value: float
+    worst: float
+    note: str = ""  # what was said of it besides
+
+
+class AlertEngine:
+    """All checks of one chassis; `places[i]` is where the value of `checks[i]` stands in what `step` is given."""
+
+    def __init__(self, checks: Sequence[Check], places: Sequence[int]) -> None:
+        self.checks = tuple(checks)
+        count = len(self.checks)
+        self._places = np.array(places, dtype=np.intp).reshape(count)
+        self._absent = self._places == NO_COLUMN
+        terms = [check.terms for check in self.checks]
+        self._value = np.array([one.value for one in terms], dtype=np.float64)
+        self._clear = np.array([one.ends_at for one in terms], dtype=np.float64)
+        self._hold = np.array([one.hold for one in terms], dtype=np.float64)
+        condition = np.array([one.condition for one in terms], dtype=object)
+        # Above and below are one comparison, with the sign turned.
+        self._sign = np.where(condition == Condition.BELOW, -1.0, 1.0)
+        self._equals = condition == Condition.EQUALS
+        self._differs = condition == Condition.DIFFERS
+        self._missing = condition == Condition.MISSING
+        self._odd = bool((self._equals | self._differs | self._missing).any())
+        self._state = np.zeros(count, dtype=np.int8)
+        self._since = np.zeros(count, dtype=np.float64)
+        self._worst = np.full(count, np.nan)
+        self._is_active = False  # whether any of them is not quiet
+
+    def restore(self, states: dict[tuple[str, str], CheckState]) -> None:
+        """Go on from states by the identity of their checks; those of others are left out."""
+        for index, check in enumerate(self.checks):
+            kept = states.get(check.identity)
+            if kept is not None:
+                self._state[index], self._since[index], self._worst[index] = kept.state, kept.since, kept.worst
+        self._is_active = bool(self._state.any())
+
+    def states(self) -> dict[tuple[str, str], CheckState]:
+        """Return the states of the checks that are not quiet."""
+        return {
+            self.checks[index].identity: CheckState(
+                int(self._state[index]), float(self._since[index]), float(self._worst[index])
+            )
+            for index in np.flatnonzero(self._state)
+        }
+
+    def step(self, at: float, values: Values, *, clearing: Values | None = None) -> list[CheckTransition]:
+        """Take the values of one moment (Unix s), return what turned.
+
+        `clearing` are the values by which it is told whether a condition has ended, where they are others: of a bucket
+        of readings its least and largest.
+        """
+        if not self.checks:
+            return []
+        met, over = self._judge(values, clearing)
+        if not self._is_active and not met.any():
+            return []  # nearly always
+        # A clock that was set back must not keep a hold from ever ending.
+        np.minimum(self._since, at, out=self._since)
+        state = self._state
+        begins = met & (state == QUIET)
+        self._since[begins] = at
+        held = met & (at - self._since >= self._hold)
+        fires = (state == PENDING) & held | begins & (self._hold <= 0)
+        pends = begins & ~fires
+        gone = (state == PENDING) & self._ended_early(values, clearing) & ~fires
+        resolves = (state == FIRING) & over
+        seen = self._taken(values)
+        # Of a condition without a direction, the value at which it fired is as bad as any.
+        first = begins | ((state != QUIET) & np.isnan(self._worst))
+        worse = first | ((state != QUIET) & (seen * self._sign > self._worst * self._sign) & ~self._without_direction())
+        self._worst = np.where(worse, seen, self._worst)
+        turned = fires | pends | gone | resolves
+        if not turned.any():
+            return []
+        state[pends], state[fires] = PENDING, FIRING
+        state[gone | resolves] = QUIET
+        turns = np.select([fires, pends, gone], ["firing", "pending", "gone"], "resolved")
+        changes = [
+            CheckTransition(
+                check=self.checks[index],
+                turn=cast("Transition", str(turns[index])),
+                at=at,
+                since=float(self._since[index]),
+                value=float(seen[index]),
+                worst=float(self._worst[index]),
+            )
+            for index in np.flatnonzero(turned)
+        ]
+        self._worst[gone | resolves] = np.nan
+        self._is_active = bool(state.any())
+        return changes
+
+    def _taken(self, values: Values) -> Values:
+        if len(values) == 0:
+            return np.full(len(self.checks), np.nan)
+        seen: Values = values[self._places]
+        return np.where(self._absent, np.nan, seen) if self._absent.any() else seen
+
+    def _without_direction(self) -> NDArray[np.bool_]:
+        odd: NDArray[np.bool_] = self._equals | self._differs | self._missing
+        return odd
+
+    def _judge(self, values: Values, clearing: Values | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which conditions are met, and which have come back to where they clear; neither for no value."""
+        seen = self._taken(values)
+        back = seen if clearing is None else self._taken(clearing)
+        met = self._sign * seen > self._sign * self._value
+        over = self._sign * back <= self._sign * self._clear
+        if self._odd:
+            there, back_there = ~np.isnan(seen), ~np.isnan(back)
+            met = np.where(self._equals, seen == self._value, met)
+            over = np.where(self._equals, back_there & (back != self._value), over)
+            met = np.where(self._differs, there & (seen != self._value), met)
+            over = np.where(self._differs, back == self._value, over)
+            met = np.where(self._missing, ~there, met)
+            over = np.where(self._missing, back_there, over)
+        return met, over
+
+    def _ended_early(self, values: Values, clearing: Values | None) -> NDArray[np.bool_]:
+        """Return which conditions are not met: what has not fired yet ends at its value, not where it clears."""
+        seen = self._taken(values if clearing is None else clearing)
+        back: NDArray[np.bool_] = self._sign * seen <= self._sign * self._value
+        if self._odd:
+            there = ~np.isnan(seen)
+            back = np.where(self._equals, there & (seen != self._value), back)
+            back = np.where(self._differs, seen == self._value, back)
+            back = np.where(self._missing, there, back)
+        return back

@@ -1,0 +1,332 @@
+"""The health of one link, judged by what is known of it: pure, and every threshold in one table with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from fabric.bmc.values import LANE_GBPS
+from fabric.inventory.rules import LINK_SPEED_TOLERANCE
+
+UP: Final = "LinkUp"
+MINUTE: Final = 60.0
+RATE_SECONDS: Final = 600.0
+HOUR: Final = 3600.0
+# The most bit errors that a lane may make and meet the specification: 1 in 10^12 up to 32 GT/s. At 64 GT/s errors are
+# corrected ahead of the packet, and what is allowed is that 5 in 10^6 blocks (flits of 256 bytes) are sent again.
+BIT_ERRORS: Final = 1e-12
+FLIT_RETRIES: Final = 5e-6
+FLIT_BITS: Final = 256 * 8
+NO_FLITS: Final = 32.0  # GT/s of a lane, at most
+DEFAULT_GBPS: Final = 128.0  # x16 Gen 3, where a service tells no speed at all
+# From here on, a rate is no chance: fewer events in a window say little about how many there will be.
+MIN_EVENTS: Final = 10
+# How long a link may be down or training before it is said so: attaching takes up to 15 s.
+SETTLING_SECONDS: Final = 15.0
+
+
+class LinkLevel(StrEnum):
+    """How a link is; in the order of RANKS."""
+
+    HEALTHY = "healthy"
+    UNKNOWN = "unknown"
+    WATCH = "watch"
+    DEGRADED = "degraded"
+    FAILING = "failing"
+    DOWN = "down"
+
+
+RANKS: Final = {level: rank for rank, level in enumerate(LinkLevel)}
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From where on something is worth a look, degrades the link, or means that it fails; None: never."""
+
+    watch: float | None
+    degraded: float | None
+    failing: float | None
+    unit: str
+    why: str
+
+    def level(self, value: float) -> LinkLevel:
+        """Return what a value means."""
+        if self.failing is not None and value >= self.failing:
+            return LinkLevel.FAILING
+        if self.degraded is not None and value >= self.degraded:
+            return LinkLevel.DEGRADED
+        return LinkLevel.WATCH if self.watch is not None and value >= self.watch else LinkLevel.HEALTHY
+
+
+ALLOWED_UNIT = "times what the specification allows"
+THRESHOLDS: Final = {
+    "sent": Threshold(
+        0.1, 1.0, 100.0, ALLOWED_UNIT,
+        "A lane may get 1 bit in 10^12 wrong, and each such bit costs one replay. A tenth of that is ten times what "
+        "links in good order show; a hundredfold is a damaged cable, connector or chip, and costs bandwidth.",
+    ),
+    "received": Threshold(
+        0.1, 1.0, 100.0, ALLOWED_UNIT, "The same for the other direction: each damaged packet is refused or dropped once.",
+    ),
+    "correctable": Threshold(
+        0.1, 1.0, 100.0, ALLOWED_UNIT, "The same for both directions together: the hardware mends these, and counts them.",
+    ),
+    "rollovers": Threshold(
+        1, 3, 30, "an hour",
+        "Four replays of one packet in vain, after which the link retrains: none occurs by chance.",
+    ),
+    "recoveries": Threshold(
+        3, 20, 200, "an hour",
+        "A working link has no reason to retrain; one attachment explains one or two. Our own choice.",
+    ),
+    "flaps": Threshold(
+        2, 5, 20, "an hour",
+        "A host that restarts explains one. More of them take devices away from whoever computes. Our own choice.",
+    ),
+    "flow": Threshold(
+        1, 3, 30, "an hour", "The far end said nothing for longer than any link in order does; the link then retrains.",
+    ),
+    "non_fatal": Threshold(
+        1, None, None, "since the counters began",
+        "A request failed. Software that looks for devices can cause that, so that old ones are only worth a look.",
+    ),
+    "non_fatal_now": Threshold(None, 1, 10, "an hour", "A request failed for good: some program may have noticed."),
+    "fatal": Threshold(
+        None, 1, None, "since the counters began", "The link could not be relied on, and its cause may be there still.",
+    ),
+    "fatal_now": Threshold(None, None, 1, "an hour", "The link cannot be relied on."),
+}  # fmt: skip
+SENT_COUNTERS = ("ReplayCount", "NAKReceivedCount")
+RECEIVED_COUNTERS = ("NAKSentCount", "BadTLPCount", "BadDLLPCount")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a link is judged so; `code` names the threshold, or what is wrong with the state."""
+
+    code: str
+    level: LinkLevel
+    sentence: str
+
+
+@dataclass(frozen=True)
+class HealthVerdict:
+    """How a link is, its reasons worst first, and the figures behind them.
+
+    Rates are events a second; flaps and recoveries those of the last hour.
+    """
+
+    level: LinkLevel
+    reasons: tuple[Reason, ...]
+    sent_rate: float = 0.0
+    received_rate: float = 0.0
+    correctable_rate: float = 0.0
+    flaps: int = 0
+    recoveries: int = 0
+
+    @property
+    def is_time_dependent(self) -> bool:
+        """Whether it may change by nothing but the passing of time."""
+        return self.level not in {LinkLevel.HEALTHY, LinkLevel.UNKNOWN} or bool(
+            self.flaps or self.recoveries or self.sent_rate or self.received_rate or self.correctable_rate
+        )
+
+
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkFacts:
+    """What is known of a link. Times are Unix s; widths lanes; speeds Gb/s one way, whole link; None: not told.
+
+    `idle` says why nobody expects the link to be up, '' where it is expected; `gone` what should be at its end and is
+    not there. `minute`, `ten_minutes` and `hour` have what the counters gained of late (the first two within so many
+    seconds), `since_reset` what they stand at.
+    """
+
+    status: str  # as in fabric.bmc.series.LINK_STATUSES, '' where not told
+    state_since: float
+    width: int | None = None
+    speed_gbps: float | None = None
+    max_width: int | None = None  # of the port
+    max_speed_gbps: float | None = None
+    configured_width: int | None = None
+    approved_width: int | None = None
+    device_lanes: int | None = None
+    device_pcie_type: str = ""
+    judges_speed: bool = True  # False: what the far end can do is not known, so that a slower link may be as it should
+    idle: str = ""
+    gone: str = ""
+    busy: bool = False  # an operation here is at work on it
+    unknown: str = ""  # why nothing can be said
+    flaps: int = 0
+    minute: Counts = field(default_factory=dict)
+    minute_seconds: float = MINUTE
+    ten_minutes: Counts = field(default_factory=dict)
+    ten_minutes_seconds: float = RATE_SECONDS
+    hour: Counts = field(default_factory=dict)
+    since_reset: Counts = field(default_factory=dict)
+
+
+def judge_link(facts: LinkFacts, *, now: float) -> HealthVerdict:
+    """Return the verdict on a link at an instant (Unix s)."""
+    if facts.unknown:
+        return HealthVerdict(LinkLevel.UNKNOWN, (Reason("unknown", LinkLevel.UNKNOWN, facts.unknown),))
+    sent, received, correctable = (
+        error_rate(facts, names) for names in (SENT_COUNTERS, RECEIVED_COUNTERS, ("CorrectableErrorCount",))
+    )
+    reasons = [*_state_reasons(facts, now), *_rate_reasons(facts, sent, received, correctable), *_count_reasons(facts)]
+    reasons.sort(key=lambda one: -RANKS[one.level])
+    level = reasons[0].level if reasons else LinkLevel.HEALTHY
+    if not reasons:
+        reasons = [Reason("fine", LinkLevel.HEALTHY, facts.idle or _healthy_sentence(facts))]
+    return HealthVerdict(
+        level, tuple(reasons), sent, received, correctable, facts.flaps, facts.hour.get("L0ToRecoveryCount", 0)
+    )
+
+
+def allowed_rate(speed_gbps: float, lanes: int | None) -> float:
+    """Return the most errors a second that a link of this speed (Gb/s one way) may make and meet the specification."""
+    if lanes and speed_gbps / lanes > NO_FLITS / LINK_SPEED_TOLERANCE:
+        return speed_gbps * 1e9 / FLIT_BITS * FLIT_RETRIES
+    return speed_gbps * 1e9 * BIT_ERRORS
+
+
+def error_rate(facts: LinkFacts, names: tuple[str, ...]) -> float:
+    """Return how often a second something happened of late; 0 where that may be chance.
+
+    Several counters tell of the same packets: the one that counted most stands for them. The last minute counts as much
+    as the last ten, so that a burst shows at once and a trickle at all.
+    """
+    found = 0.0
+    windows = ((facts.minute, facts.minute_seconds), (facts.ten_minutes, facts.ten_minutes_seconds))
+    for counts, seconds in windows:
+        events = max((counts.get(name, 0) for name in names), default=0)
+        if events >= MIN_EVENTS:
+            found = max(found, events / max(MINUTE, seconds))
+    return found
+
+
+def pcie_generation(gbps_a_lane: float) -> str:
+    """Return the generation whose raw rate this is, or what is left of it after encoding; '' for less than Gen 1."""
+    fitting = [name for name, rate in LANE_GBPS.items() if gbps_a_lane >= LINK_SPEED_TOLERANCE * rate]
+    return fitting[-1].replace("Gen", "Gen ") if fitting else ""
+
+
+def _healthy_sentence(facts: LinkFacts) -> str:
+    if facts.status == UP:
+        return "The link runs as both of its ends can, and almost without errors."
+    return "The link is training just now." if facts.status in {"Training", "Starting"} else "Nothing is wrong with it."
+
+
+def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
+    if facts.gone:
+        yield Reason("down", LinkLevel.DOWN, facts.gone)
+        return
+    if facts.status == UP:
+        yield from _width_reasons(facts)
+        yield from _speed_reasons(facts)
+        return
+    if facts.idle or facts.busy:
+        return
+    lasts = now - facts.state_since
+    if facts.status == "":
+        yield Reason("unknown", LinkLevel.UNKNOWN, "The chassis does not tell whether the link is up.")
+    elif lasts >= SETTLING_SECONDS and facts.status in {"Training", "Starting"}:
+        yield Reason(
+            "training", LinkLevel.DOWN, f"The link has been training for {duration_label(lasts)} and does not come up."
+        )
+    elif lasts >= SETTLING_SECONDS:
+        yield Reason(
+            "down", LinkLevel.DOWN, f"The link has been down for {duration_label(lasts)}, and it should be up."
+        )
+
+
+def _width_reasons(facts: LinkFacts) -> Iterator[Reason]:
+    capable = min((one for one in (facts.max_width, facts.device_lanes) if one), default=None)
+    wanted = min((one for one in (capable, facts.configured_width) if one), default=None)
+    if facts.width and wanted and facts.width < wanted:
+        why = "both of its ends can" if wanted == capable else "its port is configured for"
+        yield Reason("width", LinkLevel.DEGRADED, f"The link runs x{facts.width}, although {why} x{wanted}.")
+    if facts.configured_width and facts.approved_width and facts.configured_width < facts.approved_width:
+        yield Reason(
+            "configured", LinkLevel.WATCH,
+            f"The port is configured for x{facts.configured_width}; approved is x{facts.approved_width}.",
+        )  # fmt: skip
+
+
+def _speed_reasons(facts: LinkFacts) -> Iterator[Reason]:
+    if not (facts.judges_speed and facts.speed_gbps and facts.width):
+        return
+    ways = []
+    if facts.max_speed_gbps and facts.max_width:
+        ways.append(facts.max_speed_gbps / facts.max_width)
+    if facts.device_pcie_type in LANE_GBPS:
+        ways.append(LANE_GBPS[facts.device_pcie_type])
+    lane = facts.speed_gbps / facts.width
+    if ways and lane < LINK_SPEED_TOLERANCE * min(ways):
+        now, can = pcie_generation(lane), pcie_generation(min(ways))
+        words = f"{now} of {can}" if now and now != can else f"{lane:.3g} of {min(ways):.3g} Gb/s a lane"
+        yield Reason("speed", LinkLevel.DEGRADED, f"The link runs slower than both of its ends can: {words}.")
+
+
+def _rate_reasons(facts: LinkFacts, sent: float, received: float, correctable: float) -> Iterator[Reason]:
+    speed = facts.speed_gbps or facts.max_speed_gbps or DEFAULT_GBPS
+    allowed = allowed_rate(speed, facts.width or facts.max_width)
+    for code, rate, what in (
+        ("sent", sent, "a packet has to be sent again"),
+        ("received", received, "a packet comes in damaged"),
+        ("correctable", correctable, "the hardware mends an error"),
+    ):
+        level = THRESHOLDS[code].level(rate / allowed)
+        if level is not LinkLevel.HEALTHY:
+            times = f"{figure_label(rate / allowed)} times what the specification allows"
+            yield Reason(code, level, f"{rate_label(rate).capitalize()} {what}: {times}.")
+
+
+def _count_reasons(facts: LinkFacts) -> Iterator[Reason]:
+    hour, reset = facts.hour, facts.since_reset
+    found = (
+        ("fatal_now", hour.get("FatalErrorCount", 0), "{} fatal error{s} in the last hour."),
+        ("non_fatal_now", hour.get("NonFatalErrorCount", 0), "{} non-fatal error{s} in the last hour."),
+        ("flaps", facts.flaps, "It went down and came back {} time{s} in the last hour."),
+        ("rollovers", hour.get("ReplayRolloverCount", 0),
+         "In the last hour {} packet{s} got through only after the link retrained."),
+        ("flow", hour.get("FlowControlTimeoutErrors", 0), "{} flow control time-out{s} in the last hour."),
+        ("recoveries", hour.get("L0ToRecoveryCount", 0), "It retrained {} time{s} in the last hour."),
+    )  # fmt: skip
+    codes = set()
+    for code, count, words in found:
+        level = THRESHOLDS[code].level(count)
+        if level is not LinkLevel.HEALTHY:
+            codes.add(code)
+            yield Reason(code, level, words.format(f"{count:,}", s="" if count == 1 else "s"))
+    for code, name, word in (("fatal", "FatalErrorCount", "fatal"), ("non_fatal", "NonFatalErrorCount", "non-fatal")):
+        count = reset.get(name, 0)
+        level = THRESHOLDS[code].level(count)
+        # Those of the last hour are told already.
+        if level is not LinkLevel.HEALTHY and f"{code}_now" not in codes:
+            yield Reason(code, level, f"{count:,} {word} error{'' if count == 1 else 's'} since the counters began.")
+
+
+def rate_label(rate: float) -> str:
+    """Return a rate (1/s) in words: '12 times a second', '3 times a minute', '1.5 times an hour'."""
+    for unit, seconds in (("a second", 1.0), ("a minute", MINUTE), ("an hour", HOUR)):
+        if rate * seconds >= 1.0 or unit == "an hour":
+            return f"{figure_label(rate * seconds)} times {unit}"
+    return ""
+
+
+def figure_label(value: float) -> str:
+    """Return a figure of two or three places."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def duration_label(seconds: float) -> str:
+    """Return a time in words: '40 s', '12 min', '5 h', '3 days'."""
+    for unit, size, most in (("s", 1.0, 120.0), ("min", MINUTE, 7200.0), ("h", HOUR, 172800.0)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} days"

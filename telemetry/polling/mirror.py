@@ -1,0 +1,291 @@
+"""The mirror of one chassis in the database, kept true beside its readings.
+
+A thousand chassis are looked at all the time, and nearly always nothing has changed: a look that finds what the one
+before found writes only that it was there, and while the BMC's events are heard the next look comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+
+import msgspec
+from django.conf import settings
+from django.db import DatabaseError
+from django.utils import timezone
+
+from core.threads import run_in_thread
+from fabric.bmc.client import BmcClient
+from fabric.bmc.crawl import CrawledResource
+from fabric.bmc.discovery import Discovery
+from fabric.bmc.errors import BmcError, Malformed, RequestRefused, ServerFault
+from fabric.bmc.sensors import read_sensor
+from fabric.bmc.series import ChassisReading, ReadingSeries
+from fabric.bmc.types import Inventory, RedfishEvent, RedfishSensor
+from fabric.bmc.values import normalize_uri
+from fabric.drift.services import drifts_explain
+from fabric.inventory.models import Chassis, Walk
+from fabric.inventory.selectors import ReadingOwner, reading_owners
+from fabric.inventory.sync import inventory_apply, inventory_confirm
+from telemetry.instrumentation import metrics
+
+logger = logging.getLogger(__name__)
+
+PERIODS_A_WALK = 40  # a whole walk finds what a refresh does not look for
+MAX_QUIET_PERIODS = 4  # between two looks at a chassis that is quiet and whose events are heard
+SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
+WALK_PAUSE = 3.0  # a report that changes its shape each second must not become a walk each second
+SENSORS_PER_CHECK = 16
+SENSOR_RETRY_DELAYS = (2.0, 4.0, 8.0, 15.0)  # s, after a look at a sensor that failed
+CALM_SECONDS = 600.0  # so long nobody doubts a sensor that was said to have changed, and measures as before
+REFRESH_PAUSE_SECONDS = 2.0  # where they come without end, each refresh would only be outdated by the next
+# Workers that start together, or take over from a dead one, must not all look at the same moment.
+JITTER = (0.8, 1.2)
+# What was found so short a while ago is read at once, before the first walk of a worker that takes over.
+RECENT = timedelta(minutes=2)
+
+
+class InventoryMirror:
+    """Walks and refreshes one chassis; `gate` bounds how many of a worker's chassis are walked at a time.
+
+    `changed` outlives a connection: URIs of sensors that the BMC said it had changed, and the time (monotonic s) to
+    look at them; of one with `math.inf` it is known that it measures in another unit, which a walk takes up.
+    """
+
+    def __init__(
+        self,
+        chassis: Chassis,
+        bmc: BmcClient,
+        gate: asyncio.Semaphore,
+        disturbed: asyncio.Event,
+        changed: dict[str, float],
+    ) -> None:
+        self._chassis = chassis
+        self._bmc = bmc
+        self._gate = gate
+        self._disturbed = disturbed
+        self._discovery = Discovery(bmc, at_a_time=1)
+        self._applied: Inventory | None = None
+        self._walked_at = 0.0
+        self._ended_at = 0.0  # of the last walk
+        self._periods = 1.0
+        self._plan_at: float | None = None  # monotonic s: when to walk, since readings are to be planned anew
+        self._changed = changed
+        for uri in [uri for uri, look_at in changed.items() if look_at == math.inf]:
+            changed[uri] = 0.0  # that walk did not come to its end
+        self._failed_looks: Counter[str] = Counter()  # at these, one after the other
+        self._calm: dict[str, float] = {}  # those of which it had said so, and their unit was as before
+        self._sensors: set[str] = set()  # URIs of all
+        self.owners: dict[str, ReadingOwner] = {}  # of what was found last
+        self.doubted = set(changed)  # URIs of sensors that may measure in another unit by now
+
+    async def recent(self) -> Inventory | None:
+        """Return what another worker found a moment ago, None where nobody looked so lately."""
+        found: Inventory | None = await run_in_thread(_recent_inventory, self._chassis.pk)
+        if found is not None:
+            self.owners = await run_in_thread(reading_owners, self._chassis.pk, found)
+            self._sensors = {sensor.uri for sensor in found.sensors}
+        return found
+
+    async def walk(self) -> Inventory:
+        """Read the whole service anew and write it down; raises BmcError, DatabaseError."""
+        async with self._gate:
+            begun = timezone.now()
+            inventory = await self._discovery.walk()
+            await run_in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
+            self.owners = await run_in_thread(reading_owners, self._chassis.pk, inventory)
+        # The first ones after a start are spread over the whole time: later walks, too, come one by one then.
+        early = random.random() if self._applied is None else 0.0  # noqa: S311 - no secret
+        self._walked_at = time.monotonic() - early * settings.CONFIG.inventory_period * PERIODS_A_WALK
+        self._applied, self._periods = inventory, 1.0
+        self._plan_at, self._ended_at = None, time.monotonic()
+        for uri in [uri for uri, look_at in self._changed.items() if look_at == math.inf]:
+            del self._changed[uri]
+        self._sensors = {sensor.uri for sensor in inventory.sensors}
+        return inventory
+
+    def request_walk(self) -> None:
+        """Have the service walked, and readings planned anew: soon, though not each second."""
+        if self._plan_at is None:
+            self._plan_at = max(time.monotonic(), self._ended_at + WALK_PAUSE)
+            self._disturbed.set()
+
+    def hear(self, event: RedfishEvent) -> None:
+        """Take note of an event as it comes: of a sensor that was changed the unit is looked at."""
+        if event.message_id.endswith(".ResourceChanged") and "/Sensors/" in event.origin_uri:
+            uri = normalize_uri(event.origin_uri)
+            if uri not in self._sensors:
+                return  # a refresh or a walk finds what is new
+            if self._changed.get(uri, math.inf) == math.inf:
+                self._changed[uri] = 0.0
+            # Some services tell each new reading so.
+            if time.monotonic() - self._calm.get(uri, -math.inf) > CALM_SECONDS:
+                self.doubted.add(uri)
+
+    async def follow(self, inventory: Inventory) -> Inventory:
+        """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by.
+
+        Raises BmcError. Without the database readings go on: what could not be written is found again.
+        """
+        healths, owners = _healths(inventory), self.owners
+        units = {sensor.uri: _sensor_unit(sensor) for sensor in inventory.sensors}
+        self._prune_sensors()
+        walk_at = self._walked_at + settings.CONFIG.inventory_period * PERIODS_A_WALK * _jitter()
+        rested_at, pause = 0.0, 1.0
+        while True:
+            try:
+                if time.monotonic() > walk_at:
+                    return await self.walk()
+                if self._plan_at is None:
+                    await wait_for_event(self._disturbed, self._quiet_seconds())
+                if self._plan_at is not None:
+                    await asyncio.sleep(max(0.0, self._plan_at - time.monotonic()))
+                    return await self.walk()
+                is_disturbed = self._disturbed.is_set()
+                if is_disturbed:
+                    await asyncio.sleep(SETTLE_SECONDS if time.monotonic() > rested_at else REFRESH_PAUSE_SECONDS)
+                    self._disturbed.clear()
+                if await self._has_other_unit(units):
+                    return await self.walk()
+                fresh = await self._look(is_disturbed=is_disturbed)
+                pause = 1.0
+            except DatabaseError as error:
+                logger.warning("chassis %s is not mirrored: %s", self._chassis.pk, error)
+                self._applied = None
+                # A walk is hundreds of requests: the BMC must not pay for a database that is away.
+                later = time.monotonic() + settings.CONFIG.inventory_period * pause * _jitter()
+                pause = min(pause * 2, MAX_QUIET_PERIODS)
+                walk_at = max(walk_at, later)
+                if self._plan_at is not None:
+                    self._plan_at = later
+                await asyncio.sleep(REFRESH_PAUSE_SECONDS)
+                continue
+            finally:
+                rested_at = time.monotonic() + REFRESH_PAUSE_SECONDS
+            if _healths(fresh) != healths:
+                walk_at = 0.0  # the walk finds out what below it has fallen ill, or is well again
+            elif self.owners != owners:
+                # A device came, went or was swapped: its readings must not go out under another's id.
+                return fresh
+
+    async def _has_other_unit(self, units: Mapping[str, SensorUnit]) -> bool:
+        """Look at sensors that have changed; tell whether one measures in another unit than was known."""
+        due = sorted(uri for uri, look_at in self._changed.items() if look_at <= time.monotonic())
+        for uri in due[:SENSORS_PER_CHECK]:
+            del self._changed[uri]
+            try:
+                sensor = read_sensor(CrawledResource(uri, "Sensor", (await self._bmc.get(uri)).body, ""))
+            except RequestRefused:
+                pass  # the next walk says what became of it
+            except BmcError as error:
+                pause = SENSOR_RETRY_DELAYS[min(self._failed_looks[uri], len(SENSOR_RETRY_DELAYS) - 1)]
+                self._changed[uri] = time.monotonic() + pause
+                self._failed_looks[uri] += 1
+                if not isinstance(error, ServerFault | Malformed):
+                    break  # if the BMC is away, the refresh finds that out
+                continue
+            else:
+                if _sensor_unit(sensor) != units.get(uri):
+                    # The walk may fail, and is due nevertheless.
+                    self._plan_at = time.monotonic()
+                    self._changed[uri] = math.inf
+                    return True
+            self.doubted.discard(uri)
+            self._calm[uri] = time.monotonic()
+            del self._failed_looks[uri]
+        if any(look_at <= time.monotonic() for look_at in self._changed.values()):
+            self._disturbed.set()
+        return False
+
+    def _prune_sensors(self) -> None:
+        """Forget what was about sensors that are gone, and doubts that the last walk has settled."""
+        for uri in self._changed.keys() - self._sensors:
+            del self._changed[uri]
+        self.doubted &= self._changed.keys()
+        self._calm = {uri: at for uri, at in self._calm.items() if uri in self._sensors}
+        self._failed_looks = Counter({uri: n for uri, n in self._failed_looks.items() if uri in self._sensors})
+
+    def _quiet_seconds(self) -> float:
+        """Return for how long there is nothing to look for, unless something happens."""
+        to_look = min(self._changed.values(), default=math.inf) - time.monotonic()
+        return max(0.0, min(settings.CONFIG.inventory_period * self._periods * _jitter(), to_look))
+
+    async def _look(self, *, is_disturbed: bool) -> Inventory:
+        begun = timezone.now()
+        inventory = await self._discovery.refresh()
+        if is_disturbed or inventory != self._applied:
+            # What an operation has changed meanwhile may stand in the database, so that every event counts.
+            await run_in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
+            self.owners = await run_in_thread(reading_owners, self._chassis.pk, inventory)
+            self._applied, self._periods = inventory, 1.0
+        else:
+            await run_in_thread(inventory_confirm, chassis_id=self._chassis.pk)
+            self._periods = min(self._periods * 2, MAX_QUIET_PERIODS) if self._bmc.streams else 1.0
+        await drifts_explain(chassis_id=self._chassis.pk, bmc=self._bmc)
+        return inventory
+
+
+def _recent_inventory(chassis: int) -> Inventory | None:
+    row = Walk.objects.filter(chassis=chassis, chassis__inventory_at__gt=timezone.now() - RECENT).first()
+    try:
+        return None if row is None else msgspec.convert(row.found, Inventory)
+    except msgspec.ValidationError:
+        return None  # of another version of the site
+
+
+def _jitter() -> float:
+    return random.uniform(*JITTER)  # noqa: S311 - no secret
+
+
+def _sensor_unit(sensor: RedfishSensor) -> SensorUnit:
+    return sensor.units, sensor.factor, sensor.zero
+
+
+def _healths(inventory: Inventory) -> dict[str, str]:
+    return {one.uri: one.health for one in (*inventory.chassis, *inventory.drawers)}
+
+
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, so long at most."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+SensorUnit = tuple[str, float, float]
+
+
+class UnitTracker:
+    """What the readings of one chassis are measured in."""
+
+    def __init__(self, chassis_id: int) -> None:
+        self._chassis = chassis_id
+        self._series: Sequence[ReadingSeries] = ()
+        self._known: dict[str, SensorUnit] = {}
+
+    def begin(self, series: Sequence[ReadingSeries]) -> None:
+        """Take note of what is read from now on, and count what is in another unit than before."""
+        units = {one.property: (one.unit, one.factor, one.zero) for one in series}
+        changed = sum(self._known.get(name, unit) != unit for name, unit in units.items())
+        metrics.increment("units_changed", changed, chassis=self._chassis)
+        self._series = series
+        self._known |= units
+
+    def mask_doubtful(self, reading: ChassisReading, doubted: Collection[str]) -> ChassisReading:
+        """Return a reading without those of sensors (URIs) whose unit is in doubt: they are NaN, and counted."""
+        if not doubted:
+            return reading
+        places = [place for place, one in enumerate(self._series) if one.property.partition("#")[0] in doubted]
+        values = list(reading.values)
+        for place in places:
+            values[place] = math.nan
+        metrics.increment("readings_in_doubt", len(places), chassis=self._chassis)
+        return msgspec.structs.replace(reading, values=tuple(values))

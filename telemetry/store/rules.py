@@ -1,0 +1,343 @@
+"""The tiers of the store: how wide a bucket is, how long the window of a chunk is, how often it is made. Pure.
+
+Each is made from the one before it. What is not made yet is read from there, so that no answer has a hole.
+
+Columns are series and rows are moments: arrays are [columns, rows], times are whole ms. Where a bucket has no reading,
+its count is 0 and the rest NaN.
+
+The BMC counts bytes and errors without end. Kept raw is what it counts; shown, and rolled up, are
+    bytes: their rate under the key of the live catalogue ('port/5/rx_bytes_per_second', B/s)
+    errors: the total under that key ('port/5/errors/ReplayCount') and its rate under key + '/rate' (1/s)
+    all else: the reading itself
+A series is told from others by its key and its unit: what is measured in another unit from some day on is another one.
+
+They may lie in a database of their own, so that no row points to another room's: `chassis` is its number. Times are
+Unix seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from django.db import models
+from numpy.typing import NDArray
+
+from fabric.bmc.series import Quantity
+from telemetry.live.catalogue import BYTE_RATES as COUNTED
+from telemetry.live.catalogue import SeriesEntry
+from telemetry.store.format import EXACT_LIMIT, Integers, Values
+
+
+@dataclass(frozen=True)
+class BucketGrid:
+    """`rows` buckets of `step` ms from `begin` on."""
+
+    begin: int
+    step: int
+    rows: int
+
+    @property
+    def span(self) -> SpanMs:
+        """What it covers, ms."""
+        return self.begin, self.begin + self.rows * self.step
+
+    @property
+    def tier(self) -> Tier:
+        """The widest tier that its buckets can be made of."""
+        return tier_for(self.step)
+
+
+def bucket_grid(since: float, until: float, points: int, *, now: float, keep: Sequence[int]) -> BucketGrid:
+    """Return the buckets of a range in Unix s; `keep` is how long each tier is kept, s."""
+    finest = next((tier for tier in Tier if since >= now - keep[tier]), ROLLUPS[-1])
+    least = TIER_SHAPES[finest].step if finest in TIER_SHAPES else 1000
+    begin, end = math.floor(since * 1000), math.ceil(until * 1000)
+    for seconds in CHART_STEPS:
+        step = seconds * 1000
+        if step >= least:
+            grid = BucketGrid(begin // step * step, step, -(-(end - begin // step * step) // step))
+            if grid.rows <= points:
+                return grid
+    # A few buckets over a seam of all rounded ones, or of many years: as wide as they have to be.
+    least = max(
+        (TIER_SHAPES[tier].step for tier in ROLLUPS if TIER_SHAPES[tier].step * points <= end - begin), default=least
+    )
+    begin = begin // least * least
+    step = -(-(end - begin) // points // least) * least
+    return BucketGrid(begin, step, -(-(end - begin) // step))
+
+
+SpanMs = tuple[int, int]
+
+
+def union_spans(spans: Iterable[SpanMs]) -> list[SpanMs]:
+    """Return spans that do not touch and cover the same, in order of time."""
+    found: list[SpanMs] = []
+    for begin, end in sorted(span for span in spans if span[0] < span[1]):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def subtract_spans(spans: Iterable[SpanMs], others: Iterable[SpanMs]) -> list[SpanMs]:
+    """Return what spans cover and `others` do not."""
+    left = union_spans(spans)
+    for begin, end in union_spans(others):
+        left = [
+            part
+            for span in left
+            for part in ((span[0], min(span[1], begin)), (max(span[0], end), span[1]))
+            if part[0] < part[1]
+        ]
+    return left
+
+
+def widen_span(span: SpanMs, step: int) -> SpanMs:
+    """Return the span with its ends moved to whole steps."""
+    return span[0] // step * step, -(-span[1] // step) * step
+
+
+DecimalPlaces = NDArray[np.int8]  # decimal places of each column; -1 where it has none
+FLOAT_BITS = 29  # of 52: what an f32 lacks
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """`at` is where each bucket begins, ascending."""
+
+    at: Integers
+    low: Values
+    high: Values
+    total: Values
+    count: Values
+
+    @classmethod
+    def none(cls, columns: int) -> Self:
+        """Return no buckets of so many columns."""
+        return cls(np.empty(0, np.int64), *(np.empty((columns, 0)) for _ in range(4)))
+
+    @classmethod
+    def single(cls, at: Integers, values: Values) -> Self:
+        """Return readings as buckets of their own, at ascending moments."""
+        return cls(at, values, values, values, (~np.isnan(values)).astype(np.float64))
+
+    def group_by_step(self, step: int, origin: int = 0) -> Self:
+        """Return them in buckets of `step` ms from `origin` on; those that lie in the same become one."""
+        if not len(self.at):
+            return self
+        place = (self.at - origin) // step
+        begins = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
+        # What is everywhere, as most series are, takes half the time.
+        there = ~np.isnan(self.total)
+        full: NDArray[np.bool_] = np.logical_and.reduce(there, axis=1)
+        shape = (len(self.low), len(begins))
+        low, high, total = (np.empty(shape) for _ in range(3))
+        low[full] = np.minimum.reduceat(_select_rows(self.low, full), begins, axis=1)
+        high[full] = np.maximum.reduceat(_select_rows(self.high, full), begins, axis=1)
+        total[full] = np.add.reduceat(_select_rows(self.total, full), begins, axis=1)
+        holed = ~full
+        if holed.any():
+            low[holed] = np.fmin.reduceat(self.low[holed], begins, axis=1)
+            high[holed] = np.fmax.reduceat(self.high[holed], begins, axis=1)
+            total[holed] = np.add.reduceat(np.where(there[holed], self.total[holed], 0.0), begins, axis=1)
+            total[holed] = np.where(np.isnan(low[holed]), np.nan, total[holed])
+        count = np.add.reduceat(self.count, begins, axis=1)
+        return type(self)(place[begins] * step + origin, low, high, total, count)
+
+    def between(self, since: int, until: int) -> Self:
+        """Return those that begin from `since` on and before `until`."""
+        return self.at_rows(slice(*np.searchsorted(self.at, (since, until))))
+
+    def without(self, since: int, until: int) -> Self:
+        """Return those that do not begin from `since` on and before `until`."""
+        begin, end = np.searchsorted(self.at, (since, until))
+        return self.at_rows(np.r_[0:begin, end : len(self.at)])
+
+    def picked(self, columns: Sequence[int]) -> Self:
+        """Return some columns."""
+        if list(columns) == list(range(len(self.low))):
+            return self
+        return type(self)(
+            self.at, self.low[columns], self.high[columns], self.total[columns], self.count[columns]
+        )  # fmt: skip
+
+    def spread(self, places: Sequence[int] | NDArray[np.intp], columns: int) -> Self:
+        """Return them as `columns` columns, where the i-th of these stands at `places[i]`."""
+        if list(places) == list(range(columns)):
+            return self
+        wide = [np.full((columns, len(self.at)), fill) for fill in (np.nan, np.nan, np.nan, 0.0)]
+        for field, own in zip(wide, (self.low, self.high, self.total, self.count), strict=True):
+            field[places] = own
+        return type(self)(self.at, *wide)
+
+    def rounded(self, places: DecimalPlaces) -> Self:
+        """Return them as they are kept: sums to the decimal places of their readings, floats as precise as an f32."""
+        decimal = places >= 0
+        factor = np.where(decimal, 10.0 ** np.maximum(places, 0), 1.0)[:, None]
+        scaled = self.total * factor
+        total = np.where(
+            decimal[:, None] & (np.abs(scaled) < EXACT_LIMIT), np.rint(scaled) / factor, _round_to_float32(self.total)
+        )
+        low, high = self.low, self.high
+        if not decimal.all():
+            low, high = low.copy(), high.copy()
+            low[~decimal], high[~decimal] = _round_to_float32(low[~decimal]), _round_to_float32(high[~decimal])
+        return type(self)(self.at, low, high, total, self.count)
+
+    def at_rows(self, rows: slice | NDArray[np.intp]) -> Self:
+        """Return some rows."""
+        return type(self)(
+            self.at[rows], self.low[:, rows], self.high[:, rows], self.total[:, rows], self.count[:, rows]
+        )
+
+
+def concatenate_buckets(parts: Sequence[Buckets]) -> Buckets:
+    """Return buckets of the same columns from several places, in order of time."""
+    if len(parts) == 1:
+        return parts[0]
+    at = np.concatenate([part.at for part in parts])
+    low, high, total, count = (
+        np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("low", "high", "total", "count")
+    )
+    all_of_them = Buckets(at, low, high, total, count)
+    if (np.diff(at) >= 0).all():
+        return all_of_them
+    return all_of_them.at_rows(np.argsort(at, kind="stable"))
+
+
+def combine_places(places: Sequence[DecimalPlaces]) -> DecimalPlaces:
+    """Return the decimal places of columns that are in several parts; -1 where any part has none."""
+    stacked = np.stack(places)
+    return np.where((stacked < 0).any(axis=0), -1, stacked.max(axis=0)).astype(np.int8)
+
+
+def _select_rows(values: Values, rows: NDArray[np.bool_]) -> Values:
+    return values if rows.all() else values[rows]
+
+
+def _round_to_float32(values: Values) -> Values:
+    """Return values rounded to the 23 binary places that an f32 has, with the range that an f64 has."""
+    bits = np.ascontiguousarray(values).view(np.int64)
+    rounded = ((bits + (1 << FLOAT_BITS - 1)) >> FLOAT_BITS << FLOAT_BITS).view(np.float64)
+    return np.where(np.isfinite(values), rounded, values)
+
+
+BYTE_QUANTITIES = frozenset(COUNTED.values())
+ERROR_QUANTITY = Quantity.ERRORS.value
+ERROR_RATE = "errors_per_second"
+RATE_SUFFIX = "/rate"
+RATE_QUANTITIES = BYTE_QUANTITIES | {ERROR_RATE}  # what is read as a rate
+
+SeriesIdentity = tuple[str, str]  # key and unit
+
+
+@dataclass(frozen=True)
+class DerivedSeries:
+    """A series made of a raw column: what it counts as it is, or its rate."""
+
+    entry: SeriesEntry
+    source: SeriesEntry  # of the raw column
+    column: int
+    is_rate: bool
+
+
+def series_identity(entry: SeriesEntry) -> SeriesIdentity:
+    """Return what tells a series from others."""
+    return entry["key"], entry["unit"]
+
+
+def storage_order(entries: Sequence[SeriesEntry]) -> list[int]:
+    """Return the places of entries in the order in which they are stored: those of a quantity stand together.
+
+    They are alike, so that they take less room, and who asks for one of them mostly asks for the others, too.
+    """
+    return sorted(range(len(entries)), key=lambda place: entries[place]["quantity"])
+
+
+def is_counter(entry: SeriesEntry) -> bool:
+    """Tell whether the BMC counts without end what is behind an entry of the live catalogue."""
+    return entry["quantity"] in BYTE_QUANTITIES or entry["quantity"] == ERROR_QUANTITY
+
+
+def derived_series(entries: Iterable[SeriesEntry]) -> list[DerivedSeries]:
+    """Return the series that are made of raw columns."""
+    found = []
+    for column, entry in enumerate(entries):
+        found.append(DerivedSeries(entry, entry, column, is_rate=entry["quantity"] in BYTE_QUANTITIES))
+        if entry["quantity"] == ERROR_QUANTITY:
+            found.append(DerivedSeries(rate_entry(entry), entry, column, is_rate=True))
+    return found
+
+
+def rate_entry(entry: SeriesEntry) -> SeriesEntry:
+    """Return the rate of an error counter."""
+    return {
+        **entry, "key": entry["key"] + RATE_SUFFIX, "quantity": ERROR_RATE, "label": f"{entry['label']}, a second",
+        "unit": "1/s",
+    }  # fmt: skip
+
+
+def catalogue_digest(entries: Sequence[SeriesEntry]) -> str:
+    """Return what a catalogue is known by: SHA-256 in hex."""
+    lines = (
+        "\0".join((one["key"], one["object"], str(one["id"]), one["quantity"], one["label"], one["unit"]))
+        for one in entries
+    )
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+class Tier(models.IntegerChoices):
+    """How fine readings are kept."""
+
+    RAW = 0, "raw"
+    TEN_SECONDS = 1, "10 s"
+    MINUTE = 2, "1 min"
+    QUARTER = 3, "15 min"
+
+
+RAW_SPAN = 60_000  # ms; what a raw chunk spans at most
+ROLLUPS = (Tier.TEN_SECONDS, Tier.MINUTE, Tier.QUARTER)
+
+
+@dataclass(frozen=True)
+class TierShape:
+    """Of a tier, in ms: a bucket, the window of a chunk, and in which portions it is made."""
+
+    step: int
+    window: int
+    portion: int
+
+
+# Each window lies in one window of the next tier.
+TIER_SHAPES = {
+    Tier.TEN_SECONDS: TierShape(step=10_000, window=900_000, portion=900_000),
+    Tier.MINUTE: TierShape(step=60_000, window=6 * 3_600_000, portion=3_600_000),
+    Tier.QUARTER: TierShape(step=900_000, window=96 * 3_600_000, portion=6 * 3_600_000),
+}
+# s; buckets that people are shown: each is a whole number of the widest tier's that divides it.
+CHART_STEPS = (
+    1, 2, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600,
+    86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
+)  # fmt: skip
+
+
+def step_of(tier: Tier) -> int:
+    """Return the width of a tier's buckets in ms; 1 for raw readings."""
+    return TIER_SHAPES[tier].step if tier is not Tier.RAW else 1
+
+
+def tier_for(step: int) -> Tier:
+    """Return the widest tier of which buckets of `step` ms can be made."""
+    return next((tier for tier in reversed(ROLLUPS) if step % TIER_SHAPES[tier].step == 0), Tier.RAW)
+
+
+def window_start(tier: Tier, at: int) -> int:
+    """Return where the window begins that has a moment, ms."""
+    return at // TIER_SHAPES[tier].window * TIER_SHAPES[tier].window
