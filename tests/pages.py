@@ -12,3 +12,8 @@ TOKEN = re.compile(r'(value|data-csrf)="[A-Za-z0-9]{64}"')
 def page_text(answer: Any) -> str:
     """Return the text of an answer, whether it is streamed or not, without its tokens against forged requests."""
     return TOKEN.sub("", (answer.getvalue() if answer.streaming else answer.content).decode())
+
+
+def one_line(text: str) -> str:
+    """Return a page with each run of whitespace as one space: where its lines break is the formatter's choice."""
+    return " ".join(text.split())

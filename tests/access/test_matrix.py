@@ -16,7 +16,7 @@ from accounts.models import Tenant
 from fabric.models import Device, Lease, LeaseItem
 from telemetry.routing import websocket_urlpatterns
 from tests.access.lab import PEOPLE, Lab, address, lab, made_lab
-from tests.pages import page_text
+from tests.pages import one_line, page_text
 
 __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
@@ -404,7 +404,7 @@ def test_what_nobody_holds_is_shown_to_tenants_as_in_the_pool_and_nothing_else_o
         assert 'aria-label="Drawer 1 slot 2, in the pool: you may ask for it"' in text
         assert not [word for word in ("SN-OTHER", "GPU other", "node-other") if word in text]
     listed = lab.clients[person].get(reverse("fabric:fabric"), {"view": "list"}).content.decode()
-    assert '<td colspan="8" class="faint">in the pool</td>' in listed
+    assert '<td colspan="8" class="faint"> in the pool </td>' in one_line(listed)
     assert "node-other" not in listed
     assert lab.clients[person].get(reverse("api:slots")).json()["count"] == 1
     # The calendar says the same of it, now.
