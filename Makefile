@@ -43,9 +43,13 @@ ON_POSTGRES := $(foreach name,sync grants booking leases drift plans,tests/fabri
 test-postgres: $(VENV)/dev.stamp ## Run tests of what asks the database on PostgreSQL, where Debian's is installed
 	@$(PYTHON) -m tests.postgres -n 4 --dist loadfile --no-loadscope-reorder $(SHUFFLE:%=--shuffle=%) $(ON_POSTGRES) $(ARGS)
 
-check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run ruff, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
+check: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/stamp ## Run ruff, djangofmt, mypy strict, import-linter, migrations, OpenAPI schema, deployment checks
 	@$(VENV)/bin/ruff check $(ROOMS)
 	@$(VENV)/bin/ruff format --check $(ROOMS)
+	@$(VENV)/bin/djangofmt --quiet --check templates || { echo "Format them: $(VENV)/bin/djangofmt templates"; exit 1; }
+	@$(VENV)/bin/djangofmt check --output-format concise templates
+	@# The formatter breaks no line within a tag of Django's, or where an attribute has a long value.
+	@! LC_ALL=C.UTF-8 grep -rnE '^.{120}' templates || { echo "Lines of templates have at most 119 characters."; exit 1; }
 	@$(VENV)/bin/mypy $(ROOMS)
 	@PYTHONPATH=. $(VENV)/bin/lint-imports
 	@$(PYTHON) manage.py makemigrations --check --dry-run --verbosity 1
