@@ -47,7 +47,7 @@ function targets(device) {
   const all = own ? [...own.options].filter((one) => one.value)
     : [...(device.closest("[data-chassis]").querySelector("template[data-targets]")?.content.children ?? [])]
       .filter((one) => one.dataset.drawer === device.dataset.drawer && one.value !== device.dataset.expected);
-  return all.map((one) => new Option(one.textContent, one.value));
+  return all.map((one) => new Option(one.text, one.value));
 }
 
 /** Show the one dialog that says what will happen; `target` is a host port's id, '' to detach. */
