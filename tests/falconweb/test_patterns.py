@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -23,9 +24,9 @@ TEMPLATES = Path(settings.BASE_DIR) / "templates"
 
 
 @pytest.fixture
-def page(client: Client, db: None, settings: pytest.FixtureRequest) -> str:
+def page(client: Client, db: None, settings: Any) -> str:
     """The page as a person sees it who is signed in."""
-    settings.ROOT_URLCONF = __name__  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = __name__
     client.force_login(User.objects.create_user("ada", role=Role.ADMINISTRATOR))
     answer = client.get("/patterns/")
     assert answer.status_code == 200
