@@ -8,18 +8,14 @@ from django.template import Origin
 from django.template.loaders import filesystem
 
 INDENTATION = re.compile(r"\n[ \t]+")
-# Behind the start of a cell, whose attributes may have tags of Django's, and before its end.
-EDGES_OF_CELLS = re.compile(r"(<td\b(?:\{%.*?%\}|\{\{.*?\}\}|[^>{])*>)\s+|\s+(?=</td>)")
 
 
 class Loader(filesystem.Loader):
     """Loads templates without the indentation of their lines, a third of a page, and without the last newline.
 
-    A partial whose file ends in a newline may stand before a full stop, as with Jinja. A cell of a table that holds
-    nothing is empty even where its template has lines, as style sheets look for with `:empty`.
+    A partial whose file ends in a newline may stand before a full stop, as with Jinja. Lines keep their numbers.
     """
 
     def get_contents(self, origin: Origin) -> str:
         """Return a template's source; no text that keeps its whitespace has a line that begins there."""
-        source = INDENTATION.sub("\n", super().get_contents(origin)).removesuffix("\n")
-        return EDGES_OF_CELLS.sub(r"\1", source)
+        return INDENTATION.sub("\n", super().get_contents(origin)).removesuffix("\n")

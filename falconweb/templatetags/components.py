@@ -11,7 +11,7 @@ from django.forms import BaseForm
 from django.forms.utils import flatatt
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 register = template.Library()
 
@@ -26,6 +26,13 @@ def fact(name: str, value: object) -> dict[str, Any]:
 def table_head(*columns: str) -> dict[str, Any]:
     """Show the head of a table; a column whose name begins with '#' holds numbers."""
     return {"columns": [(name.removeprefix("#"), name.startswith("#")) for name in columns]}
+
+
+@register.simple_block_tag
+def cell(content: SafeString, label: str, look: str = "") -> SafeString:
+    """Show a cell that may have nothing in it: a narrow screen, where columns are labels, leaves it out then."""
+    held = mark_safe(content.strip())  # noqa: S308 - was safe before
+    return render_to_string("components/cell.html", {"content": held, "label": label, "look": look})
 
 
 @register.inclusion_tag("components/sorted_column.html")
