@@ -10,10 +10,9 @@ TOKEN = re.compile(r'(value|data-csrf)="[A-Za-z0-9]{64}"')
 
 
 def page_text(answer: Any) -> str:
-    """Return the text of an answer, whether it is streamed or not, without its tokens against forged requests."""
-    return TOKEN.sub("", (answer.getvalue() if answer.streaming else answer.content).decode())
+    """Return a page as text, whether it is streamed or not, without its tokens against forged requests.
 
-
-def one_line(text: str) -> str:
-    """Return a page with each run of whitespace as one space: where its lines break is the formatter's choice."""
+    Each run of whitespace is one space: where the lines of a template break is the formatter's choice.
+    """
+    text = TOKEN.sub("", (answer.getvalue() if answer.streaming else answer.content).decode())
     return " ".join(text.split())

@@ -16,7 +16,7 @@ from accounts.models import Role, User
 from falconweb import urls
 from falconweb.patterns import patterns
 from falconweb.templatetags.components import register
-from tests.pages import one_line
+from tests.pages import page_text
 
 # What a site has in DEBUG.
 urlpatterns = [*urls.urlpatterns, path("patterns/", patterns, name="patterns")]
@@ -30,7 +30,7 @@ def page(client: Client, db: None, settings: Any) -> str:
     client.force_login(User.objects.create_user("ada", role=Role.ADMINISTRATOR))
     answer = client.get("/patterns/")
     assert answer.status_code == 200
-    return one_line(answer.content.decode())
+    return page_text(answer)
 
 
 @pytest.mark.django_db

@@ -21,6 +21,7 @@ from telemetry.events.messages import CATALOGUE, message_known, severity_of
 from telemetry.events.models import Event, SavedView
 from telemetry.events.selectors import place_of
 from telemetry.events.services import event_record
+from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
@@ -45,7 +46,7 @@ def many() -> list[Event]:
 def page(client: Client, query: str = "") -> str:
     answer = client.get(reverse("events:events") + query)
     assert answer.status_code == 200
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def test_the_page_goes_through_all_of_them_and_says_how_many(administrator_client: Client, many: list[Event]) -> None:

@@ -16,6 +16,7 @@ from django.urls import reverse
 from accounts.models import AuditEntry, User
 from telemetry.exports.models import ExportDefinition, ExportRun
 from telemetry.exports.runs import run_request
+from tests.pages import page_text
 from tests.telemetry.delivery.sinks import HttpSink
 from tests.telemetry.exports.conftest import FORMULA, events_make, turn
 
@@ -32,7 +33,7 @@ def file(answer: Any) -> bytes:
 def page(client: Client, name: str, /, *numbers: int, **asked: str) -> str:
     answer = client.get(reverse(f"exports:{name}", args=numbers), asked)
     assert answer.status_code == 200, answer.content
-    return str(answer.content.decode())
+    return page_text(answer)
 
 
 def post(client: Client, name: str, /, *numbers: int, **body: Any) -> Any:
