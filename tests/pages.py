@@ -10,9 +10,9 @@ TOKEN = re.compile(r'(value|data-csrf)="[A-Za-z0-9]{64}"')
 
 
 def page_text(answer: Any) -> str:
-    """Return a page as text, whether it is streamed or not, without its tokens against forged requests.
+    """Return the text of an answer, whether it is streamed or not, without its tokens against forged requests.
 
-    Each run of whitespace is one space: where the lines of a template break is the formatter's choice.
+    Of a page, each run of whitespace is one space: where the lines of a template break is the formatter's choice.
     """
     text = TOKEN.sub("", (answer.getvalue() if answer.streaming else answer.content).decode())
-    return " ".join(text.split())
+    return " ".join(text.split()) if answer["Content-Type"].startswith("text/html") else text
