@@ -21,6 +21,8 @@ from simulator.lab import Lab, LabError
 from simulator.options import OptionError, lab_of, parser
 from simulator.simulation import ADDRESS, Simulation
 
+logger = logging.getLogger(__name__)
+
 TICK_SECONDS = 0.1
 
 
@@ -83,9 +85,18 @@ async def _serve(options: argparse.Namespace, lab: Lab, password: str) -> None:
 
 async def _tick(simulation: Simulation) -> None:
     """Keep time going where nobody asks, so that events come when they are due."""
+    failing: set[str] = set()
     while True:
         await asyncio.sleep(TICK_SECONDS)
         for number, falcon in enumerate(list(simulation.chassis)):
-            falcon.advance()
+            try:
+                falcon.advance()
+                failing.discard(falcon.name)
+            except Exception:
+                # One chassis that fails (somebody removed the folder of its hosts) stops neither the others nor what is
+                # played after a reset.
+                if falcon.name not in failing:
+                    logger.exception("%s does not go on", falcon.name)
+                failing.add(falcon.name)
             if number % 20 == 19:
                 await asyncio.sleep(0)

@@ -303,7 +303,7 @@ class _Question:
 
     def answer(self, records: Iterable[LogRecord]) -> LogRecord | None:
         """Return the newest entry about it, of those that name somebody if there are any."""
-        about = [one for one in records if one.origin_uri in self.uris and one.at >= self.since]
+        about = [one for one in records if one.origin_uri in self.uris and one.is_since(self.since)]
         about.sort(key=lambda one: (bool(one.originator), -self.uris.index(one.origin_uri), one.at))
         return about[-1] if about else None
 

@@ -35,7 +35,8 @@ class SimulatorProcess(OwnProcess):
     program's own words where it does not get ready within 60 s.
 
     A process that was given back is reset and used again, since a start takes fifty times as long; `own=True` starts
-    one that ends with its context, for who kills it, freezes it or looks at its start. So does a password or a port.
+    one that ends with its context, for who kills it, freezes it or looks at its start and its `output`, the lines that
+    it printed so far. So does a password or a port.
 
         def test_a_second_chassis():
             with SimulatorProcess("--speed", "20", chassis="falcon-2") as process:
@@ -113,7 +114,8 @@ class SimulatorProcess(OwnProcess):
                 stderr=subprocess.STDOUT,
                 text=True,
             )
-        threading.Thread(target=_drain, args=(self.process, output), daemon=True).start()
+        self.output: list[str] = []
+        threading.Thread(target=_drain, args=(self.process, output, self.output), daemon=True).start()
         try:
             self._wait_until_ready(output)
         except BaseException:
@@ -222,10 +224,11 @@ class SimulatorProcess(OwnProcess):
         self.ask_control("POST", "/time", {"speed": speed})
 
 
-def _drain(process: subprocess.Popen[str], output: queue.SimpleQueue[str | None]) -> None:
+def _drain(process: subprocess.Popen[str], output: queue.SimpleQueue[str | None], lines: list[str]) -> None:
     if process.stdout is not None:
         for line in process.stdout:
-            output.put(line.rstrip())
+            lines.append(line.rstrip())
+            output.put(lines[-1])
     output.put(None)
 
 

@@ -63,7 +63,7 @@ def test_a_repeated_command_answers_the_earlier_result_and_is_not_done_twice(lab
     text = seal_command(command, lab.agent.key)
     lab.agent.send_text(command.task, text)
     first = lab.agent.answer(command)
-    assert first.outcome == "removed"
+    assert first.outcome == "removed", first
     lab.reset()
     lab.agent.send_text(command.task, text)
     assert lab.agent.answer(command) == first
@@ -91,7 +91,8 @@ def test_an_agent_that_is_killed_midway_says_so_when_it_is_back(lab: Lab) -> Non
     assert answer.outcome == "interrupted"
     lab.falcon.release("node-a", held["pid"])
     # Nothing was half done: it can be asked again.
-    assert lab.agent.ask(Drain(DeviceWanted(held["address"]))).outcome == "removed"
+    answer = lab.agent.ask(Drain(DeviceWanted(held["address"])))
+    assert answer.outcome == "removed", answer
 
 
 def test_an_agent_that_is_asked_to_end_answers_what_it_was_at(lab: Lab) -> None:

@@ -13,6 +13,7 @@ from tests.browser.judging import judge
 from tests.browser.test_fabric import drawer, handle, port, slot
 from tests.browser.test_pick_up import phone
 from tests.site import RunningSite
+from tests.waiting import wait_for
 
 __all__ = ["phone"]
 
@@ -30,6 +31,7 @@ def slow(running_site: RunningSite) -> Iterator[str]:
     fault: str = running_site.control("falcon-1", "POST", "/faults", asked)["id"]
     yield fault
     running_site.control("falcon-1", "DELETE", "/faults")
+    running_site.control("falcon-1", "POST", "/time", {"speed": 1})
 
 
 @pytest.fixture
@@ -65,6 +67,13 @@ def tab_to(page: Page, target: Locator) -> None:
     raise AssertionError("Tab does not lead there")
 
 
+def has_moved(site: RunningSite, endpoint: str, before: dict[str, list[str]]) -> bool:
+    """Tell whether a device is in another zone than before, and its link is up there."""
+    zone = next((zone for zone, held in zones(site).items() if endpoint in held), None)
+    links = site.control("falcon-1", "GET", "/state")["links"]
+    return zone is not None and endpoint not in before[zone] and links[endpoint]["status"] == "LinkUp"
+
+
 def settled(page: Page, state: str, site: RunningSite) -> None:
     """See a plan come to an end, in time that hurries."""
     with hurried(site, "falcon-1", "falcon-2"):
@@ -97,6 +106,9 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     judge(page, "a draft")
     page.get_by_role("button", name="Apply plan").click()
     expect(page.locator(".plan-facts .state.running")).to_be_visible()
+    wait_for(lambda: has_moved(running_site, "drawer1slot1", before), "no step of the plan was done")
+    # From here on no link comes up: the second step runs until time goes on, however long the page takes.
+    running_site.control("falcon-1", "POST", "/time", {"speed": 0.001})
     expect(page.locator(".plan-facts")).to_contain_text("1 of 2 steps")
     page.reload()  # it survives that
     judge(page, "a running plan")

@@ -125,6 +125,16 @@ def test_a_device_that_is_moved_behind_the_sites_back_is_noticed_by_the_next_wal
     assert "Zone" in drift.log_message
 
 
+def test_who_moved_a_device_is_found_although_the_clock_of_the_bmc_was_set_forward_since(
+    chassis: Chassis, simulator: SimulatorProcess
+) -> None:
+    put(chassis, simulator, device_in(chassis, drawer=1, slot=1), to=host_port_of(chassis, "H2"))
+    mirror(chassis)
+    simulator.set_clock(3600)
+    explain(chassis)
+    assert (only().cause, only().originator) == (Drift.Cause.LOG, "operator")
+
+
 def test_it_is_noticed_once_and_asked_about_once(chassis: Chassis, simulator: SimulatorProcess) -> None:
     put(chassis, simulator, device_in(chassis, drawer=1, slot=1), to=None)
     mirror(chassis)

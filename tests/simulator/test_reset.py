@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import requests
 
 from tests.processes import SimulatorProcess
 from tests.simulator.conftest import ENDPOINTS, Client
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -52,6 +54,19 @@ def test_a_reset_takes_options_of_the_command_line(process: SimulatorProcess, tm
     assert (tmp_path / "node-a/sys/bus/pci/devices").is_dir()
     process.reset()
     assert process.state()["chassis"] == "falcon-1-1", "options stay"
+
+
+@pytest.mark.process
+def test_hosts_whose_folder_was_removed_stop_the_time_of_nothing_that_is_played_next(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with SimulatorProcess("--hosts-root", str(first), own=True) as process:
+        shutil.rmtree(first)
+        wait_for(lambda: any("does not go on" in line for line in process.output), "the simulator never says so")
+        process.ask_control("POST", "/reset", {"arguments": ["--hosts-root", str(second)]})
+        device = next((second / "node-a/sys/bus/pci/devices").glob("0000:4*"))
+        with (device / "remove").open("a") as file:
+            file.write("1\n")
+        wait_for(lambda: not device.exists(), "a device stays on the bus while nobody asks the simulator")
 
 
 @pytest.mark.parametrize(

@@ -77,15 +77,18 @@ def test_pausing_retrying_early_stops_and_two_at_once(lab: RunningLab) -> None:
     sweep = ask(lab, batch=[8, 16, 32], repeats=2)
     until(sweep, running)
     sweep_pause(person=lab.person, sweep=sweep)
+    # On a busy machine one has completed already by the time that another is seen to run.
+    begun = len(states(sweep))
+    assert begun < 6
     paused = settled(sweep)
-    assert (paused.state, states(sweep).count("completed")) == ("paused", 1)
+    assert (paused.state, states(sweep)) == ("paused", ["completed"] * begun)
     with pytest.raises(Conflict, match="Only a running sweep"):
         sweep_pause(person=lab.person, sweep=sweep)
     with pytest.raises(Conflict, match="No run of it has failed"):
         sweep_retry(person=lab.person, sweep=sweep)
     # Nobody would begin it, or it would be ended at once.
     with pytest.raises(Conflict, match="Its sweep is paused"):
-        run_retry(person=lab.person, run=Run.objects.filter(sweep=sweep, state="completed").get())
+        run_retry(person=lab.person, run=Run.objects.filter(sweep=sweep, state="completed")[0])
     sweep_resume(person=lab.person, sweep=sweep)
 
     # Somebody cancels one of its runs: the sweep goes on without it, and takes it up again when asked to.
