@@ -48,7 +48,12 @@ function entry(alert) {
   sign.setAttribute("aria-hidden", "true");
   const words = document.createElement("span");
   words.append(element("span", `${alert.title}${alert.value ? `: ${alert.value}` : ""}`));
-  words.append(element("small", `${alert.severity}, ${alert.subject} of ${alert.chassis}${alert.acknowledged ? ", acknowledged" : ""}`));
+  words.append(
+    element(
+      "small",
+      `${alert.severity}, ${alert.subject} of ${alert.chassis}${alert.acknowledged ? ", acknowledged" : ""}`,
+    ),
+  );
   link.append(sign, words);
   item.append(link);
   return item;

@@ -12,7 +12,8 @@ function fit() {
   for (const id of ["id_value", "id_clear_value"]) {
     const field = document.getElementById(id)?.closest(".field");
     if (!field) continue;
-    const needless = condition.value === "missing" || (id === "id_clear_value" && !["above", "below"].includes(condition.value));
+    const needless =
+      condition.value === "missing" || (id === "id_clear_value" && !["above", "below"].includes(condition.value));
     field.hidden = needless;
   }
 }
@@ -29,7 +30,8 @@ async function attempt() {
     if (mine !== newest) return;
     if (answer.ok && !answer.redirected) preview.innerHTML = text;
   } catch {
-    if (mine === newest) preview.querySelector("p").textContent = "The site does not answer. Try it again in a moment.";
+    if (mine === newest)
+      preview.querySelector("p").textContent = "The site does not answer. Try it again in a moment.";
   } finally {
     if (mine === newest) preview.classList.remove("old");
   }

@@ -63,7 +63,11 @@ export class Chart {
     if (this.options.tableWords) this.details.querySelector("summary").textContent = this.options.tableWords;
     this.details.addEventListener("toggle", () => this.table());
     const head = this.figure.querySelector(".chart-head");
-    this.png = Object.assign(document.createElement("button"), { type: "button", className: "quiet small", textContent: "PNG" });
+    this.png = Object.assign(document.createElement("button"), {
+      type: "button",
+      className: "quiet small",
+      textContent: "PNG",
+    });
     this.png.dataset.png = "";
     this.png.disabled = true; // until there is something in it
     head.append(this.png);
@@ -114,7 +118,8 @@ export class Chart {
     this.gaps = gaps;
     this.range = range;
     this.label();
-    for (const chart of charts) if (chart === this || (this.options.group && chart.options.group === this.options.group)) chart.draw();
+    for (const chart of charts)
+      if (chart === this || (this.options.group && chart.options.group === this.options.group)) chart.draw();
   }
 
   /** Take a live reading, a value a line. */
@@ -173,10 +178,19 @@ export class Chart {
   view() {
     const ink = colours();
     const lines = this.lines.flatMap(({ colour, dash }, place) =>
-      this.hidden[place] ? [] : [{ place, colour: ink.palette[colour % ink.palette.length], dash }]);
+      this.hidden[place] ? [] : [{ place, colour: ink.palette[colour % ink.palette.length], dash }],
+    );
     return {
-      width: this.width, ratio: devicePixelRatio || 1, window: this.window, ends: this.ends, scale: this.scale,
-      ticks: this.options.ticks, gaps: this.gaps, ink, lines, banded: this.lines.length <= 4, // more would hide each other
+      width: this.width,
+      ratio: devicePixelRatio || 1,
+      window: this.window,
+      ends: this.ends,
+      scale: this.scale,
+      ticks: this.options.ticks,
+      gaps: this.gaps,
+      ink,
+      lines,
+      banded: this.lines.length <= 4, // more would hide each other
     };
   }
 
@@ -222,17 +236,26 @@ export class Chart {
   /** What is read aloud of it as a whole; not with each reading, which would flood a screen reader. */
   label() {
     const at = this.columns.length - 1;
-    this.place.setAttribute("aria-label", `${this.options.title} ${this.options.span}${at < 0 ? "" : `; newest ${this.values(at)}`}`);
+    this.place.setAttribute(
+      "aria-label",
+      `${this.options.title} ${this.options.span}${at < 0 ? "" : `; newest ${this.values(at)}`}`,
+    );
   }
 
   /** The values at a point in words. */
   values(point) {
-    return this.lines.map(({ name, unit }, line) => `${name} ${format(this.columns.means[line]?.[point] ?? NaN, unit)}`).join(", ");
+    return this.lines
+      .map(({ name, unit }, line) => `${name} ${format(this.columns.means[line]?.[point] ?? NaN, unit)}`)
+      .join(", ");
   }
 
   timeAt(event) {
     const x = event.clientX - this.place.getBoundingClientRect().left;
-    return this.since + ((Math.min(Math.max(x, MARGIN.left), this.right) - MARGIN.left) / (this.right - MARGIN.left)) * (this.until - this.since);
+    return (
+      this.since +
+      ((Math.min(Math.max(x, MARGIN.left), this.right) - MARGIN.left) / (this.right - MARGIN.left)) *
+        (this.until - this.since)
+    );
   }
 
   moved(event) {
@@ -306,7 +329,9 @@ export class Chart {
       return row;
     };
     table.tHead.replaceChildren(line(["Time (UTC)", ...headsOf(this)], "th"));
-    const rows = rowsOf(this).reverse().slice(0, this.options.rows ?? 60);
+    const rows = rowsOf(this)
+      .reverse()
+      .slice(0, this.options.rows ?? 60);
     table.tBodies[0].replaceChildren(...rows.map((cells) => line(cells, "td")));
   }
 

@@ -49,19 +49,30 @@ function build(section, frame) {
     if (series.length === 0 || chartsOf().length >= MOST_CHARTS) continue;
     const styles = stylesOf(series.map((one) => ({ thing: `${one.object}/${one.id}`, quantity: one.quantity })));
     const lines = series.map((one, place) => ({
-      name: [labels[`${one.object}/${one.id}`], one.label].filter(Boolean).join(" "), unit: one.unit, ...styles[place],
+      name: [labels[`${one.object}/${one.id}`], one.label].filter(Boolean).join(" "),
+      unit: one.unit,
+      ...styles[place],
     }));
     const chart = new Chart(section, lines, {
-      title: group.title, ...shownAs(series[0].unit), seconds: SECONDS, span: "of the last ten minutes", backfill,
+      title: group.title,
+      ...shownAs(series[0].unit),
+      seconds: SECONDS,
+      span: "of the last ten minutes",
+      backfill,
     });
     followed.set(chart, { chassis: frame.chassis, keys: series.slice(0, MOST_TRACES).map((one) => one.key) });
   }
 }
 
 document.addEventListener("falconweb:frame", ({ detail: frame }) => {
-  for (const section of document.querySelectorAll(`[data-chassis="${frame.chassis}"] [data-charts]`)) build(section, frame);
+  for (const section of document.querySelectorAll(`[data-chassis="${frame.chassis}"] [data-charts]`))
+    build(section, frame);
   for (const [chart, { chassis, keys }] of followed) {
-    if (chassis === frame.chassis) chart.append(frame.at, keys.map((key) => frame.value(key)));
+    if (chassis === frame.chassis)
+      chart.append(
+        frame.at,
+        keys.map((key) => frame.value(key)),
+      );
   }
 });
 for (const section of document.querySelectorAll("[data-chassis] [data-charts]")) {

@@ -13,8 +13,11 @@ function pick(device) {
   picked = device;
   handleOf(picked)?.setAttribute("aria-pressed", "true");
   for (const port of document.querySelectorAll("[data-host-port]")) {
-    const fits = device !== null && port.dataset.drawer === device.dataset.drawer
-      && port.dataset.hostPort !== device.dataset.expected && chassisOf(port) === chassisOf(device);
+    const fits =
+      device !== null &&
+      port.dataset.drawer === device.dataset.drawer &&
+      port.dataset.hostPort !== device.dataset.expected &&
+      chassisOf(port) === chassisOf(device);
     port.classList.toggle("takes", fits);
   }
   device?.classList.add("lifted");
@@ -44,9 +47,11 @@ function putBack() {
 /** The host ports that a device could go to, as options of a select. */
 function targets(device) {
   const own = device.querySelector("select");
-  const all = own ? [...own.options].filter((one) => one.value)
-    : [...(device.closest("[data-chassis]").querySelector("template[data-targets]")?.content.children ?? [])]
-      .filter((one) => one.dataset.drawer === device.dataset.drawer && one.value !== device.dataset.expected);
+  const all = own
+    ? [...own.options].filter((one) => one.value)
+    : [...(device.closest("[data-chassis]").querySelector("template[data-targets]")?.content.children ?? [])].filter(
+        (one) => one.dataset.drawer === device.dataset.drawer && one.value !== device.dataset.expected,
+      );
   return all.map((one) => new Option(one.textContent, one.value));
 }
 
@@ -63,10 +68,16 @@ function ask(device, target) {
   const say = () => {
     const from = device.dataset.expected ? device.dataset.place : "";
     const to = select.value ? select.selectedOptions[0]?.textContent : "";
-    document.getElementById("attach-title").textContent = !to ? "Detach device" : from ? "Move device" : "Attach device";
+    document.getElementById("attach-title").textContent = !to
+      ? "Detach device"
+      : from
+        ? "Move device"
+        : "Attach device";
     document.getElementById("attach-words").textContent = to
       ? `${device.dataset.name} ${from ? `leaves ${from} and ` : ""}is attached to ${to}.`
-      : from ? `${device.dataset.name} is detached from ${from}.` : "There is no host port to attach it to.";
+      : from
+        ? `${device.dataset.name} is detached from ${from}.`
+        : "There is no host port to attach it to.";
     document.getElementById("attach-impact").textContent = from
       ? "Who uses it is asked first where an agent runs on its present host; elsewhere programs lose it at once."
       : "No other device, host or tenant is touched.";
@@ -90,8 +101,12 @@ function neighbour(node, key) {
   let least = Infinity;
   for (const other of node.closest("[data-chassis]").querySelectorAll("a[data-node]")) {
     const [ox, oy] = middle(other.getBoundingClientRect());
-    const [along, across] = { ArrowLeft: [x - ox, y - oy], ArrowRight: [ox - x, y - oy], ArrowUp: [y - oy, x - ox],
-      ArrowDown: [oy - y, x - ox] }[key];
+    const [along, across] = {
+      ArrowLeft: [x - ox, y - oy],
+      ArrowRight: [ox - x, y - oy],
+      ArrowUp: [y - oy, x - ox],
+      ArrowDown: [oy - y, x - ox],
+    }[key];
     if (along < 4) continue;
     const distance = along + 3 * Math.abs(across);
     if (distance < least) [best, least] = [other, distance];
@@ -103,7 +118,10 @@ function neighbour(node, key) {
 function rove() {
   for (const picture of document.querySelectorAll("svg.topology")) {
     const nodes = [...picture.querySelectorAll("a[data-node]")];
-    const current = nodes.find((node) => node.contains(document.activeElement)) ?? nodes.find((node) => node.dataset.device) ?? nodes[0];
+    const current =
+      nodes.find((node) => node.contains(document.activeElement)) ??
+      nodes.find((node) => node.dataset.device) ??
+      nodes[0];
     for (const node of nodes) node.setAttribute("tabindex", node === current ? "0" : "-1");
   }
 }
@@ -225,7 +243,8 @@ if (dialog()) {
       document.addEventListener("click", stop, { capture: true, once: true });
       setTimeout(() => document.removeEventListener("click", stop, { capture: true }));
       if (port) ask(start.device, port.dataset.hostPort);
-      else if (start.handle && over?.closest("[data-handle]") === start.handle) pick(start.before); // a shaky click
+      else if (start.handle && over?.closest("[data-handle]") === start.handle)
+        pick(start.before); // a shaky click
       else pick(null);
     }
     letGo();
@@ -238,8 +257,12 @@ if (dialog()) {
     if (event.target.closest?.("[data-device]")) event.preventDefault();
   });
   // Close events do not bubble, so they are caught on their way down. The focus goes back to the device that was held.
-  document.addEventListener("close", (event) => {
-    if (event.target.id !== "attach") return;
-    putBack();
-  }, true);
+  document.addEventListener(
+    "close",
+    (event) => {
+      if (event.target.id !== "attach") return;
+      putBack();
+    },
+    true,
+  );
 }

@@ -49,7 +49,9 @@ function dress(root) {
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
       button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+      setTimeout(() => {
+        button.textContent = "Copy";
+      }, 2000);
     });
   });
 }

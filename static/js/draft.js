@@ -54,6 +54,7 @@ document.addEventListener("submit", async (event) => {
 
 document.addEventListener("keydown", (event) => {
   if (event.key !== "r" || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.closest?.("input, select, textarea, [contenteditable]") || document.querySelector("dialog[open]")) return;
+  if (event.target.closest?.("input, select, textarea, [contenteditable]") || document.querySelector("dialog[open]"))
+    return;
   document.querySelector("[data-review]")?.click();
 });

@@ -29,7 +29,8 @@ export function sketch(context, view) {
   for (const { place, colour } of low && view.banded ? view.lines : []) {
     band(context, { at, low: low[place], high: high[place], pause, colour }, x, y);
   }
-  for (const { place, colour, dash } of view.lines) stroke(context, { at, mean: mean[place], pause, colour, dash }, x, y);
+  for (const { place, colour, dash } of view.lines)
+    stroke(context, { at, mean: mean[place], pause, colour, dash }, x, y);
   context.restore();
 }
 

@@ -25,8 +25,11 @@ const LOOKS = {
 };
 const DASHES = { solid: "none", dash: "5 3", dot: "1.5 3", dashdot: "6 2 1.5 2", longdash: "9 3" };
 const SIGNS = {
-  circle: "M11 3a4 4 0 1 1 0 8 4 4 0 1 1 0-8z", square: "M7 3h8v8H7z", diamond: "M11 2l5 5-5 5-5-5z",
-  "circle-open": "M11 3a4 4 0 1 1 0 8 4 4 0 1 1 0-8z", "triangle-up-open": "M11 2.5l5 9H6z",
+  circle: "M11 3a4 4 0 1 1 0 8 4 4 0 1 1 0-8z",
+  square: "M7 3h8v8H7z",
+  diamond: "M11 2l5 5-5 5-5-5z",
+  "circle-open": "M11 3a4 4 0 1 1 0 8 4 4 0 1 1 0-8z",
+  "triangle-up-open": "M11 2.5l5 9H6z",
 };
 const charts = [];
 let library = null;
@@ -45,14 +48,16 @@ function fetched(address) {
 
 // Plotly takes names as markup.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-const letter = (nth) => (nth < 26 ? String.fromCharCode(65 + nth) : `${String.fromCharCode(64 + Math.floor(nth / 26))}${letter(nth % 26)}`);
+const letter = (nth) =>
+  nth < 26 ? String.fromCharCode(65 + nth) : `${String.fromCharCode(64 + Math.floor(nth / 26))}${letter(nth % 26)}`;
 const short = (value) => (Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4))));
 
 /** Round numbers (1, 2, 5) for an axis of powers. */
 function decades(values) {
   const found = [];
   const most = Math.max(...values);
-  for (let power = 10 ** Math.floor(Math.log10(Math.min(...values))); power <= most; power *= 10) found.push(power, 2 * power, 5 * power);
+  for (let power = 10 ** Math.floor(Math.log10(Math.min(...values))); power <= most; power *= 10)
+    found.push(power, 2 * power, 5 * power);
   return found;
 }
 
@@ -80,7 +85,12 @@ class FigureChart {
     const keys = new Map(own.map((one) => [`${one.group}\n${one.provenance}`, one]));
     const groups = [...new Set(own.map((one) => one.group))];
     this.entries = [...keys].map(([key, { group, provenance }], nth) => ({
-      key, group, provenance, colour: groups.indexOf(group), letter: letter(nth), look: LOOKS[provenance],
+      key,
+      group,
+      provenance,
+      colour: groups.indexOf(group),
+      letter: letter(nth),
+      look: LOOKS[provenance],
     }));
     this.places = this.data.kind === "bars" ? [...new Set(this.data.marks.map(({ x }) => x))] : [];
     this.buildLegend();
@@ -92,26 +102,33 @@ class FigureChart {
   }
 
   buildLegend() {
-    this.legend.append(...this.entries.map((entry) => {
-      const item = document.createElement("li");
-      const button = Object.assign(document.createElement("button"), { type: "button", className: "quiet small", title: "Hide or show" });
-      button.setAttribute("aria-pressed", "true");
-      const sample = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-      sample.setAttribute("viewBox", "0 0 22 14");
-      sample.setAttribute("aria-hidden", "true");
-      entry.sample = sample;
-      button.append(
-        sample, Object.assign(document.createElement("b"), { textContent: entry.letter }),
-        Object.assign(document.createElement("span"), { textContent: `${entry.group} (${entry.provenance})` }),
-      );
-      button.addEventListener("click", () => {
-        if (!this.hidden.delete(entry.key)) this.hidden.add(entry.key);
-        button.setAttribute("aria-pressed", String(!this.hidden.has(entry.key)));
-        this.draw();
-      });
-      item.append(button);
-      return item;
-    }));
+    this.legend.append(
+      ...this.entries.map((entry) => {
+        const item = document.createElement("li");
+        const button = Object.assign(document.createElement("button"), {
+          type: "button",
+          className: "quiet small",
+          title: "Hide or show",
+        });
+        button.setAttribute("aria-pressed", "true");
+        const sample = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+        sample.setAttribute("viewBox", "0 0 22 14");
+        sample.setAttribute("aria-hidden", "true");
+        entry.sample = sample;
+        button.append(
+          sample,
+          Object.assign(document.createElement("b"), { textContent: entry.letter }),
+          Object.assign(document.createElement("span"), { textContent: `${entry.group} (${entry.provenance})` }),
+        );
+        button.addEventListener("click", () => {
+          if (!this.hidden.delete(entry.key)) this.hidden.add(entry.key);
+          button.setAttribute("aria-pressed", String(!this.hidden.has(entry.key)));
+          this.draw();
+        });
+        item.append(button);
+        return item;
+      }),
+    );
   }
 
   /** What the numbers below the axis are, where its places have names too long for it. */
@@ -128,10 +145,12 @@ class FigureChart {
     this.ticks = [];
     this.end = 0;
     for (const place of this.places) {
-      const there = this.entries.filter(({ key }) => !this.hidden.has(key) && this.marks(key).some(({ x }) => x === place));
+      const there = this.entries.filter(
+        ({ key }) => !this.hidden.has(key) && this.marks(key).some(({ x }) => x === place),
+      );
       if (!there.length) continue;
       const begin = this.end ? this.end + GAP : 0;
-      there.forEach(({ key }, nth) => this.at.set(`${key}\n${place}`, begin + nth + .5));
+      there.forEach(({ key }, nth) => this.at.set(`${key}\n${place}`, begin + nth + 0.5));
       this.end = begin + there.length;
       this.ticks.push({ place, at: (begin + this.end) / 2, bars: there.length });
     }
@@ -140,8 +159,8 @@ class FigureChart {
   /** Name the places below a chart so wide (px): in lines; where a name is too long for that `otherwise`: numbers, aslant. */
   name(width, otherwise) {
     const bar = Math.max(1, width - MARGINS) / (this.end + GAP);
-    this.bar = Math.min(.92, WIDEST / bar);
-    const letters = ({ bars }) => Math.floor((bars + GAP) * bar / LETTER - .5);
+    this.bar = Math.min(0.92, WIDEST / bar);
+    const letters = ({ bars }) => Math.floor(((bars + GAP) * bar) / LETTER - 0.5);
     const fits = (tick) => {
       const lines = linesOf(tick.place, letters(tick));
       return lines.length <= MOST_LINES && lines.every((one) => one.length <= letters(tick));
@@ -164,19 +183,22 @@ class FigureChart {
       const ink = palette[colour % palette.length];
       const draw = (d, attributes) => {
         const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-        for (const [name, value] of Object.entries({ d, fill: "none", stroke: ink, "stroke-width": 2, ...attributes })) path.setAttribute(name, value);
+        for (const [name, value] of Object.entries({ d, fill: "none", stroke: ink, "stroke-width": 2, ...attributes }))
+          path.setAttribute(name, value);
         return path;
       };
       const parts = [];
       if (this.data.kind === "bars") {
         parts.push(draw("M1 1h20v12H1z", { fill: look.pattern ? "none" : ink, "stroke-width": 1.5 }));
         if (look.pattern === "/") parts.push(draw("M3 13L11 1M9 13L17 1M15 13L21 4", { "stroke-width": 1.5 }));
-        if (look.pattern === "x") parts.push(draw("M3 13L11 1M9 13L17 1M5 1L13 13M11 1L19 13", { "stroke-width": 1.2 }));
+        if (look.pattern === "x")
+          parts.push(draw("M3 13L11 1M9 13L17 1M5 1L13 13M11 1L19 13", { "stroke-width": 1.2 }));
         if (look.pattern === ".") parts.push(draw("M5 5h2M11 5h2M17 5h1M5 9h2M11 9h2M17 9h1"));
         if (look.pattern === "-") parts.push(draw("M1 5h20M1 9h20", { "stroke-width": 1.2 }));
       } else {
         parts.push(draw("M0 7h22", { "stroke-dasharray": DASHES[look.dash] }));
-        if (this.data.kind === "points") parts.push(draw(SIGNS[look.symbol], { fill: look.symbol.endsWith("open") ? "none" : ink }));
+        if (this.data.kind === "points")
+          parts.push(draw(SIGNS[look.symbol], { fill: look.symbol.endsWith("open") ? "none" : ink }));
       }
       sample.replaceChildren(...parts);
     }
@@ -198,10 +220,17 @@ class FigureChart {
         const known = line.values.flatMap((value, at) => (value === null ? [] : [at]));
         const lettered = known[Math.floor((known.length * (traceNumber + 1)) / (shown.length + 1))];
         return {
-          ...base, type: "scatter", mode: several ? "lines+text" : "lines", x: data.at, y: line.values, connectgaps: false,
-          line: { color: colour, dash: look.dash, width: 2 }, 
-          text: line.values.map((_, at) => (at === lettered ? entry.letter : "")), textposition: "top center",
-          textfont: { color: colour, weight: 700 }, hovertemplate: `%{y:.4~g} ${plain(data.y.unit)}`,
+          ...base,
+          type: "scatter",
+          mode: several ? "lines+text" : "lines",
+          x: data.at,
+          y: line.values,
+          connectgaps: false,
+          line: { color: colour, dash: look.dash, width: 2 },
+          text: line.values.map((_, at) => (at === lettered ? entry.letter : "")),
+          textposition: "top center",
+          textfont: { color: colour, weight: 700 },
+          hovertemplate: `%{y:.4~g} ${plain(data.y.unit)}`,
         };
       }
       const marks = this.marks(entry.key);
@@ -210,30 +239,56 @@ class FigureChart {
         x: marks.map(({ x }) => this.at.get(`${entry.key}\n${x}`) ?? x),
         y: marks.map(({ value }) => value),
         error_y: {
-          type: "data", symmetric: false, visible: marks.some(({ high }) => high !== null), color: ink.text, thickness: 1.25, width: 4,
+          type: "data",
+          symmetric: false,
+          visible: marks.some(({ high }) => high !== null),
+          color: ink.text,
+          thickness: 1.25,
+          width: 4,
           array: marks.map(({ value, high }) => (high === null ? 0 : high - value)),
           arrayminus: marks.map(({ value, low }) => (low === null ? 0 : value - low)),
         },
         customdata: marks.map(({ x, low, high, count }) => [
-          low === null ? "" : `<br>${short(low)} to ${short(high)}`, count ? `<br>${count} ${plain(data.counts)}` : "",
+          low === null ? "" : `<br>${short(low)} to ${short(high)}`,
+          count ? `<br>${count} ${plain(data.counts)}` : "",
           typeof x === "string" ? `${wrapped(x, HOVERED)}<br>` : "",
         ]),
         hovertemplate: `%{customdata[2]}%{y:.4~g} ${plain(data.y.unit)}%{customdata[0]}%{customdata[1]}<extra>${name}</extra>`,
       };
       if (data.kind === "points") {
         return {
-          ...common, type: "scatter", mode: "lines+markers", line: { color: colour, dash: look.dash, width: 2 },
+          ...common,
+          type: "scatter",
+          mode: "lines+markers",
+          line: { color: colour, dash: look.dash, width: 2 },
           marker: { color: colour, symbol: look.symbol, size: 9, line: { color: colour, width: 2 } },
         };
       }
       return {
-        ...common, type: "bar", width: this.bar,
+        ...common,
+        type: "bar",
+        width: this.bar,
         marker: {
-          color: colour, line: { color: colour, width: 1 },
-          pattern: { shape: look.pattern, fillmode: "replace", fgcolor: colour, bgcolor: "rgba(0,0,0,0)", size: 8, solidity: look.pattern === "." ? .25 : .35 },
+          color: colour,
+          line: { color: colour, width: 1 },
+          pattern: {
+            shape: look.pattern,
+            fillmode: "replace",
+            fgcolor: colour,
+            bgcolor: "rgba(0,0,0,0)",
+            size: 8,
+            solidity: look.pattern === "." ? 0.25 : 0.35,
+          },
         },
-        text: several ? marks.map(() => entry.letter) : undefined, textposition: "inside", insidetextanchor: "start", textangle: 0,
-        insidetextfont: { color: look.pattern ? ink.text : ink.card, weight: 700, shadow: look.pattern ? "auto" : "none" },
+        text: several ? marks.map(() => entry.letter) : undefined,
+        textposition: "inside",
+        insidetextanchor: "start",
+        textangle: 0,
+        insidetextfont: {
+          color: look.pattern ? ink.text : ink.card,
+          weight: 700,
+          shadow: look.pattern ? "auto" : "none",
+        },
       };
     });
     return [...traces, ...this.ideals(shown, ink)];
@@ -241,41 +296,81 @@ class FigureChart {
 
   /** Lines of what would be in proportion: no figures of a run, so without signs and intervals. */
   ideals(shown, ink) {
-    return shown.map(({ group, provenance, colour, letter: sign }) => {
-      const marks = this.data.ideals.filter((one) => one.group === group && one.provenance === provenance);
-      return marks.length < 2 ? null : {
-        type: "scatter", mode: "lines", name: `${sign}  in proportion`, x: marks.map(({ x }) => x), y: marks.map(({ value }) => value),
-        line: { color: ink.palette[colour % ink.palette.length], dash: "1px,4px", width: 1.5 }, opacity: .8,
-        hovertemplate: "%{y:.4~g} in proportion<extra></extra>", showlegend: false,
-      };
-    }).filter(Boolean);
+    return shown
+      .map(({ group, provenance, colour, letter: sign }) => {
+        const marks = this.data.ideals.filter((one) => one.group === group && one.provenance === provenance);
+        return marks.length < 2
+          ? null
+          : {
+              type: "scatter",
+              mode: "lines",
+              name: `${sign}  in proportion`,
+              x: marks.map(({ x }) => x),
+              y: marks.map(({ value }) => value),
+              line: { color: ink.palette[colour % ink.palette.length], dash: "1px,4px", width: 1.5 },
+              opacity: 0.8,
+              hovertemplate: "%{y:.4~g} in proportion<extra></extra>",
+              showlegend: false,
+            };
+      })
+      .filter(Boolean);
   }
 
   layout(ink, width) {
     const { data } = this;
     const axis = (one) => ({
-      title: { text: plain(one.unit ? `${one.title} (${one.unit})` : one.title), standoff: 12 }, automargin: true, fixedrange: true,
-      gridcolor: GREY, zerolinecolor: GREY, type: one.kind === "log" ? "log" : "linear",
+      title: { text: plain(one.unit ? `${one.title} (${one.unit})` : one.title), standoff: 12 },
+      automargin: true,
+      fixedrange: true,
+      gridcolor: GREY,
+      zerolinecolor: GREY,
+      type: one.kind === "log" ? "log" : "linear",
     });
     const numbers = [...new Set(data.marks.map(({ x }) => x))].sort((one, other) => one - other);
     const y = axis(data.y);
     if (y.type === "linear" && data.kind !== "lines") y.rangemode = "tozero";
-    if (y.type === "log") Object.assign(y, { tickvals: decades([...data.marks, ...data.ideals].map(({ value }) => value)) });
+    if (y.type === "log")
+      Object.assign(y, { tickvals: decades([...data.marks, ...data.ideals].map(({ value }) => value)) });
     if (data.y.unit === "%") Object.assign(y, { range: [0, 105] });
     const x = axis(data.x);
     if (data.kind === "bars") {
       Object.assign(x, {
-        type: "linear", showgrid: false, zeroline: false, range: [-GAP / 2, this.end + GAP / 2], tickangle: this.named === "aslant" ? -45 : 0,
-        tickvals: this.ticks.map(({ at }) => at), ticktext: this.ticks.map(({ text }) => text),
+        type: "linear",
+        showgrid: false,
+        zeroline: false,
+        range: [-GAP / 2, this.end + GAP / 2],
+        tickangle: this.named === "aslant" ? -45 : 0,
+        tickvals: this.ticks.map(({ at }) => at),
+        ticktext: this.ticks.map(({ text }) => text),
       });
     }
     if (data.kind === "points") Object.assign(x, { tickvals: numbers, ticktext: numbers.map(short) });
     return {
-      barmode: "overlay", height: width < 500 ? 320 : 380, margin: { l: 64, r: 24, t: 12, b: 56 },
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink.text, size: 12, family: ink.family },
-      hovermode: data.kind === "lines" ? "x unified" : "closest", hoverlabel: { bgcolor: ink.card, font: { color: ink.text } },
-      showlegend: false, xaxis: x, yaxis: y, uniformtext: { minsize: 9, mode: "hide" },
-      shapes: data.baseline ? [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line: { color: ink.text, width: 1, dash: "dot" } }] : [],
+      barmode: "overlay",
+      height: width < 500 ? 320 : 380,
+      margin: { l: 64, r: 24, t: 12, b: 56 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: ink.text, size: 12, family: ink.family },
+      hovermode: data.kind === "lines" ? "x unified" : "closest",
+      hoverlabel: { bgcolor: ink.card, font: { color: ink.text } },
+      showlegend: false,
+      xaxis: x,
+      yaxis: y,
+      uniformtext: { minsize: 9, mode: "hide" },
+      shapes: data.baseline
+        ? [
+            {
+              type: "line",
+              xref: "paper",
+              x0: 0,
+              x1: 1,
+              y0: 1,
+              y1: 1,
+              line: { color: ink.text, width: 1, dash: "dot" },
+            },
+          ]
+        : [],
     };
   }
 
@@ -308,11 +403,23 @@ class FigureChart {
     const longest = Math.max(...this.entries.map((one) => `${one.group} (${one.provenance})`.length));
     const beside = SIGN + LETTER * Math.min(longest, HOVERED);
     this.name(PNG.width - beside, "aslant");
-    const data = this.traces(ink).map((trace) => ({ showlegend: true, ...trace, name: linesOf(trace.name, HOVERED).join("<br>") }));
-    const height = Math.max(PNG.height + (this.named === "aslant" ? ASLANT : 0), this.entries.length * Math.ceil(longest / HOVERED) * ROW + 2 * MARGINS);
+    const data = this.traces(ink).map((trace) => ({
+      showlegend: true,
+      ...trace,
+      name: linesOf(trace.name, HOVERED).join("<br>"),
+    }));
+    const height = Math.max(
+      PNG.height + (this.named === "aslant" ? ASLANT : 0),
+      this.entries.length * Math.ceil(longest / HOVERED) * ROW + 2 * MARGINS,
+    );
     const layout = {
-      ...this.layout(ink, PNG.width), width: PNG.width, height, showlegend: true,
-      paper_bgcolor: ink.card, plot_bgcolor: ink.card, margin: { l: 80, r: 40, t: 70, b: 60 },
+      ...this.layout(ink, PNG.width),
+      width: PNG.width,
+      height,
+      showlegend: true,
+      paper_bgcolor: ink.card,
+      plot_bgcolor: ink.card,
+      margin: { l: 80, r: 40, t: 70, b: 60 },
       // Without markup: it would come with inline styles, which the site's policy refuses.
       title: { text: `${plain(title)} (${provenances.join(", ")})`, font: { size: 18 } },
     };
@@ -323,16 +430,23 @@ class FigureChart {
   }
 }
 
-const seen = new IntersectionObserver((entries) => {
-  for (const { isIntersecting, target } of entries) {
-    if (!isIntersecting) continue;
-    seen.unobserve(target);
-    const chart = charts.find(({ figure }) => figure === target);
-    fetched(target.dataset.library).then(() => chart.draw(), () => {
-      chart.plot.textContent = "The chart library could not be fetched. Load the page again; the table has all of it.";
-    });
-  }
-}, { rootMargin: "300px" });
+const seen = new IntersectionObserver(
+  (entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      const chart = charts.find(({ figure }) => figure === target);
+      fetched(target.dataset.library).then(
+        () => chart.draw(),
+        () => {
+          chart.plot.textContent =
+            "The chart library could not be fetched. Load the page again; the table has all of it.";
+        },
+      );
+    }
+  },
+  { rootMargin: "300px" },
+);
 
 for (const figure of document.querySelectorAll("[data-figure]")) {
   charts.push(new FigureChart(figure));

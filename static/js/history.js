@@ -10,10 +10,20 @@ const place = document.getElementById("history");
 const trouble = document.getElementById("trouble");
 const resolution = document.getElementById("resolution");
 const pauseAll = document.getElementById("pause-all");
-const panels = place ? [...place.querySelectorAll("[data-panel]")].map((section) => ({ section, data: section.dataset, chart: null, series: null, asked: 0 })) : [];
+const panels = place
+  ? [...place.querySelectorAll("[data-panel]")].map((section) => ({
+      section,
+      data: section.dataset,
+      chart: null,
+      series: null,
+      asked: 0,
+    }))
+  : [];
 const view = place && {
-  live: "live" in place.dataset, seconds: Number(place.dataset.seconds),
-  since: Number(place.dataset.since), until: Number(place.dataset.until),
+  live: "live" in place.dataset,
+  seconds: Number(place.dataset.seconds),
+  since: Number(place.dataset.since),
+  until: Number(place.dataset.until),
 };
 let paused = false;
 const iso = (at) => new Date(Math.round(at) * 1000).toISOString().slice(0, 19);
@@ -60,7 +70,9 @@ function show(panel, found) {
   panel.section.removeAttribute("aria-busy");
   const { chart } = panel;
   chart.options.seconds = view.seconds;
-  chart.options.span = view.live ? `of the last ${stepWords(view.seconds)}` : `from ${iso(found.since)} to ${iso(found.until)} UTC`;
+  chart.options.span = view.live
+    ? `of the last ${stepWords(view.seconds)}`
+    : `from ${iso(found.since)} to ${iso(found.until)} UTC`;
   chart.set(found, view.live ? null : [found.since, found.until]);
   chart.button.hidden = !view.live;
   const nothing = series.length === 0 || series.every(({ mean }) => mean.every((value) => value === null));
@@ -83,15 +95,23 @@ function make(panel, series, found) {
   const labels = new Set(series.map((one) => one.label)).size > 1;
   const lines = series.map((one, nth) => ({
     name: [several ? names[one.subject] : "", labels || !several ? one.label : ""].filter(Boolean).join(" "),
-    unit: one.unit, made: one.made_of, ...styles[nth],
+    unit: one.unit,
+    made: one.made_of,
+    ...styles[nth],
   }));
   const before = panel.chart;
   before?.destroy();
   panel.chart = new Chart(section, lines, {
-    title: data.title || (series[0] ? `${series[0].name}, ${series[0].place}` : found.left_out[0]?.subject ?? ""),
+    title: data.title || (series[0] ? `${series[0].name}, ${series[0].place}` : (found.left_out[0]?.subject ?? "")),
     ...shownAs(series[0]?.unit ?? data.unit),
-    group: data.group || null, seconds: view.seconds, span: "", tableWords: "As a table", rows: 120,
-    zoom, backfill: () => load(panel), csv: () => {
+    group: data.group || null,
+    seconds: view.seconds,
+    span: "",
+    tableWords: "As a table",
+    rows: 120,
+    zoom,
+    backfill: () => load(panel),
+    csv: () => {
       location.assign(addressOf(panel, "table/", POINTS));
       return true;
     },
@@ -100,10 +120,18 @@ function make(panel, series, found) {
   panel.chart.paused = paused;
   const made = series.map((one) => one.made_of).find(Boolean);
   if (made) {
-    const words = Object.assign(document.createElement("p"), { className: "faint made", textContent: `Each line is the ${made}.` });
-    words.textContent = new Set(series.map((one) => one.made_of)).size > 1
-      ? series.filter((one) => one.made_of).map((one) => `${names[one.subject] ?? one.name}: ${one.made_of}`).slice(0, 4).join("; ")
-      : `${series.length > 1 ? "Each line is the" : "It is the"} ${made}.`;
+    const words = Object.assign(document.createElement("p"), {
+      className: "faint made",
+      textContent: `Each line is the ${made}.`,
+    });
+    words.textContent =
+      new Set(series.map((one) => one.made_of)).size > 1
+        ? series
+            .filter((one) => one.made_of)
+            .map((one) => `${names[one.subject] ?? one.name}: ${one.made_of}`)
+            .slice(0, 4)
+            .join("; ")
+        : `${series.length > 1 ? "Each line is the" : "It is the"} ${made}.`;
     panel.chart.legend.after(words);
   }
 }
@@ -111,7 +139,9 @@ function make(panel, series, found) {
 /** Values of a frame for the lines of a panel; null where it is about none of them. */
 function valuesOf(panel, frame) {
   if (!panel.series?.some((one) => one.parts.some((part) => part.chassis_id === frame.chassis))) return null;
-  return panel.series.map((one) => combined(one, one.parts.map((part) => current(part, frame)).filter(Number.isFinite)));
+  return panel.series.map((one) =>
+    combined(one, one.parts.map((part) => current(part, frame)).filter(Number.isFinite)),
+  );
 }
 
 // Parts of other chassis keep the value of their own newest frame; error counters are told as rates.
@@ -178,14 +208,22 @@ function zoom(since, until) {
 }
 
 const plain = (query) => query.toString().replaceAll("%2F", "/").replaceAll("%3A", ":");
-const RANGES = Object.fromEntries([...document.querySelectorAll("[data-range]")].map((one) => [one.dataset.range, one]));
+const RANGES = Object.fromEntries(
+  [...document.querySelectorAll("[data-range]")].map((one) => [one.dataset.range, one]),
+);
 const SECONDS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000, "1y": 31536000 };
 
 /** Follow the address: after a click, a zoom, back or forward. */
 function arrive() {
   const query = new URLSearchParams(location.search);
   const name = query.get("range") || (query.get("since") || query.get("until") ? "" : "1h");
-  if (name) Object.assign(view, { live: true, seconds: SECONDS[name], until: Date.now() / 1000, since: Date.now() / 1000 - SECONDS[name] });
+  if (name)
+    Object.assign(view, {
+      live: true,
+      seconds: SECONDS[name],
+      until: Date.now() / 1000,
+      since: Date.now() / 1000 - SECONDS[name],
+    });
   else {
     const [since, until] = [absolute(query.get("since")), absolute(query.get("until"))];
     // What only the server understands, it shows.
@@ -221,8 +259,10 @@ function moved(name) {
   const until = view.live ? Date.now() / 1000 : view.until;
   const since = until - seconds;
   const [from, to] = {
-    earlier: [since - seconds / 2, until - seconds / 2], later: [since + seconds / 2, until + seconds / 2],
-    in: [since + seconds / 4, until - seconds / 4], out: [since - seconds / 2, until + seconds / 2],
+    earlier: [since - seconds / 2, until - seconds / 2],
+    later: [since + seconds / 2, until + seconds / 2],
+    in: [since + seconds / 4, until - seconds / 4],
+    out: [since - seconds / 2, until + seconds / 2],
   }[name];
   zoom(from, to);
 }

@@ -18,7 +18,8 @@ export function rowsOf({ columns: { at, mean, low, high }, scale }) {
 export function headsOf({ columns, lines, options }) {
   const unit = options.unit ? ` (${options.unit})` : "";
   return lines.flatMap(({ name }) =>
-    columns.lows ? ["low", "mean", "high"].map((stat) => `${name}${unit}, ${stat}`) : [`${name}${unit}`]);
+    columns.lows ? ["low", "mean", "high"].map((stat) => `${name}${unit}, ${stat}`) : [`${name}${unit}`],
+  );
 }
 
 /** Save what is shown as a table. */
@@ -78,4 +79,3 @@ function save(blob, name) {
   link.click();
   URL.revokeObjectURL(link.href);
 }
-

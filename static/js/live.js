@@ -17,8 +17,9 @@ let opened = 0;
 let asked = "";
 
 /** The chassis that the page shows. */
-export const wanted = () =>
-  [...new Set([...document.querySelectorAll("[data-chassis]")].map((one) => Number(one.dataset.chassis)))];
+export const wanted = () => [
+  ...new Set([...document.querySelectorAll("[data-chassis]")].map((one) => Number(one.dataset.chassis))),
+];
 
 /** How fresh a chassis is: live, late, stale, joining, offline or signed-out; and the age of its values in ms. */
 export function freshness(chassis) {

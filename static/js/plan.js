@@ -19,7 +19,8 @@ function say() {
 
 function count() {
   const place = document.querySelector("[data-seconds]");
-  if (place) place.textContent = `${Math.round(Number(place.dataset.seconds) + (performance.now() - loaded) / 1000)} s so far`;
+  if (place)
+    place.textContent = `${Math.round(Number(place.dataset.seconds) + (performance.now() - loaded) / 1000)} s so far`;
 }
 
 /** Offer the application only while it can be done, with the reason where it cannot. */

@@ -17,8 +17,8 @@ const parts = () => [...document.querySelectorAll("[data-refresh]")];
 
 /** Whether somebody is in the middle of something that a refresh would take away. */
 const busy = (part) =>
-  document.querySelector("dialog[open], .lifted, .pressed")
-  || (part.contains(document.activeElement) && document.activeElement.matches(FILLED_IN));
+  document.querySelector("dialog[open], .lifted, .pressed") ||
+  (part.contains(document.activeElement) && document.activeElement.matches(FILLED_IN));
 
 /** A place for the focus where what had it is gone: the part itself, or the page where that is empty now. */
 function place(part) {
@@ -35,8 +35,12 @@ function keepFilledIn(part, now) {
     if (field.type === "checkbox" || field.type === "radio") {
       if (field.checked !== field.defaultChecked) next.checked = field.checked;
     } else if (field.type === "select-one") {
-      const first = Math.max(0, [...field.options].findIndex((one) => one.defaultSelected));
-      if (field.selectedIndex !== first && [...next.options].some((one) => one.value === field.value)) next.value = field.value;
+      const first = Math.max(
+        0,
+        [...field.options].findIndex((one) => one.defaultSelected),
+      );
+      if (field.selectedIndex !== first && [...next.options].some((one) => one.value === field.value))
+        next.value = field.value;
     } else if (field.value !== field.defaultValue) next.value = field.value;
   }
 }
@@ -77,8 +81,10 @@ export async function refresh() {
       keepFilledIn(part, now);
       part.replaceChildren(...now.childNodes);
       if (inside && node) part.querySelector(`[data-node="${node}"]`)?.focus();
-      if (inside && !keep && link) (part.querySelector(`a[href="${CSS.escape(link)}"]`) ?? place(part)).focus({ preventScroll: true });
-      if (inside && keep) (part.querySelector(`[data-keep="${keep}"]`) ?? part.querySelector("[data-keep]") ?? place(part)).focus();
+      if (inside && !keep && link)
+        (part.querySelector(`a[href="${CSS.escape(link)}"]`) ?? place(part)).focus({ preventScroll: true });
+      if (inside && keep)
+        (part.querySelector(`[data-keep="${keep}"]`) ?? part.querySelector("[data-keep]") ?? place(part)).focus();
     }
     document.dispatchEvent(new CustomEvent("falconweb:refreshed"));
     follow();
@@ -99,7 +105,9 @@ function schedule(pause) {
 
 if (parts().length > 0) {
   // `within` grows with how many look on: they do not all ask for the page at the same moment.
-  document.addEventListener("falconweb:changed", ({ detail }) => schedule(PAUSE + Math.random() * 1000 * detail.within));
+  document.addEventListener("falconweb:changed", ({ detail }) =>
+    schedule(PAUSE + Math.random() * 1000 * detail.within),
+  );
   // What a page shows may be gone once its form was sent: it is not asked for again while it is being left. Forms of
   // dialogs, and those that scripts send, leave no page.
   addEventListener("beforeunload", () => {

@@ -22,8 +22,14 @@ function inTurn(boxes, port = "") {
 function takeNumber(input) {
   const port = input.dataset.count;
   const boxes = boxesOf(input.closest("[data-drawer]"));
-  const mine = inTurn(boxes.filter((box) => box.checked && portOf(box) === port), port);
-  const free = inTurn(boxes.filter((box) => !box.checked && canHave(box, port)), port);
+  const mine = inTurn(
+    boxes.filter((box) => box.checked && portOf(box) === port),
+    port,
+  );
+  const free = inTurn(
+    boxes.filter((box) => !box.checked && canHave(box, port)),
+    port,
+  );
   const wanted = Math.max(0, Math.floor(Number(input.value) || 0));
   for (const box of mine.slice(wanted)) box.checked = false;
   for (const box of free.slice(0, Math.max(0, wanted - mine.length))) {
@@ -63,19 +69,28 @@ function gpusInWords(part) {
     parts.push([boxes.filter((box) => box.dataset.from === from).length, `taken from ${from}`]);
   }
   const told = parts.filter(([number]) => number);
-  const of = told.length === 1
-    ? `${count === 1 ? "it is" : "all are"} ${told[0][1]}`
-    : `of which ${listed.format(told.map(([number, words]) => `${number} ${number === 1 ? "is" : "are"} ${words}`))}`;
+  const of =
+    told.length === 1
+      ? `${count === 1 ? "it is" : "all are"} ${told[0][1]}`
+      : `of which ${listed.format(told.map(([number, words]) => `${number} ${number === 1 ? "is" : "are"} ${words}`))}`;
   const ownMemory = (ownField?.dataset.memory ?? "").split(" ").map(Number).slice(0, own);
-  const each = [...boxes.map((box) => Number(box.dataset.memory)), ...Array.from({ length: own }, (_, i) => ownMemory[i] || 0)];
+  const each = [
+    ...boxes.map((box) => Number(box.dataset.memory)),
+    ...Array.from({ length: own }, (_, i) => ownMemory[i] || 0),
+  ];
   const memory = each.reduce((sum, one) => sum + one, 0);
   const runs = [...new Set(boxes.map((box) => box.dataset.run).filter(Boolean))].map((title) => `‘${title}’`);
-  if (own > Number(ownField?.dataset.free ?? own) && !runs.includes(ownField.dataset.runs)) runs.push(ownField.dataset.runs);
+  if (own > Number(ownField?.dataset.free ?? own) && !runs.includes(ownField.dataset.runs))
+    runs.push(ownField.dataset.runs);
   return [
     `${count} GPU${count === 1 ? "" : "s"} chosen, ${of}.`,
-    memory ? `${each.every(Boolean) ? "" : "At least "}${gibibytes(memory)} of memory${count > 1 ? " together" : ""}.` : "",
+    memory
+      ? `${each.every(Boolean) ? "" : "At least "}${gibibytes(memory)} of memory${count > 1 ? " together" : ""}.`
+      : "",
     runs.length ? `The run waits for ${listed.format(runs)} to end.` : "",
-  ].filter(Boolean).join(" ");
+  ]
+    .filter(Boolean)
+    .join(" ");
 }
 
 function sum(part) {
@@ -131,8 +146,11 @@ if (what) {
   what.addEventListener("change", () => {
     const chosen = hostPart();
     for (const [name, given] of form ? new FormData(form) : []) {
-      const isElsewhere = chosen && form.elements[name]?.closest?.("[data-host]") && !chosen.contains(form.elements[name]);
-      const isIdle = name.startsWith("port-") && !form.querySelector(`[name="${name}"]`).closest("li").querySelector("input").checked;
+      const isElsewhere =
+        chosen && form.elements[name]?.closest?.("[data-host]") && !chosen.contains(form.elements[name]);
+      const isIdle =
+        name.startsWith("port-") &&
+        !form.querySelector(`[name="${name}"]`).closest("li").querySelector("input").checked;
       if (!KEPT.test(name) || isElsewhere || isIdle) continue;
       what.append(Object.assign(document.createElement("input"), { type: "hidden", name, value: given }));
     }

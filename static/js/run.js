@@ -21,7 +21,19 @@ let counts = "";
 let first = Infinity; // all charts count from the same moment
 
 const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-const SCALES = { s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]], "B/s": [[1e9, "GB/s"], [1e6, "MB/s"], [1e3, "kB/s"]], share: [[0.01, "%"]] };
+const SCALES = {
+  s: [
+    [1, "s"],
+    [1e-3, "ms"],
+    [1e-6, "µs"],
+  ],
+  "B/s": [
+    [1e9, "GB/s"],
+    [1e6, "MB/s"],
+    [1e3, "kB/s"],
+  ],
+  share: [[0.01, "%"]],
+};
 
 const PHASES = { warmup: "warm-up", timed: "timed steps", no_sync: "without exchange" };
 
@@ -53,7 +65,8 @@ async function read(address) {
 function chartsOf(series) {
   return [...place.querySelectorAll("[data-run-chart]")].map((figure) => {
     const { begins, ends } = figure.dataset;
-    const fits = ({ key }) => key.startsWith(begins) && (key.endsWith(ends) || key.slice(0, key.lastIndexOf("_") + 1).endsWith(ends));
+    const fits = ({ key }) =>
+      key.startsWith(begins) && (key.endsWith(ends) || key.slice(0, key.lastIndexOf("_") + 1).endsWith(ends));
     const keys = series.filter(fits).map(({ key }) => key);
     // Where not all can be drawn, what is composed comes before what is always there.
     if (keys.length > MOST_LINES) keys.sort((key, other) => isOwn(key, figure) - isOwn(other, figure));
@@ -70,34 +83,68 @@ function draw(figure, series) {
   const widest = LEGEND_SIGN + LETTER * Math.max(0, ...names.map((one) => one.length));
   // A device is named even where it is the only one.
   const isNamed = series.length > 1 || Boolean(series[0]?.key.startsWith("gpu/"));
-  const legendRows = isNamed ? Math.ceil(series.length / Math.max(1, Math.floor((figure.clientWidth - 72) / widest))) : 0;
+  const legendRows = isNamed
+    ? Math.ceil(series.length / Math.max(1, Math.floor((figure.clientWidth - 72) / widest)))
+    : 0;
   const traces = series.map(({ key, at, values }, nth) => ({
-    type: "scatter", mode: at.length < 3 ? "markers" : "lines", name: plain(names[nth]),
-    x: at.map((one) => one - first), y: values.map((one) => (one === null ? null : one / size)),
-    line: { color: ink.palette[nth % ink.palette.length], width: 1.5, dash: DASHES[Math.floor(nth / ink.palette.length) % DASHES.length] },
+    type: "scatter",
+    mode: at.length < 3 ? "markers" : "lines",
+    name: plain(names[nth]),
+    x: at.map((one) => one - first),
+    y: values.map((one) => (one === null ? null : one / size)),
+    line: {
+      color: ink.palette[nth % ink.palette.length],
+      width: 1.5,
+      dash: DASHES[Math.floor(nth / ink.palette.length) % DASHES.length],
+    },
     hovertemplate: `%{y:.4~g} ${name}`,
   }));
   const layout = {
-    height: 260 + 19 * legendRows, margin: { l: 60, r: 12, t: 8, b: 44 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: ink.text, size: 12, family: ink.family }, showlegend: isNamed, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
-    hovermode: "x unified", hoverlabel: { bgcolor: ink.ground, font: { color: ink.text } },
-    xaxis: { title: { text: "seconds since the first value" }, gridcolor: ink.grid, fixedrange: true, rangemode: "tozero" },
-    yaxis: { title: { text: name || title.toLowerCase() }, gridcolor: ink.grid, fixedrange: true, rangemode: "tozero" },
+    height: 260 + 19 * legendRows,
+    margin: { l: 60, r: 12, t: 8, b: 44 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: ink.text, size: 12, family: ink.family },
+    showlegend: isNamed,
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
+    hovermode: "x unified",
+    hoverlabel: { bgcolor: ink.ground, font: { color: ink.text } },
+    xaxis: {
+      title: { text: "seconds since the first value" },
+      gridcolor: ink.grid,
+      fixedrange: true,
+      rangemode: "tozero",
+    },
+    yaxis: {
+      title: { text: name || title.toLowerCase() },
+      gridcolor: ink.grid,
+      fixedrange: true,
+      rangemode: "tozero",
+    },
   };
   Plotly.react(figure.querySelector("[data-plot]"), traces, layout, CONFIG);
-  figure.querySelector("tbody").replaceChildren(...series.map(({ key, values, count }, nth) => {
-    const row = document.createElement("tr");
-    const newest = values.findLast((one) => one !== null);
-    const cells = [names[nth], key, newest === undefined ? "" : `${Number((newest / size).toPrecision(4))} ${name}`, String(count)];
-    row.append(...cells.map((text, column) => {
-      const cell = Object.assign(document.createElement(column ? "td" : "th"), { textContent: text });
-      if (column > 1) cell.className = "number";
-      else if (column) cell.className = "words";
-      else cell.scope = "row";
-      return cell;
-    }));
-    return row;
-  }));
+  figure.querySelector("tbody").replaceChildren(
+    ...series.map(({ key, values, count }, nth) => {
+      const row = document.createElement("tr");
+      const newest = values.findLast((one) => one !== null);
+      const cells = [
+        names[nth],
+        key,
+        newest === undefined ? "" : `${Number((newest / size).toPrecision(4))} ${name}`,
+        String(count),
+      ];
+      row.append(
+        ...cells.map((text, column) => {
+          const cell = Object.assign(document.createElement(column ? "td" : "th"), { textContent: text });
+          if (column > 1) cell.className = "number";
+          else if (column) cell.className = "words";
+          else cell.scope = "row";
+          return cell;
+        }),
+      );
+      return row;
+    }),
+  );
 }
 
 const widths = new ResizeObserver((entries) => {
@@ -130,13 +177,15 @@ async function charts() {
     if (figure.data_.length) draw(figure, figure.data_);
     widths.observe(figure);
   }
-  document.querySelector("[data-no-series]").hidden = [...place.querySelectorAll("[data-run-chart]")].some((one) => !one.hidden);
+  document.querySelector("[data-no-series]").hidden = [...place.querySelectorAll("[data-run-chart]")].some(
+    (one) => !one.hidden,
+  );
 }
 
 async function follow() {
   if (!log || paused) return;
   const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
-  for (let more = true; more;) {
+  for (let more = true; more; ) {
     const piece = await read(`${log.dataset.log}?first=${log.dataset.next}`);
     if (piece.text) log.append(piece.text);
     log.dataset.next = piece.next;
@@ -183,7 +232,8 @@ document.addEventListener("falconweb:refreshed", () => {
 });
 setInterval(() => {
   const where = document.querySelector("[data-seconds]");
-  if (where && isOpen()) where.textContent = `${Math.round(Number(where.dataset.seconds) + (performance.now() - loaded) / 1000)} s so far`;
+  if (where && isOpen())
+    where.textContent = `${Math.round(Number(where.dataset.seconds) + (performance.now() - loaded) / 1000)} s so far`;
 }, 1000);
 if (log) log.scrollTop = log.scrollHeight;
 tick();

@@ -73,7 +73,10 @@ function topology(section, frame) {
     const of = (quantity) => frame.value(`device/${text.dataset.reading}/${quantity}`);
     const load = of("utilisation_percent");
     const heat = of("temperature_celsius");
-    const words = [Number.isFinite(load) ? `use ${load.toFixed(0)} %` : "", Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : ""];
+    const words = [
+      Number.isFinite(load) ? `use ${load.toFixed(0)} %` : "",
+      Number.isFinite(heat) ? `${heat.toFixed(0)} °C` : "",
+    ];
     text.textContent = words.filter(Boolean).join(" · ");
     const meter = section.querySelector(`[data-meter="${text.dataset.reading}"]`);
     meter?.setAttribute("width", load > 0 ? Math.round((Math.min(load, 100) / 100) * METER_WIDTH) : 0);
@@ -113,7 +116,8 @@ function tables(section, frame) {
   for (const list of section.querySelectorAll("[data-live-objects]")) {
     const objects = new Set(list.dataset.liveObjects.split(" "));
     // Readings first, then what only counts errors.
-    const shown = frame.series.filter((one) => objects.has(`${one.object}/${one.id}`))
+    const shown = frame.series
+      .filter((one) => objects.has(`${one.object}/${one.id}`))
       .sort((one, other) => Number(one.unit === "") - Number(other.unit === ""));
     const keys = shown.map((one) => one.key).join(" ");
     if (list.dataset.keys !== keys) {
@@ -143,7 +147,8 @@ function entry(series) {
 export function whyNotCompose(chassis) {
   const { state, age } = freshness(chassis);
   if (state === "signed-out") return "You are signed out. Sign in again.";
-  if (state === "offline") return "There is no connection to FalconWeb, so what you see may be old. It is being tried again.";
+  if (state === "offline")
+    return "There is no connection to FalconWeb, so what you see may be old. It is being tried again.";
   if (state === "stale") {
     return `This chassis was last heard of ${ago(age)}, so what you see may be old. Attaching waits until it answers.`;
   }
@@ -163,7 +168,8 @@ function tellFreshness() {
   const bad = ["signed-out", "offline", "stale"].includes(worst);
   const said = document.getElementById("freshness");
   const ill = all.filter(([, one]) => one.state === "stale").length;
-  const words = worst === "stale" && here.length > 1 ? `▲ ${ill} of ${here.length} chassis not sending` : SENTENCES[worst];
+  const words =
+    worst === "stale" && here.length > 1 ? `▲ ${ill} of ${here.length} chassis not sending` : SENTENCES[worst];
   if (said && said.dataset.words !== words) {
     said.dataset.words = words;
     said.textContent = words;

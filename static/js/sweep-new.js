@@ -19,9 +19,13 @@ async function count() {
     place.replaceChildren(...fresh.body.childNodes);
   } catch {
     if (mine === asked) {
-      place.replaceChildren(Object.assign(document.createElement("p"), {
-        className: "notice", textContent: "It could not be counted: the server does not answer. It is counted again with your next change.",
-      }));
+      place.replaceChildren(
+        Object.assign(document.createElement("p"), {
+          className: "notice",
+          textContent:
+            "It could not be counted: the server does not answer. It is counted again with your next change.",
+        }),
+      );
     }
   } finally {
     if (mine === asked) place.removeAttribute("aria-busy");
@@ -51,9 +55,12 @@ if (manifest) {
       told.replaceChildren(...part.childNodes);
       told.querySelector("h2, .notice")?.scrollIntoView({ block: "nearest" });
     } catch {
-      told.replaceChildren(Object.assign(document.createElement("p"), {
-        className: "notice error", textContent: "The server did not take it. Try again; if it says so again, reload the page.",
-      }));
+      told.replaceChildren(
+        Object.assign(document.createElement("p"), {
+          className: "notice error",
+          textContent: "The server did not take it. Try again; if it says so again, reload the page.",
+        }),
+      );
     } finally {
       event.submitter.disabled = false;
     }

@@ -8,7 +8,10 @@ export function colours() {
   const scheme = root.colorScheme; // 'light dark' where the browser chooses
   const dark = scheme === "dark" || (scheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
   ink = {
-    palette: root.getPropertyValue(dark ? "--chart-dark" : "--chart-light").trim().split(/\s*,\s*/),
+    palette: root
+      .getPropertyValue(dark ? "--chart-dark" : "--chart-light")
+      .trim()
+      .split(/\s*,\s*/),
     text: body.color,
     ground: body.backgroundColor,
     grid: "rgba(128, 128, 128, .3)",

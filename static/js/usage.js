@@ -23,8 +23,12 @@ function hoursOf(rows) {
 function draw() {
   const style = getComputedStyle(document.documentElement);
   const dark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const palette = style.getPropertyValue(dark ? "--chart-dark" : "--chart-light").trim().split(/\s*,\s*/);
+    ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  const palette = style
+    .getPropertyValue(dark ? "--chart-dark" : "--chart-light")
+    .trim()
+    .split(/\s*,\s*/);
   const body = getComputedStyle(document.body);
   const { months, kinds } = hoursOf(table.tBodies[0].rows);
   const patterns = ["", "/", ".", "x", "-"]; // so that kinds are not told apart by colour alone
@@ -36,7 +40,10 @@ function draw() {
     marker: { color: palette[nth % palette.length], pattern: { shape: patterns[nth % patterns.length] } },
     hovertemplate: "%{y:,.1f} h",
   }));
-  const most = Math.max(1, ...months.map((_, month) => [...kinds.values()].reduce((sum, hours) => sum + hours[month], 0)));
+  const most = Math.max(
+    1,
+    ...months.map((_, month) => [...kinds.values()].reduce((sum, hours) => sum + hours[month], 0)),
+  );
   const layout = {
     barmode: "stack",
     height: 280,
@@ -49,7 +56,13 @@ function draw() {
     legend: { orientation: "h", y: -0.18, traceorder: "normal" },
     showlegend: true,
     xaxis: { type: "category", fixedrange: true, automargin: true },
-    yaxis: { title: { text: "hours" }, gridcolor: "rgba(128,128,128,.25)", fixedrange: true, range: [0, most * 1.05], nticks: 6 },
+    yaxis: {
+      title: { text: "hours" },
+      gridcolor: "rgba(128,128,128,.25)",
+      fixedrange: true,
+      range: [0, most * 1.05],
+      nticks: 6,
+    },
   };
   Plotly.react(place, traces, layout, CONFIG);
 }

@@ -1,5 +1,10 @@
 // How long something is, in words.
-const UNITS = [[365 * 86400, "year"], [86400, "d"], [3600, "h"], [60, "min"]];
+const UNITS = [
+  [365 * 86400, "year"],
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+];
 
 /** '10 s', '15 min', '6 h', '30 d', 'year'. */
 export function step(seconds) {
