@@ -4,7 +4,7 @@
 // of the main thread at each reading (react, extendTraces and update alike, measured in Chromium). Nothing of it is inline
 // style in a document, so that a strict policy holds.
 import { Columns } from "./columns.js";
-import { DASHES, MARGIN, across } from "./draw.js";
+import { across, DASHES, MARGIN } from "./draw.js";
 import { headsOf, rowsOf, saveCsv, savePicture } from "./keep.js";
 import { Painter } from "./painter.js";
 import "./print.js";

@@ -115,7 +115,7 @@ export class Columns {
     while (old < this.length && this.times[old] < since) old += 1;
     if (old === 0) return;
     for (const columns of [[this.times], this.means, this.lows, this.highs]) {
-      columns?.forEach((column) => column.copyWithin(0, old, this.length));
+      for (const column of columns ?? []) column.copyWithin(0, old, this.length);
     }
     this.length -= old;
   }

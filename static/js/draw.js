@@ -5,7 +5,6 @@ export const HEIGHT = 220;
 export const MARGIN = { left: 52, right: 12, top: 8, bottom: 24 };
 export const DASHES = { solid: [], dot: [3, 3], dash: [8, 4], dashdot: [8, 3, 3, 3] };
 const atMost = (width) => Math.max(2, Math.min(8, Math.floor(width / 70)));
-let ink = null; // colours of the theme in force
 
 /** Where times are, across a chart so wide: { x(at), since, until, right }. */
 export function across([since, until], width) {

@@ -150,7 +150,7 @@ class FigureChart {
       );
       if (!there.length) continue;
       const begin = this.end ? this.end + GAP : 0;
-      there.forEach(({ key }, nth) => this.at.set(`${key}\n${place}`, begin + nth + 0.5));
+      for (const [nth, { key }] of there.entries()) this.at.set(`${key}\n${place}`, begin + nth + 0.5);
       this.end = begin + there.length;
       this.ticks.push({ place, at: (begin + this.end) / 2, bars: there.length });
     }

@@ -42,7 +42,8 @@ function addressOf(panel, path, points) {
 
 /** Ask for what a panel shows; tell whether there is nothing to be asked again. */
 async function load(panel) {
-  const asked = (panel.asked += 1);
+  panel.asked += 1;
+  const { asked } = panel;
   const width = panel.section.clientWidth || POINTS;
   let answer, found;
   try {

@@ -97,7 +97,8 @@ export async function refresh() {
 }
 
 function schedule(pause) {
-  timer ||= setTimeout(() => {
+  if (timer) return;
+  timer = setTimeout(() => {
     timer = 0;
     refresh();
   }, pause);

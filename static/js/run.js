@@ -86,7 +86,7 @@ function draw(figure, series) {
   const legendRows = isNamed
     ? Math.ceil(series.length / Math.max(1, Math.floor((figure.clientWidth - 72) / widest)))
     : 0;
-  const traces = series.map(({ key, at, values }, nth) => ({
+  const traces = series.map(({ at, values }, nth) => ({
     type: "scatter",
     mode: at.length < 3 ? "markers" : "lines",
     name: plain(names[nth]),

@@ -13,7 +13,7 @@ let waiting = false;
 /** Have a chart drawn in the next frame that has room. */
 export function drawSoon(chart) {
   dirty.add(chart);
-  asked ||= requestAnimationFrame(drawSome);
+  if (!asked) asked = requestAnimationFrame(drawSome);
 }
 
 function drawSome() {
