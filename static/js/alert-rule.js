@@ -1,11 +1,12 @@
 // Forms about a part of the lab show the one field that counts; the form of a rule shows what it would have done.
+import { loadFragment } from "./fragment.js";
+
 const scope = document.getElementById("id_scope");
 const condition = document.getElementById("id_condition");
 const form = document.getElementById("rule-form");
 const preview = document.getElementById("preview");
 const PAUSE = 600; // ms after the last key
 let timer = 0;
-let newest = 0;
 
 function fit() {
   for (const part of document.querySelectorAll("[data-scope-of]")) part.hidden = part.dataset.scopeOf !== scope?.value;
@@ -18,23 +19,11 @@ function fit() {
   }
 }
 
-async function attempt() {
-  const mine = ++newest;
+function loadPreview() {
   const data = new FormData(form);
   data.delete("csrfmiddlewaretoken");
-  preview.classList.add("old");
-  try {
-    const answer = await fetch(`${form.dataset.preview}?${new URLSearchParams(data)}`);
-    const text = await answer.text();
-    // A later answer may have come before this one.
-    if (mine !== newest) return;
-    if (answer.ok && !answer.redirected) preview.innerHTML = text;
-  } catch {
-    if (mine === newest)
-      preview.querySelector("p").textContent = "The site does not answer. Try it again in a moment.";
-  } finally {
-    if (mine === newest) preview.classList.remove("old");
-  }
+  const failure = "The site does not answer. Try it again in a moment.";
+  loadFragment(preview, `${form.dataset.preview}?${new URLSearchParams(data)}`, failure);
 }
 
 scope?.addEventListener("change", fit);
@@ -44,12 +33,12 @@ fit();
 if (form && preview) {
   const soon = () => {
     clearTimeout(timer);
-    timer = setTimeout(attempt, PAUSE);
+    timer = setTimeout(loadPreview, PAUSE);
   };
   form.addEventListener("input", ({ target }) => !["id_name", "id_note", "id_severity"].includes(target.id) && soon());
   form.querySelector("[data-try]").addEventListener("click", (event) => {
     event.preventDefault();
-    attempt();
+    loadPreview();
   });
-  if (form.elements.metric.value) attempt();
+  if (form.elements.metric.value) loadPreview();
 }

@@ -1,4 +1,5 @@
 // Brings the parts of a page that are marked with data-refresh (and an id) up to date when the fabric changes.
+import { loadFragment } from "./fragment.js";
 import { follow } from "./live.js";
 
 const PAUSE = 300; // ms; changes come in bursts
@@ -67,7 +68,7 @@ export async function refresh() {
         continue;
       }
       // Untouched where it would be the same: so a text that somebody has marked stays marked.
-      if (shownAs.get(part) === now.innerHTML) continue;
+      if ((shownAs.get(part) ?? part.innerHTML) === now.innerHTML) continue;
       shownAs.set(part, now.innerHTML);
       const node = document.activeElement?.closest?.("[data-node]")?.dataset.node;
       const keep = document.activeElement?.dataset?.keep;
@@ -120,3 +121,21 @@ if (parts().length > 0) {
 // Pages that follow no single chassis ask again by themselves.
 const every = Number(document.querySelector("[data-refresh-every]")?.dataset.refreshEvery);
 if (every > 0) setInterval(refresh, every * 1000);
+
+// Parts with an address of their own (data-source) are loaded at once, and again once something has changed.
+const sources = [...document.querySelectorAll("[data-source]")];
+let sourceTimer = 0;
+
+function loadSources() {
+  sourceTimer = 0;
+  for (const part of sources) loadFragment(part, part.dataset.source);
+}
+
+if (sources.length > 0) {
+  for (const event of ["falconweb:changed", "falconweb:refreshed"]) {
+    document.addEventListener(event, () => {
+      if (!sourceTimer) sourceTimer = setTimeout(loadSources, AGAIN);
+    });
+  }
+  loadSources();
+}

@@ -1,35 +1,16 @@
 // A new sweep: what the grid comes to is counted while the form is filled in; a manifest is explained without leaving it.
+import { loadFragment } from "./fragment.js";
+
 const PAUSE = 350; // ms after the last change
 const form = document.querySelector("[data-count]");
 const place = document.getElementById("count");
 let timer = 0;
-let asked = 0;
 
-async function count() {
-  asked += 1;
-  const mine = asked;
-  const given = new URLSearchParams(new FormData(form));
-  given.delete("csrfmiddlewaretoken");
-  place.setAttribute("aria-busy", "true");
-  try {
-    const answer = await fetch(`${form.dataset.count}?${given}`, { headers: { "X-Requested-With": "count" } });
-    if (mine !== asked) return; // a later change has been asked about
-    if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    place.replaceChildren(...fresh.body.childNodes);
-  } catch {
-    if (mine === asked) {
-      place.replaceChildren(
-        Object.assign(document.createElement("p"), {
-          className: "notice",
-          textContent:
-            "It could not be counted: the server does not answer. It is counted again with your next change.",
-        }),
-      );
-    }
-  } finally {
-    if (mine === asked) place.removeAttribute("aria-busy");
-  }
+function count() {
+  const data = new URLSearchParams(new FormData(form));
+  data.delete("csrfmiddlewaretoken");
+  const failure = "It could not be counted: the server does not answer. It is counted again with your next change.";
+  loadFragment(place, `${form.dataset.count}?${data}`, failure);
 }
 
 if (form) {
