@@ -3,15 +3,16 @@
 // It is drawn on a canvas of our own, not by Plotly: eight charts of four lines with 600 points cost Plotly 70 to 85 ms
 // of the main thread at each reading (react, extendTraces and update alike, measured in Chromium). Nothing of it is inline
 // style in a document, so that a strict policy holds.
+
+import { across, DASHES, MARGIN } from "./chart-drawing.js";
+import { headsOf, rowsOf, saveCsv, savePicture } from "./chart-export.js";
+import { Painter } from "./chart-painter.js";
 import { Columns } from "./columns.js";
-import { across, DASHES, MARGIN } from "./draw.js";
-import { headsOf, rowsOf, saveCsv, savePicture } from "./keep.js";
-import { Painter } from "./painter.js";
-import "./print.js";
-import { exact, stepped } from "./scale.js";
-import { format } from "./show.js";
+import "./chart-print.js";
+import { exact, stepped } from "./axes.js";
+import { charts, drawSoon, enter, leave } from "./chart-schedule.js";
+import { format } from "./live-values.js";
 import { colours } from "./theme-colours.js";
-import { charts, drawSoon, enter, leave } from "./turns.js";
 
 export const MOST_LINES = 16;
 const LEAST_DRAG = 6; // px; less is a click
@@ -174,7 +175,7 @@ export class Chart {
     return [-stepped(-bottom * this.scale), top ?? (stepped(most * this.scale) || 1)];
   }
 
-  /** What is shown, as draw.js takes it, without its columns. */
+  /** What is shown, as chart-drawing.js takes it, without its columns. */
   view() {
     const ink = colours();
     const lines = this.lines.flatMap(({ colour, dash }, place) =>

@@ -1,6 +1,6 @@
 // Attach, detach and move on the topology: pick a device up by its handle, by drag or by Space, put it on a host port,
 // confirm.
-import { whyNotCompose } from "./show.js";
+import { whyNotCompose } from "./live-values.js";
 
 let picked = null;
 const dialog = () => document.getElementById("attach");

@@ -1,9 +1,10 @@
 // The telemetry page: charts of any range, live at its right end while it ends now. The address says all that is shown,
 // so that back, forward and a shared link bring the same.
+
+import { shownAs } from "./axes.js";
 import { Chart, chartsOf, stylesOf } from "./chart.js";
-import { shownAs } from "./scale.js";
-import { refill } from "./turns.js";
-import { step as stepWords } from "./words.js";
+import { refill } from "./chart-schedule.js";
+import { step as stepWords } from "./format.js";
 
 const POINTS = 600;
 const place = document.getElementById("history");

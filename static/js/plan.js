@@ -1,5 +1,5 @@
 // The page of a plan: says how far it is, counts the seconds, and lets nobody apply what cannot be applied.
-import { whyNotCompose } from "./show.js";
+import { whyNotCompose } from "./live-values.js";
 
 const SAY_EVERY = 5000; // ms: more would flood a screen reader
 let saidAt = 0;

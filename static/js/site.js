@@ -1,10 +1,10 @@
 // Starts what a page of a signed-in person needs, and the keys that work everywhere.
 import "./live.js";
-import "./show.js";
+import "./live-values.js";
 import "./refresh.js";
 import "./compose.js";
 import "./draft.js";
-import "./alarm.js";
+import "./alert-badge.js";
 
 const typing = (target) => target.closest?.("input, select, textarea, [contenteditable]");
 const keys = document.getElementById("keys");

@@ -1,8 +1,9 @@
 // Charts of the last ten minutes. A section with data-charts and data-chart-objects="device/3 port/5" gets a chart for
 // each group of its series; the server fills in what was missed.
+
+import { shownAs } from "./axes.js";
 import { Chart, chartsOf, stylesOf } from "./chart.js";
 import { newest } from "./live.js";
-import { shownAs } from "./scale.js";
 
 const SECONDS = 600;
 const MOST_CHARTS = 8;

@@ -1,5 +1,5 @@
 // Puts readings into the page: topology, tables of live values, and how fresh they are.
-import { loudest } from "./alarm.js";
+import { loudest } from "./alert-badge.js";
 import { connection, freshness, newest, wanted } from "./live.js";
 
 const LINK_STATES = ["no link", "down", "starting", "training", "up"];

@@ -1,7 +1,7 @@
 // Charts on paper: drawn anew at that moment, since what a worker paints would come too late, and in light colours.
-import { HEIGHT, sketch } from "./draw.js";
+import { HEIGHT, sketch } from "./chart-drawing.js";
+import { charts } from "./chart-schedule.js";
 import { forgetColours } from "./theme-colours.js";
-import { charts } from "./turns.js";
 
 const RATIO = 2; // paper shows more than a screen
 const root = document.documentElement;

@@ -1,6 +1,7 @@
 // What a chart shows, to be kept: rows, CSV and PNG.
-import { DASHES, HEIGHT, sketch } from "./draw.js";
-import { exact } from "./scale.js";
+
+import { exact } from "./axes.js";
+import { DASHES, HEIGHT, sketch } from "./chart-drawing.js";
 import { colours } from "./theme-colours.js";
 
 /** Rows of what is shown: the time, then for each line its values. */

@@ -1,5 +1,5 @@
 // What a chart looks like, on a canvas.
-import { short, timeTicks, valueTicks } from "./scale.js";
+import { short, timeTicks, valueTicks } from "./axes.js";
 
 export const HEIGHT = 220;
 export const MARGIN = { left: 52, right: 12, top: 8, bottom: 24 };

@@ -1,5 +1,5 @@
 // A drawer's mode is changed only after a dialog has said what that does.
-import { whyNotCompose } from "./show.js";
+import { whyNotCompose } from "./live-values.js";
 
 const form = document.querySelector("[data-mode-form]");
 const dialog = document.getElementById("mode");

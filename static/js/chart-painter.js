@@ -1,8 +1,9 @@
 // Paints charts, in a worker of its own where the browser can: to draw eight charts in software takes the thread that
 // draws them some 30 ms, which the page's own must not lack each second. This file is both sides of it. The worker has the
 // numbers too, and is told what is added to them: to hand over all of them each second would cost the page as much.
+
+import { HEIGHT, sketch } from "./chart-drawing.js";
 import { Columns } from "./columns.js";
-import { HEIGHT, sketch } from "./draw.js";
 
 function paint(context, view) {
   const { canvas } = context;
@@ -42,7 +43,7 @@ export class Painter {
     this.tell({ at, values, since });
   }
 
-  /** Paint a view without its columns (see draw.js, and `ratio`). */
+  /** Paint a view without its columns (see chart-drawing.js, and `ratio`). */
   paint(view) {
     if (this.context) paint(this.context, { ...view, columns: this.columns });
     else this.tell({ view });
