@@ -1,4 +1,5 @@
-// Forms about a part of the lab show the one field that counts; the form of a rule shows what it would have done.
+// Forms about a part of the lab show the one field that applies; that of a rule previews the alerts it would have
+// raised.
 import { loadFragment } from "./fragment.js";
 
 const scope = document.getElementById("id_scope");
@@ -8,14 +9,14 @@ const preview = document.getElementById("preview");
 const PAUSE = 600; // ms after the last key
 let timer = 0;
 
-function fit() {
+function showFields() {
   for (const part of document.querySelectorAll("[data-scope-of]")) part.hidden = part.dataset.scopeOf !== scope?.value;
   for (const id of ["id_value", "id_clear_value"]) {
     const field = document.getElementById(id)?.closest(".field");
     if (!field) continue;
-    const needless =
+    const isUnused =
       condition.value === "missing" || (id === "id_clear_value" && !["above", "below"].includes(condition.value));
-    field.hidden = needless;
+    field.hidden = isUnused;
   }
 }
 
@@ -26,16 +27,19 @@ function loadPreview() {
   loadFragment(preview, `${form.dataset.preview}?${new URLSearchParams(data)}`, failure);
 }
 
-scope?.addEventListener("change", fit);
-condition?.addEventListener("change", fit);
-fit();
+scope?.addEventListener("change", showFields);
+condition?.addEventListener("change", showFields);
+showFields();
 
 if (form && preview) {
-  const soon = () => {
+  const schedule = () => {
     clearTimeout(timer);
     timer = setTimeout(loadPreview, PAUSE);
   };
-  form.addEventListener("input", ({ target }) => !["id_name", "id_note", "id_severity"].includes(target.id) && soon());
+  form.addEventListener(
+    "input",
+    ({ target }) => !["id_name", "id_note", "id_severity"].includes(target.id) && schedule(),
+  );
   form.querySelector("[data-try]").addEventListener("click", (event) => {
     event.preventDefault();
     loadPreview();

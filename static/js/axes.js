@@ -1,42 +1,21 @@
-// Axes: where ticks are and what they say. Time is UTC throughout; seconds since 1970.
+// Axes: where their ends and ticks are, and the labels of those. Times are seconds since 1970, shown in UTC.
 const STEPS = [
-  1,
-  2,
-  5,
-  10,
-  15,
-  30,
-  60,
-  120,
-  300,
-  600,
-  900,
-  1800,
-  3600,
-  7200,
-  10800,
-  21600,
-  43200,
-  86400,
-  2 * 86400,
-  7 * 86400,
-  14 * 86400,
-  30 * 86400,
-  91 * 86400,
-  182 * 86400,
-  365 * 86400,
-];
+  [1, [1, 2, 5, 10, 15, 30]],
+  [60, [1, 2, 5, 10, 15, 30]],
+  [3600, [1, 2, 3, 6, 12]],
+  [86400, [1, 2, 7, 14, 30, 91, 182, 365]],
+].flatMap(([unit, counts]) => counts.map((count) => count * unit));
 const two = (number) => String(number).padStart(2, "0");
 
-/** The ticks of a time axis, at most `most`: [{ at, text }]. A tick at midnight says the day. */
+/** The ticks of a time axis, at most `most`: [{ at, text }]. The label of a tick at midnight is its day. */
 export function timeTicks(since, until, most = 6) {
   const step = STEPS.find((one) => (until - since) / one <= most) ?? STEPS.at(-1);
   const ticks = [];
-  for (let at = Math.ceil(since / step) * step; at <= until; at += step) ticks.push({ at, text: tickText(at, step) });
+  for (let at = Math.ceil(since / step) * step; at <= until; at += step) ticks.push({ at, text: tickLabel(at, step) });
   return ticks;
 }
 
-function tickText(at, step) {
+function tickLabel(at, step) {
   const time = new Date(at * 1000);
   const day = `${two(time.getUTCMonth() + 1)}-${two(time.getUTCDate())}`;
   if (step >= 30 * 86400) return `${time.getUTCFullYear()}-${day}`;
@@ -45,11 +24,9 @@ function tickText(at, step) {
   return step < 60 ? `${minutes}:${two(time.getUTCSeconds())}` : minutes;
 }
 
-/** The exact time, as it stands on hover: to the second, in UTC. */
-export const exact = (at) => `${new Date(Math.round(at) * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
-
-/** The end of an axis at least as far out as `value`, in steps of 1, 2, 5 x 10^n: it does not breathe with each value. */
-export function stepped(value) {
+/** The end of an axis at least as far out as `value`, in steps of 1, 2, 5 x 10^n: it stays while values vary a little.
+ * */
+export function roundedUp(value) {
   if (!(value > 0)) return 0;
   const magnitude = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((one) => one * magnitude).find((one) => one >= value * 1.05) ?? 20 * magnitude;
@@ -61,18 +38,12 @@ export function valueTicks(bottom, top) {
   const magnitude = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((one) => one * magnitude).find((one) => one >= rough * 0.999);
   const ticks = [];
-  for (let n = Math.ceil(bottom / step - 1e-9); n * step <= top * (1 + 1e-9); n++) ticks.push(n * step);
+  for (let n = Math.ceil(bottom / step - 1e-9) || 0; n * step <= top * (1 + 1e-9); n++) ticks.push(n * step);
   return ticks;
 }
 
-/** A value of an axis, short. */
-export function short(value) {
-  const size = Math.abs(value);
-  if (size >= 1e9) return `${Number((value / 1e9).toPrecision(3))}G`;
-  if (size >= 1e6) return `${Number((value / 1e6).toPrecision(3))}M`;
-  if (size >= 1e4) return `${Number((value / 1e3).toPrecision(3))}k`;
-  return String(Number(value.toPrecision(4)));
-}
+/** The ends [bottom, top] of an axis for values from `low` to `high`, which include 0. */
+export const axisEnds = (low, high, top) => [-roundedUp(-low) || 0, top ?? (roundedUp(high) || 1)];
 
 const KINDS = {
   "B/s": { unit: "GB/s", scale: 1e-9 },
@@ -81,5 +52,5 @@ const KINDS = {
   state: { top: 4, ticks: [0, 1, 2, 3, 4] },
 };
 
-/** How values of a unit are shown in charts: { unit, scale, top, ticks }. */
-export const shownAs = (unit) => ({ unit, ...KINDS[unit] });
+/** The axis of values of a unit: { unit, scale, top, ticks }; values are multiplied by the scale. */
+export const axisOf = (unit) => ({ unit, ...KINDS[unit] });

@@ -1,108 +1,105 @@
-// When charts are drawn: those in sight at each reading, some in a frame; those out of sight when there is time, so that
-// who prints the page, or takes a picture of all of it, finds them drawn.
-import { forgetColours } from "./theme-colours.js";
+// When charts are drawn: visible ones at each reading, a few in a frame; others when the browser is idle, so that they
+// are complete when the page is printed or captured.
+import { onThemeChange } from "./theme-colours.js";
 
-const MOST_A_FRAME = 8; // charts that are drawn in one animation frame; others wait for the next
-const NOW_AND_THEN = 10_000; // ms
+const MOST_A_FRAME = 8; // charts drawn in one animation frame
+const REPEAT_EVERY = 10_000; // ms
 const idle = globalThis.requestIdleCallback ?? ((call) => setTimeout(call, 200));
 export const charts = new Set();
 const dirty = new Set();
-let asked = 0;
-let waiting = false;
+let request = 0; // of an animation frame
+let isScheduled = false;
 
-/** Have a chart drawn in the next frame that has room. */
-export function drawSoon(chart) {
+/** Draw a chart in the next animation frame that has room. */
+export function scheduleDraw(chart) {
   dirty.add(chart);
-  if (!asked) asked = requestAnimationFrame(drawSome);
+  if (!request) request = requestAnimationFrame(drawSomeCharts);
 }
 
-function drawSome() {
-  asked = 0;
+function drawSomeCharts() {
+  request = 0;
   let room = MOST_A_FRAME;
   for (const chart of dirty) {
     if (room-- === 0) break;
     dirty.delete(chart);
     chart.paint();
   }
-  if (dirty.size > 0) asked = requestAnimationFrame(drawSome);
+  if (dirty.size > 0) request = requestAnimationFrame(drawSomeCharts);
 }
 
-/** Once there is time, ask the server for what charts out of sight lack, one after the other, and draw them. */
-export function whenIdle() {
-  if (waiting) return;
-  waiting = true;
-  // After a frame it is known what is in sight, and was asked for.
-  requestAnimationFrame(() => idle(fillAll, { timeout: 2000 }));
+/** When the browser is idle, load what charts out of sight lack, one after the other, and draw them. */
+export function scheduleIdle() {
+  if (isScheduled) return;
+  isScheduled = true;
+  // After a frame the visible charts are known, and loading.
+  requestAnimationFrame(() => idle(loadAll, { timeout: 2000 }));
 }
 
-async function fillAll() {
+async function loadAll() {
   try {
-    for (const chart of charts) if (!chart.filled && !document.hidden) await chart.fill();
+    for (const chart of charts) if (!chart.loading && !document.hidden) await chart.load();
   } finally {
-    waiting = false;
+    isScheduled = false;
   }
-  drawOld();
+  drawOutdated();
 }
 
-/** Draw what shows less than it has. */
-function drawOld() {
-  if (!document.hidden) for (const chart of charts) if (!chart.fresh) drawSoon(chart);
+/** Draw the charts that have more than they show. */
+function drawOutdated() {
+  if (!document.hidden) for (const chart of charts) if (!chart.isDrawn) scheduleDraw(chart);
 }
 
-/** Have charts ask the server anew: at once those in sight. */
-export function refill(those) {
+/** Load charts again: visible ones at once. */
+export function reload(those) {
   for (const chart of those) {
-    chart.filled = null;
-    if (chart.visible) chart.fill();
+    chart.loading = null;
+    if (chart.visible) chart.load();
   }
-  whenIdle();
+  scheduleIdle();
 }
 
-export function enter(chart) {
+export function register(chart) {
   charts.add(chart);
-  watcher.observe(chart.figure);
-  sizes.observe(chart.place);
-  whenIdle();
+  visibilityObserver.observe(chart.figure);
+  resizeObserver.observe(chart.place);
+  scheduleIdle();
 }
 
-export function leave(chart) {
+export function unregister(chart) {
   charts.delete(chart);
   dirty.delete(chart);
-  watcher.unobserve(chart.figure);
-  sizes.unobserve(chart.place);
+  visibilityObserver.unobserve(chart.figure);
+  resizeObserver.unobserve(chart.place);
 }
 
-// What was missed while a chart was out of sight is asked of the server.
-const watcher = new IntersectionObserver((entries) => {
+// A chart that comes into sight loads what it missed.
+const visibilityObserver = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     const chart = [...charts].find(({ figure }) => figure === target);
     if (!chart || chart.visible === isIntersecting) continue;
     chart.visible = isIntersecting;
-    if (isIntersecting) chart.fill();
+    if (isIntersecting) chart.load();
   }
 });
-const sizes = new ResizeObserver((entries) => {
+const resizeObserver = new ResizeObserver((entries) => {
   for (const { target, contentRect } of entries) {
     const chart = [...charts].find(({ place }) => place === target);
     if (!chart) continue;
     chart.width = Math.floor(contentRect.width);
     chart.draw();
   }
-  whenIdle();
+  scheduleIdle();
 });
-const repaint = () => {
-  forgetColours();
+onThemeChange(() => {
   for (const chart of charts) chart.draw();
-  whenIdle();
-};
-document.addEventListener("falconweb:theme", repaint);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  scheduleIdle();
+});
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
-  for (const chart of charts) if (chart.visible) chart.fill();
-  whenIdle();
+  for (const chart of charts) if (chart.visible) chart.load();
+  scheduleIdle();
 });
 setInterval(() => {
-  whenIdle(); // asks anew for what the server did not give
+  scheduleIdle(); // loads again what failed
   for (const chart of charts) if (chart.visible && !document.hidden) chart.label();
-}, NOW_AND_THEN);
+}, REPEAT_EVERY);

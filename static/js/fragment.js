@@ -1,4 +1,6 @@
 // Parts of a page that the server renders at an address of their own.
+import { element } from "./dom.js";
+
 const requests = new WeakMap(); // part -> number of its newest request
 
 /** Replace what a part shows by what the server sends. An answer that a later request has overtaken is dropped; where
@@ -18,6 +20,6 @@ export async function loadFragment(part, address, failure = "") {
   part.removeAttribute("aria-busy");
   if (html) part.innerHTML = html;
   else if (failure) {
-    part.replaceChildren(Object.assign(document.createElement("p"), { className: "notice", textContent: failure }));
+    part.replaceChildren(element("p", { className: "notice" }, failure));
   }
 }

@@ -1,42 +1,42 @@
-// Rows of a table that are chosen for one button: how many, and that they stay so when the page is brought up to date.
+// Rows of a table that are selected for one button: they are counted, and stay selected when the page is refreshed.
 // A form with data-choose="name" has a checkbox of that name in each row, and a bar marked with data-chosen.
-const chosen = new Set();
-const typed = new Map(); // what is written in the bar, by the field's id
+const selected = new Set(); // values of the checkboxes
+const typed = new Map(); // what is typed into the bar, by the field's id
 const form = () => document.querySelector("[data-choose]");
 const boxes = () => [...(form()?.querySelectorAll(`input[name="${form().dataset.choose}"]`) ?? [])];
 
-function say() {
+function show() {
   const bar = document.querySelector("[data-chosen]");
   if (!bar) return;
-  const words = chosen.size === 0 ? "Nothing is chosen." : `${chosen.size} chosen.`;
-  const said = bar.querySelector("[data-chosen-words]");
-  if (said.textContent !== words) said.textContent = words;
-  for (const button of bar.querySelectorAll("button")) button.disabled = chosen.size === 0;
-  bar.classList.toggle("held", chosen.size > 0);
+  const words = selected.size === 0 ? "Nothing is chosen." : `${selected.size} chosen.`;
+  const count = bar.querySelector("[data-chosen-words]");
+  if (count.textContent !== words) count.textContent = words;
+  for (const button of bar.querySelectorAll("button")) button.disabled = selected.size === 0;
+  bar.classList.toggle("held", selected.size > 0);
 }
 
 document.addEventListener("change", ({ target }) => {
   if (!boxes().includes(target)) return;
-  if (target.checked) chosen.add(target.value);
-  else chosen.delete(target.value);
-  say();
+  if (target.checked) selected.add(target.value);
+  else selected.delete(target.value);
+  show();
 });
 document.addEventListener("input", ({ target }) => {
   if (target.matches("[data-chosen] input")) typed.set(target.id, target.value);
 });
 
 document.addEventListener("falconweb:refreshed", () => {
-  const there = new Set();
+  const present = new Set();
   for (const box of boxes()) {
-    box.checked = chosen.has(box.value);
-    there.add(box.value);
+    box.checked = selected.has(box.value);
+    present.add(box.value);
   }
-  // What is not there any more, or somebody else has dealt with, is chosen no more.
-  for (const value of [...chosen]) if (!there.has(value)) chosen.delete(value);
+  // A row that is gone, or that somebody else has dealt with, is deselected.
+  for (const value of [...selected]) if (!present.has(value)) selected.delete(value);
   for (const field of document.querySelectorAll("[data-chosen] input")) field.value ||= typed.get(field.id) ?? "";
-  say();
+  show();
 });
 
-// A reload may bring ticks back that the browser remembered.
-for (const box of boxes()) if (box.checked) chosen.add(box.value);
-say();
+// A browser may restore checkboxes after a reload.
+for (const box of boxes()) if (box.checked) selected.add(box.value);
+show();

@@ -1,4 +1,5 @@
-// A new sweep: what the grid comes to is counted while the form is filled in; a manifest is explained without leaving it.
+// A new sweep: its runs are counted while the form is filled in, and a manifest is checked without leaving the page.
+import { element } from "./dom.js";
 import { loadFragment } from "./fragment.js";
 
 const PAUSE = 350; // ms after the last change
@@ -21,27 +22,23 @@ if (form) {
 }
 
 const manifest = document.querySelector("[data-manifest]");
-const told = document.getElementById("manifest-told");
+const result = document.getElementById("manifest-result");
 if (manifest) {
   manifest.addEventListener("submit", async (event) => {
     if (event.submitter?.name !== "look") return;
     event.preventDefault();
-    const given = new FormData(manifest, event.submitter);
+    const body = new FormData(manifest, event.submitter);
     event.submitter.disabled = true;
     try {
-      const answer = await fetch(location.pathname, { method: "POST", body: given });
+      const answer = await fetch(location.pathname, { method: "POST", body });
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const part = fresh.getElementById("manifest-told");
+      const part = fresh.getElementById("manifest-result");
       if (!part) throw new Error(String(answer.status));
-      told.replaceChildren(...part.childNodes);
-      told.querySelector("h2, .notice")?.scrollIntoView({ block: "nearest" });
+      result.replaceChildren(...part.childNodes);
+      result.querySelector("h2, .notice")?.scrollIntoView({ block: "nearest" });
     } catch {
-      told.replaceChildren(
-        Object.assign(document.createElement("p"), {
-          className: "notice error",
-          textContent: "The server did not take it. Try again; if it says so again, reload the page.",
-        }),
-      );
+      const sentence = "The server did not accept it. Try again; if that fails again, reload the page.";
+      result.replaceChildren(element("p", { className: "notice error" }, sentence));
     } finally {
       event.submitter.disabled = false;
     }
