@@ -65,7 +65,7 @@ nightly: $(VENV)/dev.stamp $(VENV)/torch.stamp node_modules/dev.stamp ## Run all
 	@$(MAKE) test-postgres ARGS='-m "nightly or not nightly" $(ARGS)'
 	@$(MAKE) test-postgres SHUFFLE=1 ARGS='-m "nightly or not nightly" $(ARGS)'
 
-perf: $(VENV)/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
+perf: $(VENV)/dev.stamp node_modules/dev.stamp ## Measure the live path, beside simpler ways (ONLY=fanout, poll, ingest, history, ... for one)
 	@$(PYTHON) manage.py perf $(ONLY)
 
 torch: $(VENV)/torch.stamp ## Install PyTorch, so that the hosts of `make up` run benchmarks for real, on the CPU where there is no GPU
