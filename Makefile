@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Explain each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/site.stamp node_modules/stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
+up: $(VENV)/site.stamp node_modules/site.stamp ## Set everything up and run the site with two simulated chassis (PORT, FALCONWEB_DATA)
 	@$(PYTHON) -m falconweb.launch
 
 # Three for each of two cores: half of what they do is waiting. ROOM=fabric runs one room, ARGS=... goes to pytest, SHUFFLE=1 runs in
@@ -104,7 +104,7 @@ $(VENV)/torch.stamp: requirements/torch.txt requirements/torch-cpu.txt requireme
 	@$(PIP) --no-compile -r requirements/torch.txt
 	@touch $@
 
-node_modules/stamp: package-lock.json $(VENV)/site.stamp
+node_modules/site.stamp: package-lock.json $(VENV)/site.stamp
 	@echo "Installing the browser libraries..."
 	@$(NPM_CI)
 	@touch $@
@@ -112,4 +112,4 @@ node_modules/stamp: package-lock.json $(VENV)/site.stamp
 node_modules/dev.stamp: package-lock.json $(VENV)/site.stamp
 	@echo "Installing the browser libraries, with those of checks and tests..."
 	@$(NPM_CI) --development
-	@touch node_modules/stamp $@
+	@touch node_modules/site.stamp $@
