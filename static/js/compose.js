@@ -229,10 +229,9 @@ if (dialog()) {
       const stop = (click) => click.preventDefault();
       document.addEventListener("click", stop, { capture: true, once: true });
       setTimeout(() => document.removeEventListener("click", stop, { capture: true }));
+      const isShakyClick = start.handle && over?.closest("[data-handle]") === start.handle;
       if (port) openDialog(start.device, port.dataset.hostPort);
-      else if (start.handle && over?.closest("[data-handle]") === start.handle)
-        pick(start.before); // a shaky click
-      else pick(null);
+      else pick(isShakyClick ? start.before : null);
     }
     release();
   });

@@ -25,7 +25,7 @@ const PNG = { format: "png", width: 1400, height: 720, scale: 2 };
 const ASLANT = 240; // px more of its height where names stand aslant
 // What shows the provenance of a figure besides the word: the filling of bars, the sign of points, the dashes of
 // lines.
-const LOOKS = {
+const STYLES = {
   measured: { pattern: "", symbol: "circle", dash: "solid" },
   simulated: { pattern: "/", symbol: "square", dash: "dash" },
   predicted: { pattern: ".", symbol: "circle-open", dash: "dot" },
@@ -79,7 +79,7 @@ class FigureChart {
       provenance,
       colour: groups.indexOf(group),
       letter: letterOf(nth),
-      look: LOOKS[provenance],
+      style: STYLES[provenance],
     }));
     this.places = this.data.kind === "bars" ? [...new Set(this.data.marks.map(({ x }) => x))] : [];
     this.buildLegend();
@@ -138,17 +138,17 @@ class FigureChart {
   /** Draw the samples of the legend, in the colours of the theme. */
   paintLegend() {
     const { palette } = colours();
-    for (const { sample, colour, look } of this.entries) {
+    for (const { sample, colour, style } of this.entries) {
       const ink = palette[colour % palette.length];
       const path = (d, attributes) =>
         svgElement("path", { d, fill: "none", stroke: ink, "stroke-width": 2, ...attributes });
       if (this.data.kind === "bars") {
-        const [d, width] = FILLINGS[look.pattern];
-        const box = path("M1 1h20v12H1z", { fill: look.pattern ? "none" : ink, "stroke-width": 1.5 });
+        const [d, width] = FILLINGS[style.pattern];
+        const box = path("M1 1h20v12H1z", { fill: style.pattern ? "none" : ink, "stroke-width": 1.5 });
         sample.replaceChildren(box, path(d, { "stroke-width": width }));
       } else {
-        const line = path("M0 7h22", { "stroke-dasharray": DASHES[look.dash] });
-        const sign = path(SIGNS[look.symbol], { fill: look.symbol.endsWith("open") ? "none" : ink });
+        const line = path("M0 7h22", { "stroke-dasharray": DASHES[style.dash] });
+        const sign = path(SIGNS[style.symbol], { fill: style.symbol.endsWith("open") ? "none" : ink });
         sample.replaceChildren(line, ...(this.data.kind === "points" ? [sign] : []));
       }
     }
@@ -160,7 +160,7 @@ class FigureChart {
     const several = this.entries.length > 1;
     const shown = this.entries.filter(({ key }) => !this.hidden.has(key));
     const traces = shown.map((entry, traceNumber) => {
-      const { group, provenance, look } = entry;
+      const { group, provenance, style } = entry;
       const colour = ink.palette[entry.colour % ink.palette.length];
       const name = escapeMarkup(`${several ? `${entry.letter}  ` : ""}${group} (${provenance})`);
       const hovered = `%{y:.4~g} ${escapeMarkup(data.y.unit)}`;
@@ -177,7 +177,7 @@ class FigureChart {
           x: data.at,
           y: line.values,
           connectgaps: false,
-          line: { color: colour, dash: look.dash, width: 2 },
+          line: { color: colour, dash: style.dash, width: 2 },
           text: line.values.map((_, at) => (at === lettered ? entry.letter : "")),
           textposition: "top center",
           textfont: { color: colour, weight: 700 },
@@ -211,8 +211,8 @@ class FigureChart {
           ...common,
           type: "scatter",
           mode: "lines+markers",
-          line: { color: colour, dash: look.dash, width: 2 },
-          marker: { color: colour, symbol: look.symbol, size: 9, line: { color: colour, width: 2 } },
+          line: { color: colour, dash: style.dash, width: 2 },
+          marker: { color: colour, symbol: style.symbol, size: 9, line: { color: colour, width: 2 } },
         };
       }
       return {
@@ -223,12 +223,12 @@ class FigureChart {
           color: colour,
           line: { color: colour, width: 1 },
           pattern: {
-            shape: look.pattern,
+            shape: style.pattern,
             fillmode: "replace",
             fgcolor: colour,
             bgcolor: CLEAR,
             size: 8,
-            solidity: look.pattern === "." ? 0.25 : 0.35,
+            solidity: style.pattern === "." ? 0.25 : 0.35,
           },
         },
         text: several ? marks.map(() => entry.letter) : undefined,
@@ -236,9 +236,9 @@ class FigureChart {
         insidetextanchor: "start",
         textangle: 0,
         insidetextfont: {
-          color: look.pattern ? ink.text : ink.card,
+          color: style.pattern ? ink.text : ink.card,
           weight: 700,
-          shadow: look.pattern ? "auto" : "none",
+          shadow: style.pattern ? "auto" : "none",
         },
       };
     });

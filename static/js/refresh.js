@@ -60,9 +60,10 @@ function replace(part, replacement) {
   copyInput(part, replacement);
   part.replaceChildren(...replacement.childNodes);
   if (node) part.querySelector(`[data-node="${node}"]`)?.focus();
-  if (keep)
-    (part.querySelector(`[data-keep="${keep}"]`) ?? part.querySelector("[data-keep]") ?? focusPlace(part)).focus();
-  else if (link) {
+  if (keep) {
+    const kept = part.querySelector(`[data-keep="${keep}"]`) ?? part.querySelector("[data-keep]");
+    (kept ?? focusPlace(part)).focus();
+  } else if (link) {
     (part.querySelector(`a[href="${CSS.escape(link)}"]`) ?? focusPlace(part)).focus({ preventScroll: true });
   }
 }
