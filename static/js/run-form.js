@@ -1,7 +1,7 @@
 // The form of a run: another workload has its own sizes, only what fits the chosen place is shown, and GPUs are chosen
 // one by one, by number or all at once. One sentence sums up the choice, also for screen readers.
 import { element } from "./dom.js";
-import { describeGpus, takingOrder } from "./gpu-choice.js";
+import { describeGpus, executorBlocker, takingOrder } from "./run-choice.js";
 
 const workloadForm = document.querySelector("[data-what]");
 const form = document.querySelector("[data-run-form]");
@@ -74,24 +74,13 @@ function summary(part) {
   return drive ? `${sentence} Data from ${drive}.` : sentence;
 }
 
-/** Why the chosen host cannot run it with an executor, '' where it can or does not report it. */
-function whyNotBy(executor) {
-  const host = form.querySelector('input[name="host"]:checked');
-  const name = hostPart()?.dataset.hostName;
-  const isCommand = form.dataset.family === "command";
-  if (isCommand && executor === "simulated") return "A command of your own is not simulated.";
-  if (host?.dataset.executors === undefined) return "";
-  if (!host.dataset.executors.split(" ").includes(executor)) return `Not on ${name}.`;
-  if (isCommand && !host.dataset.account) return `The agent of ${name} has no account for commands.`;
-  const backend = value("where") === "cpu" ? "cpu" : "cuda";
-  if (isCommand || executor !== "torch" || host.dataset.backends.split(" ").includes(backend)) return "";
-  return `On ${name} it runs on the ${backend === "cpu" ? "GPUs" : "CPU"} alone.`;
-}
-
 function showExecutors() {
   const radios = [...form.querySelectorAll('input[name="executor"]')];
+  const run = { isCommand: form.dataset.family === "command", onCpu: value("where") === "cpu" };
+  const chosen = form.querySelector('input[name="host"]:checked');
+  const host = chosen && { ...chosen.dataset, name: hostPart()?.dataset.hostName };
   for (const radio of radios) {
-    const why = whyNotBy(radio.value);
+    const why = executorBlocker(radio.value, run, host);
     const place = radio.closest("label").querySelector("[data-unoffered]");
     radio.disabled = why !== "";
     place.textContent = why;

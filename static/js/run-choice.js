@@ -1,4 +1,4 @@
-// The GPUs that are chosen for a run: in which order they are taken, and what they amount to in words.
+// What is chosen for a run: the order in which GPUs are taken, their sum in words, and which executors can run it.
 const GIB = 2 ** 30;
 const listFormat = new Intl.ListFormat("en", { type: "conjunction" });
 
@@ -46,4 +46,16 @@ function describeParts(parts, count) {
   if (found.length === 1) return `${count === 1 ? "it is" : "all are"} ${found[0][1]}`;
   const words = found.map(([number, text]) => `${number} ${number === 1 ? "is" : "are"} ${text}`);
   return `of which ${listFormat.format(words)}`;
+}
+
+/** Why a host cannot run something with an executor, '' where it can or does not report what it can.
+ *
+ * `host` is { name, executors, backends, account }, the first two words separated by spaces. */
+export function executorBlocker(executor, { isCommand, onCpu }, host) {
+  if (isCommand && executor === "simulated") return "A command of your own is not simulated.";
+  if (host?.executors === undefined) return "";
+  if (!host.executors.split(" ").includes(executor)) return `Not on ${host.name}.`;
+  if (isCommand && !host.account) return `The agent of ${host.name} has no account for commands.`;
+  if (isCommand || executor !== "torch" || host.backends.split(" ").includes(onCpu ? "cpu" : "cuda")) return "";
+  return `On ${host.name} it runs on the ${onCpu ? "GPUs" : "CPU"} alone.`;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { describeGpus, takingOrder } from "../../static/js/gpu-choice.js";
+import { describeGpus, executorBlocker, takingOrder } from "../../static/js/run-choice.js";
 
 const GIB = 2 ** 30;
 const host = (more) => ({ name: "node-a", count: 0, memory: [], free: Infinity, ...more });
@@ -43,4 +43,26 @@ test("memory that is unknown makes the sum a lower bound, or leaves it out", () 
 test("runs that hold a GPU are waited for, each once", () => {
   const words = describeGpus(host({ count: 2, free: 1, run: "‘one’" }), [gpu({ run: "one" }), gpu({ run: "two" })]);
   assert.match(words, /The run waits for ‘one’ and ‘two’ to end\.$/);
+});
+
+const able = { name: "node-a", executors: "torch simulated", backends: "cuda", account: "" };
+const why = (executor, run, more) => executorBlocker(executor, run, { ...able, ...more });
+
+test("a host that does not report what it can run blocks nothing", () => {
+  assert.equal(executorBlocker("torch", {}, null), "");
+  assert.equal(executorBlocker("torch", {}, { name: "node-a" }), "");
+});
+
+test("an executor is blocked where the host lacks it, or its backend", () => {
+  assert.equal(why("torch", {}), "");
+  assert.equal(why("simulated", { onCpu: true }), "");
+  assert.equal(why("slurm", {}), "Not on node-a.");
+  assert.equal(why("torch", { onCpu: true }), "On node-a it runs on the GPUs alone.");
+  assert.equal(why("torch", {}, { backends: "cpu" }), "On node-a it runs on the CPU alone.");
+});
+
+test("a command needs an account, and is never simulated", () => {
+  assert.equal(why("simulated", { isCommand: true }), "A command of your own is not simulated.");
+  assert.equal(why("torch", { isCommand: true }), "The agent of node-a has no account for commands.");
+  assert.equal(why("torch", { isCommand: true, onCpu: true }, { account: "bench" }), "");
 });
