@@ -53,7 +53,7 @@ function targets(device) {
     : [...(device.closest("[data-chassis]").querySelector("template[data-targets]")?.content.children ?? [])].filter(
         (one) => one.dataset.drawer === device.dataset.drawer && one.value !== device.dataset.expected,
       );
-  return all.map((one) => new Option(one.textContent, one.value));
+  return all.map((one) => new Option(one.text, one.value));
 }
 
 /** Open the dialog that confirms an operation and shows its impact; `target` is a host port's id, '' to detach. */

@@ -9,10 +9,10 @@ const table = document.getElementById(place?.dataset.usageChart ?? "");
 
 /** The months, and for each kind its hours in them, summed over the tenants that are shown. */
 function hoursOf(rows) {
-  const months = [...table.tHead.rows[0].cells].slice(2, -1).map((cell) => cell.textContent);
+  const months = [...table.tHead.rows[0].cells].slice(2, -1).map((cell) => cell.textContent.trim());
   const kinds = new Map();
   for (const row of rows) {
-    const kind = row.querySelector("[data-kind]").textContent;
+    const kind = row.querySelector("[data-kind]").textContent.trim();
     const hours = kinds.get(kind) ?? months.map(() => 0);
     for (const [month, cell] of [...row.querySelectorAll("[data-hours]")].entries()) {
       hours[month] += Number(cell.dataset.hours);
