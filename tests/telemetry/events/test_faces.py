@@ -144,7 +144,7 @@ def test_newest_events_of_a_thing_are_a_part_of_its_page(administrator_client: C
     device = Device.objects.create(chassis=chassis, uri="/d", name="GPU 1")
     shown = administrator_client.get(reverse("fabric:device", args=[device.pk])).content.decode()
     part = f"{reverse('events:newest')}?device={device.pk}"
-    assert f'hx-get="{part}"' in shown
+    assert f'data-source="{part}"' in shown
     assert "Nothing yet" in administrator_client.get(part).content.decode()
     for number in range(9):
         record(f"Number {number}.", device_id=device.pk)

@@ -1,8 +1,8 @@
-// Paints charts, in a worker of its own where the browser can: to draw eight charts in software takes the thread that
-// draws them some 30 ms, which the page's own must not lack each second. This file is both sides of it. The worker has the
-// numbers too, and is told what is added to them: to hand over all of them each second would cost the page as much.
+// Paints charts, in a worker where the browser can: drawing eight charts in software takes some 30 ms, which the main
+// thread cannot spare each second. This file is both sides of it. The worker keeps a copy of the numbers and receives
+// what is added to them: sending all of them each second would cost the main thread as much.
+import { drawChart, HEIGHT } from "./chart-drawing.js";
 import { Columns } from "./columns.js";
-import { HEIGHT, sketch } from "./draw.js";
 
 function paint(context, view) {
   const { canvas } = context;
@@ -10,13 +10,13 @@ function paint(context, view) {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   context.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
   context.clearRect(0, 0, view.width, HEIGHT);
-  sketch(context, view);
+  drawChart(context, view);
 }
 
 let worker = null;
-let made = 0;
+let count = 0;
 
-/** What a canvas is painted by. */
+/** Paints one canvas. */
 export class Painter {
   constructor(canvas, columns) {
     this.columns = columns;
@@ -25,34 +25,34 @@ export class Painter {
       return;
     }
     worker ??= new Worker(import.meta.url, { type: "module" });
-    this.number = made += 1;
+    this.number = count += 1;
     const offscreen = canvas.transferControlToOffscreen();
-    // With its lines: what comes live may come before what the server has.
-    worker.postMessage({ number: this.number, canvas: offscreen, columns: columns.copy() }, [offscreen]);
+    // With its lines: live readings may arrive before the history.
+    worker.postMessage({ number: this.number, canvas: offscreen, columns: columns.state() }, [offscreen]);
   }
 
-  /** Take other columns. */
+  /** Replace the columns. */
   set(columns) {
     this.columns = columns;
-    this.tell({ columns: columns.copy() });
+    this.post({ columns: columns.state() });
   }
 
-  /** Take what was added to the columns, and what is older than `since` away. */
+  /** Repeat for the worker what was done to the columns (see Columns.append). */
   append(at, values, since) {
-    this.tell({ at, values, since });
+    this.post({ at, values, since });
   }
 
-  /** Paint a view without its columns (see draw.js, and `ratio`). */
+  /** Paint a view without its columns (see chart-drawing.js, and `ratio`). */
   paint(view) {
     if (this.context) paint(this.context, { ...view, columns: this.columns });
-    else this.tell({ view });
+    else this.post({ view });
   }
 
-  end() {
-    this.tell({});
+  destroy() {
+    this.post({});
   }
 
-  tell(message) {
+  post(message) {
     if (!this.context) worker.postMessage({ number: this.number, ...message });
   }
 }
@@ -62,9 +62,9 @@ if (typeof document === "undefined") {
   const charts = new Map();
   addEventListener("message", ({ data: { number, canvas, columns, at, values, since, view } }) => {
     const chart = charts.get(number);
-    const taken = columns && Object.assign(new Columns(0), columns);
-    if (canvas) charts.set(number, { context: canvas.getContext("2d"), columns: taken });
-    else if (taken) chart.columns = taken;
+    const replacement = columns && Object.assign(new Columns(0), columns);
+    if (canvas) charts.set(number, { context: canvas.getContext("2d"), columns: replacement });
+    else if (replacement) chart.columns = replacement;
     else if (values) chart.columns.append(at, values, since);
     else if (view) paint(chart.context, { ...view, columns: chart.columns });
     else charts.delete(number);

@@ -1,11 +1,13 @@
-// What a chart shows, to be kept: rows, CSV and PNG.
-import { DASHES, HEIGHT, sketch } from "./draw.js";
-import { exact } from "./scale.js";
+// What a chart shows as a table, a CSV file and a PNG file.
+
+import { DASHES, drawChart, HEIGHT } from "./chart-drawing.js";
+import { csvCell, saveBlob, saveCsv } from "./csv.js";
+import { formatTime } from "./format.js";
 import { colours } from "./theme-colours.js";
 
-/** Rows of what is shown: the time, then for each line its values. */
-export function rowsOf({ columns: { at, mean, low, high }, scale }) {
-  // What is whole (a total) stays exact, as in the tables of the server.
+/** The rows of the table: the time, then the values of each line. */
+export function tableRows({ columns: { at, mean, low, high }, scale }) {
+  // Whole numbers (totals) stay exact, as in the tables of the server.
   const digits = (value) => (Number.isInteger(value) ? value : Number(value.toPrecision(7)));
   const cell = (value) => (Number.isNaN(value) ? "" : String(digits(value * scale)));
   return Array.from(at, (one, i) => [
@@ -14,29 +16,26 @@ export function rowsOf({ columns: { at, mean, low, high }, scale }) {
   ]);
 }
 
-/** What the columns of these rows are called, but for the time. */
-export function headsOf({ columns, lines, options }) {
+/** The names of the columns, without that of the time. */
+export function columnNames({ columns, lines, options }) {
   const unit = options.unit ? ` (${options.unit})` : "";
   return lines.flatMap(({ name }) =>
-    columns.lows ? ["low", "mean", "high"].map((stat) => `${name}${unit}, ${stat}`) : [`${name}${unit}`]);
+    columns.lows ? ["low", "mean", "high"].map((stat) => `${name}${unit}, ${stat}`) : [`${name}${unit}`],
+  );
 }
 
 /** Save what is shown as a table. */
-export function saveCsv(chart) {
-  // A name from a BMC that begins like a formula must not become one in a spreadsheet.
-  const safe = (text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-  const lines = rowsOf(chart).map((cells) => cells.join(","));
-  const text = [["time", ...headsOf(chart)].map(safe).join(","), ...lines].join("\r\n");
-  save(new Blob([`${text}\r\n`], { type: "text/csv" }), `${nameOf(chart)}.csv`);
+export function saveTable(chart) {
+  saveCsv([["time", ...columnNames(chart)].map(csvCell), ...tableRows(chart)], `${fileName(chart)}.csv`);
 }
 
-const nameOf = ({ options }) => options.title.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
+const fileName = ({ options }) => options.title.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
 
-/** What is shown as a picture, with its caption and the names of its lines. */
+/** Save what is shown as a picture, with its caption and the names of its lines. */
 export function savePicture(chart) {
   const ratio = 2;
   const line = 20;
-  const shown = chart.lines.map((_, place) => place).filter(chart.shown);
+  const shown = chart.lines.map((_, place) => place).filter(chart.isShown);
   const canvas = document.createElement("canvas");
   canvas.width = chart.width * ratio;
   canvas.height = (HEIGHT + 30 + line * (shown.length + 1)) * ratio;
@@ -50,7 +49,7 @@ export function savePicture(chart) {
   context.textBaseline = "top";
   context.fillText(chart.figure.querySelector("figcaption").textContent, 12, 8);
   context.translate(0, 30);
-  sketch(context, { ...chart.view(), columns: chart.columns });
+  drawChart(context, { ...chart.view(), columns: chart.columns });
   context.textAlign = "left";
   context.textBaseline = "middle";
   shown.forEach((place, nth) => {
@@ -67,15 +66,6 @@ export function savePicture(chart) {
     context.fillText(chart.lines[place].name, 44, y);
   });
   context.fillStyle = ink.text;
-  context.fillText(chart.window.map(exact).join(" to "), 12, HEIGHT + line * (shown.length + 0.5));
-  canvas.toBlob((blob) => save(blob, `${nameOf(chart)}.png`), "image/png");
+  context.fillText(chart.window.map(formatTime).join(" to "), 12, HEIGHT + line * (shown.length + 0.5));
+  canvas.toBlob((blob) => saveBlob(blob, `${fileName(chart)}.png`), "image/png");
 }
-
-function save(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(link.href);
-}
-

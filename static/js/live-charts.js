@@ -1,12 +1,13 @@
 // Charts of the last ten minutes. A section with data-charts and data-chart-objects="device/3 port/5" gets a chart for
-// each group of its series; the server fills in what was missed.
-import { Chart, chartsOf, stylesOf } from "./chart.js";
-import { newest } from "./live.js";
-import { shownAs } from "./scale.js";
+// each group of its series; what came before the page was opened is loaded from the server.
+
+import { axisOf } from "./axes.js";
+import { Chart, chartsOf, MOST_LINES } from "./chart.js";
+import { lineStyles } from "./chart-drawing.js";
+import { newestFrame } from "./live.js";
 
 const SECONDS = 600;
 const MOST_CHARTS = 8;
-const MOST_TRACES = 16;
 const GROUPS = [
   { title: "Port traffic", of: (s) => s.unit === "B/s" },
   { title: "Utilisation", of: (s) => s.quantity === "utilisation_percent" },
@@ -17,17 +18,17 @@ const GROUPS = [
   { title: "Link width", of: (s) => s.unit === "lanes" },
   { title: "Voltage", of: (s) => s.unit === "V" },
 ];
-const followed = new Map(); // charts to { chassis, keys }
+const subscriptions = new Map(); // charts to { chassis, keys }
 
-async function backfill(chart) {
-  const { chassis, keys } = followed.get(chart);
+async function load(chart) {
+  const { chassis, keys } = subscriptions.get(chart);
   let recent;
   try {
     const answer = await fetch(`/api/v1/chassis/${chassis}/readings/?keys=${encodeURIComponent(keys.join(","))}`);
     if (!answer.ok) return answer.status < 500;
     recent = await answer.json();
   } catch {
-    return false; // the server is away: the header says so, and the next look brings it
+    return false; // no connection: the header shows it, and it is loaded again later
   }
   chart.set({ at: recent.at, series: keys.map((key) => ({ mean: recent.values[key] })) });
   return true;
@@ -40,31 +41,38 @@ function build(section, frame) {
   if (section.dataset.keys === keys) return;
   section.dataset.keys = keys;
   for (const chart of chartsOf(section)) {
-    followed.delete(chart);
+    subscriptions.delete(chart);
     chart.destroy();
   }
   const labels = JSON.parse(section.dataset.names || "{}");
   for (const group of GROUPS) {
     const series = mine.filter(group.of);
     if (series.length === 0 || chartsOf().length >= MOST_CHARTS) continue;
-    const styles = stylesOf(series.map((one) => ({ thing: `${one.object}/${one.id}`, quantity: one.quantity })));
+    const styles = lineStyles(series.map((one) => ({ thing: `${one.object}/${one.id}`, quantity: one.quantity })));
     const lines = series.map((one, place) => ({
-      name: [labels[`${one.object}/${one.id}`], one.label].filter(Boolean).join(" "), unit: one.unit, ...styles[place],
+      name: [labels[`${one.object}/${one.id}`], one.label].filter(Boolean).join(" "),
+      unit: one.unit,
+      ...styles[place],
     }));
     const chart = new Chart(section, lines, {
-      title: group.title, ...shownAs(series[0].unit), seconds: SECONDS, span: "of the last ten minutes", backfill,
+      title: group.title,
+      ...axisOf(series[0].unit),
+      seconds: SECONDS,
+      span: "of the last ten minutes",
+      load,
     });
-    followed.set(chart, { chassis: frame.chassis, keys: series.slice(0, MOST_TRACES).map((one) => one.key) });
+    subscriptions.set(chart, { chassis: frame.chassis, keys: series.slice(0, MOST_LINES).map((one) => one.key) });
   }
 }
 
 document.addEventListener("falconweb:frame", ({ detail: frame }) => {
-  for (const section of document.querySelectorAll(`[data-chassis="${frame.chassis}"] [data-charts]`)) build(section, frame);
-  for (const [chart, { chassis, keys }] of followed) {
-    if (chassis === frame.chassis) chart.append(frame.at, keys.map((key) => frame.value(key)));
+  const sections = document.querySelectorAll(`[data-chassis="${frame.chassis}"] [data-charts]`);
+  for (const section of sections) build(section, frame);
+  for (const [chart, { chassis, keys }] of subscriptions) {
+    if (chassis === frame.chassis) chart.append(frame.at, keys.map(frame.value));
   }
 });
 for (const section of document.querySelectorAll("[data-chassis] [data-charts]")) {
-  const frame = newest(Number(section.closest("[data-chassis]").dataset.chassis));
+  const frame = newestFrame(Number(section.closest("[data-chassis]").dataset.chassis));
   if (frame) build(section, frame);
 }

@@ -1,7 +1,7 @@
-// Shows of the form of an export what its target, format and schedule ask for; without script all of it is there.
+// Shows the fields of an export that its target, format and schedule need; without scripts all are shown.
 const form = document.querySelector(".export-form");
 const FILE = ["download", "directory"];
-const WANTS = {
+const SHOWN_IF = {
   address: ({ destination }) => !FILE.includes(destination),
   ca: ({ destination }) => !FILE.includes(destination),
   batch: ({ destination }) => !FILE.includes(destination),
@@ -21,10 +21,10 @@ const WANTS = {
 
 function show() {
   const values = Object.fromEntries(new FormData(form));
-  for (const [name, wanted] of Object.entries(WANTS)) {
+  for (const [name, isShown] of Object.entries(SHOWN_IF)) {
     const field = form.querySelector(`[data-field="${name}"]`);
-    // What was refused stays in sight.
-    if (field) field.hidden = !wanted(values) && !field.classList.contains("wrong");
+    // A field with an error stays visible.
+    if (field) field.hidden = !isShown(values) && !field.classList.contains("wrong");
   }
 }
 

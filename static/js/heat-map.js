@@ -1,4 +1,4 @@
-// Opens a heat map at its newest end, and says what the cell under the pointer is.
+// Opens a heat map at its newest end, and describes the cell under the pointer.
 const picture = document.querySelector("svg.heat");
 const words = document.getElementById("heat-words");
 const usual = words?.textContent;

@@ -1,17 +1,17 @@
-// A drawer's mode is changed only after a dialog has said what that does.
-import { whyNotCompose } from "./show.js";
+// A drawer's mode changes only after a dialog has shown what that does.
+import { whyNotCompose } from "./live.js";
 
 const form = document.querySelector("[data-mode-form]");
 const dialog = document.getElementById("mode");
 
 form.addEventListener("submit", (event) => {
-  if (event.submitter?.id === "mode-draft") return; // goes to the draft
+  if (event.submitter?.id === "mode-draft") return; // added to the draft
   event.preventDefault();
   const { name, about, reason: rule, breaks } = form.querySelector("[name=mode]:checked").dataset;
   document.getElementById("mode-new").textContent = name;
   document.getElementById("mode-about").textContent = about;
   const broken = Number(breaks);
-  document.getElementById("mode-why").textContent = `Not at once: ${rule || "your draft stands against it."}`;
+  document.getElementById("mode-why").textContent = `Not at once: ${rule || "your draft conflicts with it."}`;
   document.getElementById("mode-breaks").hidden = !rule && !broken;
   document.getElementById("mode-count").textContent = `${broken} attachment${broken === 1 ? "" : "s"}.`;
   form.elements.detach.closest("label").hidden = !broken;
@@ -21,4 +21,4 @@ form.addEventListener("submit", (event) => {
   document.getElementById("mode-yes").disabled = Boolean(rule) || reason !== "";
   dialog.showModal();
 });
-document.getElementById("mode-yes").addEventListener("click", () => form.submit()); // asks nothing again
+document.getElementById("mode-yes").addEventListener("click", () => form.submit()); // without the dialog

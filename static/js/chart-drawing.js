@@ -1,22 +1,41 @@
 // What a chart looks like, on a canvas.
-import { short, timeTicks, valueTicks } from "./scale.js";
+import { timeTicks, valueTicks } from "./axes.js";
+import { formatShort } from "./format.js";
 
 export const HEIGHT = 220;
 export const MARGIN = { left: 52, right: 12, top: 8, bottom: 24 };
 export const DASHES = { solid: [], dot: [3, 3], dash: [8, 4], dashdot: [8, 3, 3, 3] };
-const atMost = (width) => Math.max(2, Math.min(8, Math.floor(width / 70)));
-let ink = null; // colours of the theme in force
+const mostTicks = (width) => Math.max(2, Math.min(8, Math.floor(width / 70)));
 
-/** Where times are, across a chart so wide: { x(at), since, until, right }. */
-export function across([since, until], width) {
+/** The mapping between times and pixels across a chart of a width: { x(at), timeAt(x), since, until, right }. */
+export function timeScale([since, until], width) {
   const right = width - MARGIN.right;
-  return { x: (at) => MARGIN.left + ((at - since) / (until - since)) * (right - MARGIN.left), since, until, right };
+  const span = right - MARGIN.left;
+  return {
+    x: (at) => MARGIN.left + ((at - since) / (until - since)) * span,
+    timeAt: (x) => since + ((Math.min(Math.max(x, MARGIN.left), right) - MARGIN.left) / span) * (until - since),
+    since,
+    until,
+    right,
+  };
 }
 
-/** Draw axes and lines. A view is { width, window, ends, scale, ticks, gaps, ink, columns, lines, banded }, each line with
- * its place in the columns, its colour and dash. */
-export function sketch(context, view) {
-  const { x, since, until, right } = across(view.window, view.width);
+/** The styles of lines of { thing, quantity }: colours distinguish things and dashes quantities; of a single thing,
+ * colours distinguish quantities. */
+export function lineStyles(series) {
+  const names = Object.keys(DASHES);
+  const things = [...new Set(series.map((one) => one.thing))];
+  const quantities = [...new Set(series.map((one) => one.quantity))];
+  if (things.length < 2 || quantities.length > names.length) {
+    return series.map((_, place) => ({ colour: place, dash: place < 8 ? "solid" : "dot" }));
+  }
+  return series.map((one) => ({ colour: things.indexOf(one.thing), dash: names[quantities.indexOf(one.quantity)] }));
+}
+
+/** Draw axes and lines. A view is { width, window, ends, scale, ticks, gaps, ink, columns, lines, banded }, each line
+ * with its index in the columns (place), its colour and dash. */
+export function drawChart(context, view) {
+  const { x, since, until, right } = timeScale(view.window, view.width);
   const [bottom, top] = view.ends;
   const foot = HEIGHT - MARGIN.bottom;
   const y = (value) => foot - ((value * view.scale - bottom) / (top - bottom)) * (foot - MARGIN.top);
@@ -25,11 +44,13 @@ export function sketch(context, view) {
   context.beginPath();
   context.rect(MARGIN.left, MARGIN.top - 2, right - MARGIN.left, foot - MARGIN.top + 4);
   context.clip();
-  const { at, mean, low, high, pause } = view.columns;
+  const { at, mean, low, high, gapSeconds } = view.columns;
   for (const { place, colour } of low && view.banded ? view.lines : []) {
-    band(context, { at, low: low[place], high: high[place], pause, colour }, x, y);
+    band(context, { at, low: low[place], high: high[place], gapSeconds, colour }, x, y);
   }
-  for (const { place, colour, dash } of view.lines) stroke(context, { at, mean: mean[place], pause, colour, dash }, x, y);
+  for (const { place, colour, dash } of view.lines) {
+    stroke(context, { at, mean: mean[place], gapSeconds, colour, dash }, x, y);
+  }
   context.restore();
 }
 
@@ -45,18 +66,18 @@ function axes(context, { ink, ticks, gaps }, { x, since, until, bottom, top, rig
     const at = Math.round(foot - ((value - bottom) / (top - bottom)) * (foot - MARGIN.top)) + 0.5;
     context.moveTo(MARGIN.left, at);
     context.lineTo(right, at);
-    context.fillText(short(value), MARGIN.left - 6, at);
+    context.fillText(formatShort(value), MARGIN.left - 6, at);
   }
   context.textBaseline = "top";
   context.textAlign = "center";
-  for (const { at, text } of timeTicks(since, until, atMost(right - MARGIN.left))) {
+  for (const { at, text } of timeTicks(since, until, mostTicks(right - MARGIN.left))) {
     const place = Math.round(x(at)) + 0.5;
     context.moveTo(place, MARGIN.top);
     context.lineTo(place, foot);
     context.fillText(text, Math.min(Math.max(place, MARGIN.left), right - 14), foot + 6);
   }
   context.stroke();
-  // Where nothing was read, a line along the foot says so: a hole in a line alone could be missed.
+  // A bar along the foot marks where nothing was read: a hole in a line alone could be missed.
   context.fillStyle = ink.grid;
   for (const gap of gaps) {
     const from = Math.max(x(gap.since), MARGIN.left);
@@ -66,10 +87,10 @@ function axes(context, { ink, ticks, gaps }, { x, since, until, bottom, top, rig
 }
 
 /** From the lowest to the highest of each bucket. */
-function band(context, { at, low, high, pause, colour }, x, y) {
+function band(context, { at, low, high, gapSeconds, colour }, x, y) {
   context.fillStyle = colour;
   context.globalAlpha = 0.16;
-  for (const [from, to] of pieces(at, high, pause)) {
+  for (const [from, to] of segments(at, high, gapSeconds)) {
     context.beginPath();
     for (let i = from; i < to; i++) context.lineTo(x(at[i]), y(high[i]));
     for (let i = to - 1; i >= from; i--) context.lineTo(x(at[i]), y(low[i]));
@@ -78,14 +99,14 @@ function band(context, { at, low, high, pause, colour }, x, y) {
   context.globalAlpha = 1;
 }
 
-function stroke(context, { at, mean, pause, colour, dash }, x, y) {
+function stroke(context, { at, mean, gapSeconds, colour, dash }, x, y) {
   context.strokeStyle = colour;
   context.lineWidth = 1.75;
   context.lineJoin = "round";
   context.setLineDash(DASHES[dash]);
   context.beginPath();
-  for (const [from, to] of pieces(at, mean, pause)) {
-    // One reading between two gaps is no line, and is there all the same.
+  for (const [from, to] of segments(at, mean, gapSeconds)) {
+    // A single reading between two gaps is a dot.
     if (to - from === 1) context.rect(x(at[from]) - 0.5, y(mean[from]) - 0.5, 1, 1);
     else for (let i = from; i < to; i++) context[i === from ? "moveTo" : "lineTo"](x(at[i]), y(mean[i]));
   }
@@ -93,13 +114,13 @@ function stroke(context, { at, mean, pause, colour, dash }, x, y) {
   context.setLineDash([]);
 }
 
-/** The runs of values that follow each other without a gap: [[from, to], ...]. */
-function pieces(at, values, pause) {
+/** The runs of consecutive values without a gap: [[from, to], ...], `to` excluded. */
+export function segments(at, values, gapSeconds) {
   const found = [];
   let from = -1;
   for (let i = 0; i < at.length; i++) {
     const here = !Number.isNaN(values[i]);
-    if (from >= 0 && (!here || at[i] - at[i - 1] > pause)) {
+    if (from >= 0 && (!here || at[i] - at[i - 1] > gapSeconds)) {
       found.push([from, i]);
       from = -1;
     }
