@@ -28,6 +28,16 @@ from falconweb.errors import FalconWebError, Invalid
 MOST_TOLD = 20
 PASSED_ON = {400, 409, 422}
 EXECUTORS = (("simulated", "Simulated"), ("torch", "PyTorch, for real"))
+# What a manifest may look like, shown where none is typed yet.
+EXAMPLE = """\
+name: resnet
+gpus: [1, 2, 4]
+learners: 1
+framework:
+  name: pytorch
+workload: resnet50
+grid:
+  batch: [32, 64, 128]"""
 PRESETS = (("custom", "custom: full size"), ("paper", "paper: as published"), ("tiny", "tiny: small, on any machine"))
 
 
@@ -185,5 +195,6 @@ def _manifest_page(request: HttpRequest, pool: Pool, found: dict[str, Any], *, s
         ],
         "executors": EXECUTORS,
         "largest": LARGEST,
+        "example": EXAMPLE,
     }
     return render(request, "benchmarks/sweeps/manifest.html", context, status=status)

@@ -15,7 +15,7 @@ from fabric import credentials
 from fabric.models import Chassis, Device, Drawer, HostPort, Port, Restricted
 from falconweb.errors import Unavailable
 from telemetry.alerts.scopes import SCOPES, Scope
-from telemetry.alerts.terms import Condition, Terms
+from telemetry.alerts.terms import BUILT_INS, Condition, Terms
 
 LONGEST_TEXT = 2000
 
@@ -265,6 +265,17 @@ class Silence(Scoped):
         if self.severity:
             found &= Q(severity=self.severity)
         return found
+
+    @property
+    def of_which(self) -> str:
+        """The rules whose alerts it silences, in words: 'every rule', 'GPU too hot, Critical'."""
+        if self.rule is not None:
+            name = self.rule.name
+        elif self.built_in:
+            name = BUILT_INS[self.built_in].words if self.built_in in BUILT_INS else self.built_in
+        else:
+            name = "every rule"
+        return f"{name}, {self.severity}" if self.severity else name
 
     @property
     def is_in_force(self) -> bool:

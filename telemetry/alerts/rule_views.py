@@ -108,7 +108,7 @@ def silences(request: HttpRequest) -> HttpResponse:
     administrator_of(request)
     related = ("rule", "chassis", "drawer__chassis", "device__chassis", "port__chassis", "tenant")
     page = Paginator(Silence.objects.select_related(*related), ROWS_A_PAGE).get_page(request.GET.get("page"))
-    return render(request, "alerts/silences.html", {"page": page, "built_ins": BUILT_INS})
+    return render(request, "alerts/silences.html", {"page": page})
 
 
 @require_http_methods(["GET", "POST"])

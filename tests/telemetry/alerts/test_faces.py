@@ -19,6 +19,7 @@ from telemetry.alerts.models import Alert, BuiltInSwitch, Delivery, Route, Rule,
 from telemetry.alerts.selectors import ringing_for
 from telemetry.alerts.services.routes import RouteValues, route_add
 from telemetry.alerts.services.silences import SilenceValues, silence_add
+from tests.pages import page_text
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
 
 pytestmark = pytest.mark.django_db
@@ -53,7 +54,7 @@ def test_the_worst_comes_first_and_every_order_and_filter_is_in_the_address(lab:
     resolve(three[2])
     assert names(client, show="history") == ["GPU 2"]
     assert len(names(client, show="all")) == 3
-    page = client.get("/alerts/", {"q": "known"}).content.decode()
+    page = page_text(client.get("/alerts/", {"q": "known"}))
     assert "GPU 1 known" in page
     assert "GPU 2" not in page
     assert "1 alert found" in page
