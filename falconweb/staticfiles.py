@@ -16,14 +16,10 @@ class HashedStaticFilesStorage(CompressedManifestStaticFilesStorage):  # type: i
 
 
 class StaticFiles(StaticFilesConfig):
-    """Leaves out what libraries bring for pages that we do not have; compressing it took most of a first start.
-
-    htmx's extensions have bare imports, which need a bundler.
-    """
+    """Leaves out what libraries bring for pages that we do not have; compressing it took most of a first start."""
 
     ignore_patterns: ClassVar[list[str]] = [  # type: ignore[misc]
         *StaticFilesConfig.ignore_patterns,
-        "ext", "htmax-*", "htmx-4*", "htmx-2.js",  # of django_htmx
         "rest_framework",
         "redoc", "oauth2-redirect.*", "swagger-ui-standalone-preset.*",  # of drf_spectacular_sidecar
         "package.json", "README.md",

@@ -1,25 +1,30 @@
 """An hour of history and live on one page: what eight charts cost Chromium's main thread, and whether its memory grows.
 
-Frames come as the poller publishes them, one a second. BROWSER_SECONDS, in the environment, makes it shorter.
+Frames come as the poller publishes them, one a second. BROWSER_SECONDS, in the environment, makes it shorter. The same
+page is measured with its charts painted by uPlot, which takes the place of the module that paints them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import statistics
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import redis.asyncio
 from django.conf import settings
 from django.core.management import call_command
-from playwright.sync_api import CDPSession, Page, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 from fabric.inventory.models import Chassis, Slot
+from falconweb.config import BASE_DIR
 from falconweb.launch.processes import terminate_all
 from perf.chassis import SyntheticReadings, catalogue_entries, create_chassis, store_readings
 from perf.environment import CannotMeasureError
@@ -31,6 +36,7 @@ from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate, set_catalogue
 HOLDER = "perf"
 SECONDS = 600.0
 SETTLE_SECONDS = 20.0
+UPLOT_SECONDS = 120.0
 SUBJECTS = 4
 METRICS = (
     "rx_bytes_per_second", "tx_bytes_per_second", "temperature_celsius", "power_watts", "utilisation_percent",
@@ -39,6 +45,10 @@ METRICS = (
 CHARTS = 8
 MAX_MS = 12.0
 MAX_GROWTH = 1.0  # MB, of what is left after a collection
+CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser")
+UPLOT = BASE_DIR / "node_modules" / "uplot"
+UPLOT_PAINTER = Path(__file__).parent / "uplot_painter.js"
+PAINTER = re.compile(r"/static/js/chart-painter(\.\w+)?\.js$")
 CHROMIUM_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -49,7 +59,7 @@ CHROMIUM_OPTIONS = (
 
 
 class FramePublisher(threading.Thread):
-    """Publishes a frame a second until it is told to end."""
+    """Publishes a frame a second until it is stopped."""
 
     def __init__(self, chassis: int, entries: list[SeriesEntry]) -> None:
         super().__init__(daemon=True)
@@ -79,9 +89,9 @@ class FramePublisher(threading.Thread):
 
 def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of the page; takes a little longer than it looks."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None:
-        raise CannotMeasureError("Chromium is not installed: apt-get install chromium")
+        raise CannotMeasureError("Chromium is not installed: apt-get install chromium-headless-shell")
     seconds = float(os.environ.get("BROWSER_SECONDS", SECONDS))
     session = create_session()
     chassis = create_chassis("perf")
@@ -97,11 +107,15 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
         feed.start()
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=program, args=list(CHROMIUM_OPTIONS))
-            context = browser.new_context(base_url=f"http://127.0.0.1:{port}", viewport={"width": 1920, "height": 2200})
-            context.add_cookies(
-                [{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": f"http://127.0.0.1:{port}"}]
-            )
-            return _measure_page(say, context.new_page(), address, feed, seconds)
+            page = _open(browser, f"http://127.0.0.1:{port}", session)
+            own = _watch(say, page, address, feed, seconds)
+            page.context.close()
+            if not UPLOT.is_dir():
+                return _figures(own, None)
+            page = _open(browser, f"http://127.0.0.1:{port}", session)
+            page.route(PAINTER, lambda route: route.fulfill(path=UPLOT_PAINTER, content_type="text/javascript"))
+            page.route("**/node_modules/**", lambda route: route.fulfill(path=UPLOT / _path_in(route.request.url)))
+            return _figures(own, _watch(say, page, address, feed, min(seconds, UPLOT_SECONDS)))
     finally:
         feed.over.set()
         terminate_all([child])
@@ -113,20 +127,41 @@ def _address(chassis: Chassis) -> str:
     return f"/telemetry/?{of}&{'&'.join(f'metric={name}' for name in METRICS)}&range=1h"
 
 
-def _measure_page(
-    say: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float
-) -> list[PerfFigure]:
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What one page was seen to need: ms of the main thread for each frame, bytes in use, nodes of the document."""
+
+    what: str
+    seconds: float
+    spent: list[float]
+    memory: list[float]
+    nodes: float
+
+
+def _open(browser: Browser, site: str, session: str) -> Page:
+    context = browser.new_context(base_url=site, viewport={"width": 1920, "height": 2200})
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": site}])
+    return context.new_page()
+
+
+def _path_in(url: str) -> str:
+    return url.partition("/node_modules/uplot/")[2]
+
+
+def _watch(say: Callable[[str], None], page: Page, address: str, feed: FramePublisher, seconds: float) -> Watched:
     page.goto(address)
-    page.locator(".history canvas[data-points]").nth(CHARTS - 1).wait_for(timeout=30_000)
+    charts = page.locator(".history canvas[data-points]")
+    charts.nth(CHARTS - 1).wait_for(state="attached", timeout=30_000)
     devtools = page.context.new_cdp_session(page)
     # Time that the thread computed, not time that others on the machine kept it waiting.
     devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.wait_for_timeout(SETTLE_SECONDS * 1000)
-    drawn = page.eval_on_selector_all(".history canvas", "(all) => all.map((one) => Number(one.dataset.points))")
+    drawn = charts.evaluate_all("(all) => all.map((one) => Number(one.dataset.points))")
     lines = page.locator(".history .chart-legend li").count()
     if min(drawn) < 300:
         raise CannotMeasureError(f"a chart has {min(drawn)} points of an hour only.")
-    say(f"{CHARTS} charts, {lines} lines of {max(drawn)} points, for {seconds:.0f} s")
+    what = f"{CHARTS} charts, {lines} lines of {max(drawn)} points"
+    say(f"{what}, for {seconds:.0f} s")
     begin, first = _metrics(devtools), _memory(devtools)
     spent: list[float] = []
     memory = [first]
@@ -145,20 +180,35 @@ def _measure_page(
             before = _metrics(devtools)
     memory.append(_memory(devtools))
     taken = feed.frames - frames
-    newest = float(page.locator(".history canvas").first.get_attribute("data-newest") or 0)
+    newest = float(charts.first.get_attribute("data-newest") or 0)
     if taken < 0.9 * seconds or time.time() - newest > 30:
         raise CannotMeasureError("frames did not come through.")
-    what = f"{CHARTS} charts, {lines} lines of {max(drawn)} points, an hour and live"
-    settled = memory[1:] if len(memory) > 3 else memory
-    growth = (statistics.median(settled[-2:]) - statistics.median(settled[:2])) / 1e6
     nodes = _metrics(devtools)["Nodes"] - begin["Nodes"]
+    return Watched(what=what, seconds=seconds, spent=spent, memory=memory, nodes=nodes)
+
+
+def _figures(own: Watched, uplot: Watched | None) -> list[PerfFigure]:
+    settled = own.memory[1:] if len(own.memory) > 3 else own.memory
+    growth = (statistics.median(settled[-2:]) - statistics.median(settled[:2])) / 1e6
     return [
-        _figure(f"main thread a frame, median, {what}", statistics.median(spent), "ms", MAX_MS),
-        _figure("main thread a frame, 95 of 100", _percentile(spent, 0.95), "ms", MAX_MS),
-        _figure(f"growth of the memory in use over {seconds:.0f} s", growth, "MB", MAX_GROWTH),
-        _figure("memory in use at the end", memory[-1] / 1e6, "MB"),
-        _figure("growth of the document", nodes, "nodes"),
+        _thread(f"main thread a frame, median, {own.what}, an hour and live", statistics.median, own, uplot),
+        _thread("main thread a frame, 95 of 100", lambda values: _percentile(values, 0.95), own, uplot),
+        _figure(f"growth of the memory in use over {own.seconds:.0f} s", growth, "MB", MAX_GROWTH),
+        _figure("memory in use at the end", own.memory[-1] / 1e6, "MB"),
+        _figure("growth of the document", own.nodes, "nodes"),
     ]
+
+
+def _thread(figure: str, of: Callable[[list[float]], float], own: Watched, uplot: Watched | None) -> PerfFigure:
+    return PerfFigure(
+        name="browser",
+        figure=figure,
+        value=of(own.spent),
+        unit="ms",
+        beside="painted by uPlot" if uplot else None,
+        beside_value=of(uplot.spent) if uplot else None,
+        most=MAX_MS,
+    )
 
 
 def _figure(figure: str, value: float, unit: str, most: float | None = None) -> PerfFigure:

@@ -1,4 +1,4 @@
-"""The control address: faults, the truth, and the speed of time. Plain HTTP, for this machine alone."""
+"""The control address: faults, events, hosts, the true state, and the speed of time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ControlHandlers:
     async def state(self, request: web.Request) -> web.Response:
         """Answer the truth about a chassis."""
         falcon = self._of(request)
-        falcon.advance()
+        falcon.advance(at_once=True)
         return _json(falcon.truth())
 
     async def faults(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Spreads a model over the devices of a run: DP, DDP or sharded, and the precision of arithmetic and gradients."""
+"""Rank, device and process group; the model spread over them."""
 
 from __future__ import annotations
 

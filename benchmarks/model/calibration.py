@@ -1,4 +1,4 @@
-"""The belief before any run: general knowledge, fitted to the published rates.
+"""The prior fitted to published figures, its leave-one-out check, the refit to runs, and the published experiment.
 
 Rates are bytes a second, sizes bytes, times seconds. A topology is what one run gets: one host, its accelerators with
 the links that lead to them, and where its data lies.

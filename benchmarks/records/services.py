@@ -109,11 +109,7 @@ class ImportResult:
 
 
 def records_check(
-    *,
-    person: User,
-    content: ImportFile,
-    format: str = "",
-    largest: int = MAX_UPLOAD_BYTES,  # noqa: A002 - its name for who calls
+    *, person: User, content: ImportFile, format: str = "", largest: int = MAX_UPLOAD_BYTES
 ) -> ImportCheck:
     """Look at a file, and keep nothing of it; `format` '' finds out which it is.
 
@@ -130,11 +126,7 @@ def records_check(
 
 
 def records_import(
-    *,
-    person: User,
-    content: ImportFile,
-    format: str = "",
-    largest: int = MAX_UPLOAD_BYTES,  # noqa: A002 - its name for who calls
+    *, person: User, content: ImportFile, format: str = "", largest: int = MAX_UPLOAD_BYTES
 ) -> ImportResult:
     """Make runs of the records in a file, all or none; one that is here already is not made again.
 

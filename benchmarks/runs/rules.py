@@ -1,4 +1,4 @@
-"""Where a run shall run, as a frozen value: kept with the run as JSON.
+"""Where a run runs (composition), and which resources it holds or waits for. Pure.
 
 A key is held by at most one run: the database sees to it. All that a run needs is taken at once, or nothing: no two
 runs wait for each other in a circle.

@@ -26,6 +26,16 @@ from core.errors import FalconWebError, Invalid
 MAX_EXCLUDED_SHOWN = 20
 HANDLED_STATUSES = {400, 409, 422}
 EXECUTOR_CHOICES = (("simulated", "Simulated"), ("torch", "PyTorch, for real"))
+# What a manifest may look like, shown where none is typed yet.
+EXAMPLE = """\
+name: resnet
+gpus: [1, 2, 4]
+learners: 1
+framework:
+  name: pytorch
+workload: resnet50
+grid:
+  batch: [32, 64, 128]"""
 PRESET_CHOICES = (
     ("custom", "custom: full size"),
     ("paper", "paper: as published"),
@@ -189,5 +199,6 @@ def _render_manifest(
         ],
         "executors": EXECUTOR_CHOICES,
         "largest": MAX_MANIFEST_LENGTH,
+        "example": EXAMPLE,
     }
     return render(request, "benchmarks/sweeps/manifest.html", context, status=status)

@@ -54,12 +54,11 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Show one operation; htmx asks for the part that moves."""
+    """Show one operation."""
     person = person_of(request)
     row = Operation.objects.visible_to(person).filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such operation.")
-    template = "fabric/operation_steps.html" if request.headers.get("HX-Request") else "fabric/operation.html"
     before = Operation.objects.open().filter(
         chassis=row.chassis_id, drawer=row.drawer_id, requested_at__lt=row.requested_at
     )
@@ -74,7 +73,7 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
         "waits": row.state == Operation.State.REQUESTED and before.exists(),
         "waits_for": before.filter(pk__in=Operation.objects.visible_to(person)).last(),
     }
-    return render(request, template, context)
+    return render(request, "fabric/operation.html", context)
 
 
 @require_POST

@@ -56,6 +56,11 @@ class DeviceView:
     port_uri: str
     errors_total: int
 
+    @property
+    def is_movable(self) -> bool:
+        """Whether the person may attach it elsewhere, where they may compose its chassis at all."""
+        return self.missing_since is None and self.operation is None and not self.held_elsewhere
+
 
 @dataclass(frozen=True, kw_only=True)
 class SlotView:
@@ -69,6 +74,12 @@ class SlotView:
     state: SlotState
     device: DeviceView | None = None
     port_id: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The device with its place, as dialogs call it: 'GPU 3, slot 3'."""
+        name = self.device.name if self.device else ""
+        return name if self.number is None else f"{name}, slot {self.number}"
 
 
 @dataclass(frozen=True, kw_only=True)

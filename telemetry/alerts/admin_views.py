@@ -1,4 +1,4 @@
-"""Pages of rules and of silences, for administrators."""
+"""Pages of rules, silences, routes and deliveries, for administrators."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def silences(request: HttpRequest) -> HttpResponse:
     require_administrator_of(request)
     related = ("rule", "chassis", "drawer__chassis", "device__chassis", "port__chassis", "tenant")
     page = Paginator(Silence.objects.select_related(*related), ROWS_PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "alerts/silences.html", {"page": page, "built_ins": BUILT_IN_RULES})
+    return render(request, "alerts/silences.html", {"page": page})
 
 
 @require_http_methods(["GET", "POST"])

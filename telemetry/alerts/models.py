@@ -15,7 +15,7 @@ from accounts.visibility import RestrictedQuerySet
 from core import credentials
 from core.errors import Unavailable
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
-from telemetry.alerts.rules import SCOPES, AlertScope, Condition, Terms
+from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, AlertScope, Condition, Terms
 
 MAX_TEXT_LENGTH = 2000
 
@@ -265,6 +265,17 @@ class Silence(Scoped):
         if self.severity:
             found &= Q(severity=self.severity)
         return found
+
+    @property
+    def of_which(self) -> str:
+        """The rules whose alerts it silences, in words: 'every rule', 'GPU too hot, Critical'."""
+        if self.rule is not None:
+            name = self.rule.name
+        elif self.built_in:
+            name = BUILT_IN_RULES[self.built_in].words if self.built_in in BUILT_IN_RULES else self.built_in
+        else:
+            name = "every rule"
+        return f"{name}, {self.severity}" if self.severity else name
 
     @property
     def is_in_force(self) -> bool:

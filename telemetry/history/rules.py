@@ -1,4 +1,4 @@
-"""What can be asked for, and how several readings become one line: pure, by the quantities of fabric.bmc.types.
+"""Metrics, time ranges and views of the telemetry page. Pure.
 
 A metric is a quantity of the live catalogue. What has several readings of it (a drawer has eight ports) gets one line
 by the metric's rule. Of a sum and of a mean, low and high are bounds: the ports need not have been at their lowest in

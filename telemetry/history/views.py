@@ -190,6 +190,7 @@ def heat(request: HttpRequest) -> HttpResponse:
             "gaps_shown": [(iso_utc(gap.since)[11:16], iso_utc(gap.until)[11:16], gap.reason) for gap in found.gaps],
             "before": day - timedelta(days=1),
             "after": day + timedelta(days=1) if day < today else None,
+            "day_query": f"metric=temperature_celsius&since={day}T00:00:00Z&until={day}T23:59:59Z",
             "csv": reverse("api:telemetry_table") + "?" + urlencode(
                 {
                     "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows), "metrics": "temperature_celsius",

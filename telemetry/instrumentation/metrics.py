@@ -1,4 +1,4 @@
-"""What happened to readings and events in this process, counted; cheap enough for each reading.
+"""Counters and gauges of this process, cheap enough for each reading, and what each problem that is counted means.
 
 Names are those of `tally.add`. What has no meaning here is counted all the same, and shown by its name.
 """

@@ -1,4 +1,4 @@
-"""What is known of links, put together for the verdict: rows in, facts out.
+"""Collects the facts of links from the database and saves verdicts.
 
 Rows of a chassis are written by the worker that follows it; where two do for a moment, the lock on a port's row lets
 them take turns.

@@ -1,4 +1,4 @@
-"""From a chassis' series on the wire to what browsers show: names, units, owners, and rates made of counters.
+"""The series of a chassis as browsers know them, samples of them, and the interface of whoever subscribes to samples.
 
 A tap lives as long as its chassis is followed by this worker, in the event loop that reads all of its chassis: each
 call has to be quick, and what waits (a database) goes on in a task or a thread of the tap's own.

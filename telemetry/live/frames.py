@@ -1,4 +1,4 @@
-"""The live frame: one chassis at one second, little-endian, encoded once for all browsers with the same sight.
+"""Live frames: their binary form, what Redis keeps of them, and how a worker publishes them.
 
     u8 kind (1 key, 2 delta) · u8 version · u16 catalogue revision · u32 chassis · u32 sequence · f64 Unix time · u16 n
     key: n f64 values; delta: a bitmap of ceil(n/8) bytes (bit i%8 of byte i//8: value i changed), then those f64 values

@@ -1,4 +1,4 @@
-"""The tiers of the store: how wide a bucket is, how long the window of a chunk is, how often it is made. Pure.
+"""Tiers, grids of buckets, time spans and derived series: the arithmetic of the store. Pure.
 
 Each is made from the one before it. What is not made yet is read from there, so that no answer has a hole.
 

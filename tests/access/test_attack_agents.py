@@ -33,6 +33,7 @@ from hostwire.protocol import CommandAnswer, DeviceHolder, GpuReading, HostRepor
 from hostwire.signing import new_key, queue_name, reply_queue_name, seal_answer, seal_report
 from tests.access.lab import Lab, address, lab, made_lab
 from tests.access.test_matrix import GETS
+from tests.pages import page_text
 from tests.turns import in_turn
 from tests.waiting import wait_for
 
@@ -113,16 +114,16 @@ def test_a_host_tells_a_tenant_no_number_of_what_others_have_there(lab: Lab, key
     gpus = tuple(GpuReading(address=f"0000:{bus:x}:00.0", name="H100") for bus in range(0x41, 0x4D))
     report_store(said(host_of(lab), key, gpus=gpus))
     for person, words in (("administrator", "12 GPUs"), ("owner", "1 GPU of yours"), ("member", "1 GPU of yours")):
-        page = lab.clients[person].get(address(lab, "fabric:host")).content.decode()
-        assert f"<dd>{words}</dd>" in page
+        page = page_text(lab.clients[person].get(address(lab, "fabric:host")))
+        assert f"<dd> {words} </dd>" in page
 
 
 @pytest.mark.django_db
 def test_a_host_whose_card_of_the_tenant_is_not_certain_counts_none(lab: Lab, key: str) -> None:
     gpus = (GpuReading(address="0000:41:00.0"), GpuReading(address="0000:42:00.0"))
     report_store(said(host_of(lab), key, serial="SN-OTHER", gpus=gpus))
-    page = lab.clients["owner"].get(address(lab, "fabric:host")).content.decode()
-    assert "<dd>0 GPUs of yours</dd>" in page
+    page = page_text(lab.clients["owner"].get(address(lab, "fabric:host")))
+    assert "<dd> 0 GPUs of yours </dd>" in page
     assert "It sees no device of yours." in page
 
 

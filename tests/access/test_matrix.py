@@ -401,18 +401,18 @@ def test_what_nobody_holds_is_shown_to_tenants_as_in_the_pool_and_nothing_else_o
     LeaseItem.objects.filter(device=other).update(released_at=timezone.now())
     assert shown_of_slot_2(lab, person) == {"id": None, "number": 2, "state": "in_pool", "device": None}
     for name in ("fabric:fabric", "fabric:chassis", "fabric:drawer"):
-        text = lab.clients[person].get(address(lab, name)).content.decode()
+        text = page_text(lab.clients[person].get(address(lab, name)))
         assert 'aria-label="Drawer 1 slot 2, in the pool: you may ask for it"' in text
         assert not [word for word in ("SN-OTHER", "GPU other", "node-other") if word in text]
-    listed = lab.clients[person].get(reverse("fabric:fabric"), {"view": "list"}).content.decode()
-    assert '<td colspan="8" class="faint">in the pool</td>' in listed
+    listed = page_text(lab.clients[person].get(reverse("fabric:fabric"), {"view": "list"}))
+    assert '<td colspan="8" class="faint"> in the pool </td>' in listed
     assert "node-other" not in listed
     assert lab.clients[person].get(reverse("api:slots")).json()["count"] == 1
     # The calendar says the same of it, now.
-    calendar = lab.clients[person].get(reverse("fabric:lease_calendar")).content.decode()
+    calendar = page_text(lab.clients[person].get(reverse("fabric:lease_calendar")))
     assert "Slot 2" in calendar
     # Who sees everything sees the device, and has no use for the word.
-    text = lab.clients["administrator"].get(reverse("fabric:fabric")).content.decode()
+    text = page_text(lab.clients["administrator"].get(reverse("fabric:fabric")))
     assert "GPU other" in text
     assert "in the pool" not in text
     assert lab.clients["stranger"].get(reverse("api:chassis_list")).json() == []

@@ -35,6 +35,7 @@ from core import downloads
 from core.errors import Invalid
 from falconweb.celery import application
 from falconweb.config import BASE_DIR
+from tests.pages import page_text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("fresh_log", "falconweb_static_files")]
 FORMULA = '=HYPERLINK("http://evil.example")'
@@ -80,7 +81,7 @@ def shown(client: Client, **given: str) -> list[str]:
 
 def test_entries_are_listed_newest_first(client: Client, told: Tenant) -> None:
     assert shown(client) == ["chassis.edit", "tenant.edit", "tenant.add"]
-    text = client.get(reverse("accounts:audit")).content.decode()
+    text = page_text(client.get(reverse("accounts:audit")))
     assert "Rename a tenant" in text
     assert "3 entries, newest first" in text
     assert "=HYPERLINK(&quot;" in text

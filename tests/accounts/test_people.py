@@ -28,6 +28,7 @@ from accounts.sign_in.security import MAX_FAILED_LOGINS
 from accounts.tasks import ATTEMPTS_KEPT, forget
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.models import Chassis, Device
+from tests.pages import page_text
 
 PASSWORD = "a-long-password-1"
 pytestmark = pytest.mark.django_db
@@ -228,10 +229,10 @@ def test_a_long_list_of_people_has_pages_that_keep_the_search(ada: User, vision:
 
 
 def test_the_sign_in_before_this_one_is_shown(bob: User) -> None:
-    assert "This is your first session" in signed_in(bob).get(reverse("accounts:account")).content.decode()
+    assert "This is your first session" in page_text(signed_in(bob).get(reverse("accounts:account")))
     bob.refresh_from_db()
     first = bob.last_login
-    text = signed_in(bob).get(reverse("accounts:account")).content.decode()
+    text = page_text(signed_in(bob).get(reverse("accounts:account")))
     bob.refresh_from_db()
     assert first is not None
     assert bob.previous_login == first

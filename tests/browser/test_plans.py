@@ -93,7 +93,7 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     expect(box).to_have_attribute("aria-label", re.compile(r"in your draft: to node-c · H3"))
     expect(page.locator(port(page, "falcon-1", "H3"))).to_contain_text("0 → 3")
     expect(page.locator(".draft-list summary")).to_contain_text("3 changes, 3 steps")
-    expect(page.locator("#draft-said")).to_contain_text("Added to the draft.")
+    expect(page.locator("#draft-status")).to_contain_text("Added to the draft.")
     assert zones(running_site) == before
     judge(page, "a draft on the topology")
     # Taken out again, it is as if it had never been added.
@@ -117,7 +117,7 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     running_site.control("falcon-1", "DELETE", f"/faults/{slow}")
     settled(page, "rolled_back", running_site)
     expect(page.get_by_role("heading", name="The way back")).to_be_visible()
-    expect(page.locator("#plan-said")).to_contain_text("Rolled back")
+    expect(page.locator("#plan-status")).to_contain_text("Rolled back")
     assert zones(running_site) == before
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)  # it is undone
     judge(page, "a plan that was rolled back")

@@ -36,6 +36,7 @@ from hostwire.signing import new_key, queue_name, seal_report
 from tests.fabric import outside
 from tests.fabric.disorder import at_step
 from tests.fabric.hosts import MARIA, VICTOR, TellingHost
+from tests.pages import page_text
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.process
@@ -436,10 +437,10 @@ def test_the_device_page_says_who_uses_it_and_forces_it_when_its_name_is_typed(
 ) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     TellingHost("node-a").tell({gpu: MARIA})
-    page = administrator_client.get(f"/devices/{gpu.pk}/").content.decode()
+    page = page_text(administrator_client.get(f"/devices/{gpu.pk}/"))
     assert "of maria). It stays where it is unless it is forced." in page
     form = {"device": gpu.pk, "target": "", "force": "1", "confirmation": "yes"}
-    refused = administrator_client.post("/operations/", form, follow=True).content.decode()
+    refused = page_text(administrator_client.post("/operations/", form, follow=True))
     assert f"Type &#x27;{gpu.name}&#x27; to confirm that." in refused
     assert not Operation.objects.exists()
     asked_for = administrator_client.post("/operations/", {**form, "confirmation": gpu.name})

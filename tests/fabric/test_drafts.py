@@ -25,6 +25,7 @@ from fabric.topology.layout import layout_chassis, planned_locations
 from fabric.topology.selectors import draft_marks, fabric_view
 from falconweb.testing import SimulatorProcess, carry_out_plan
 from tests.fabric.plan_pages import browser, device_in, drawer, granted, page_of, port, post, words
+from tests.pages import page_text
 
 
 def test_a_draft_grows_entry_by_entry_and_is_one_a_person(chassis: Chassis, administrator: User) -> None:
@@ -131,7 +132,7 @@ def test_the_topology_shows_what_a_draft_would_change(chassis: Chassis, administ
     assert (heads["H3"].planned, heads["H3"].is_marked) == ("node-b", True)
     assert (first.planned_mode, second.planned_mode) == ("", "Advanced")
     assert layout_chassis(view).drawers[0].boxes[6].planned == "", "without a draft it is what it was"
-    text = browser(administrator).get("/fabric/").content.decode()
+    text = page_text(browser(administrator).get("/fabric/"))
     assert "→ node-b · H2" in text
     assert text.count(" planned") >= 4
     assert "→ in your draft: to node-b · H2" in words(browser(administrator).get("/fabric/?view=list"))

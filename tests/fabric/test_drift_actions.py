@@ -29,6 +29,7 @@ from fabric.operations.services import operation_request
 from falconweb.testing import SimulatorProcess, carry_out, device_in, host_port_of, mirror
 from tests.fabric.outside import explain, put, recable, turn
 from tests.fabric.walks import found
+from tests.pages import page_text
 
 Act = Callable[..., Any]
 
@@ -328,7 +329,7 @@ def test_the_pages_say_what_differs_and_change_it_by_one_click(
 
 def agreed_to(answer: Any) -> dict[str, Any]:
     """Return what the page that asks before anything is done sends when its button is pressed."""
-    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', answer.content.decode())
+    fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page_text(answer))
     return {name: [value for other, value in fields if other == name] for name, _ in fields}
 
 
@@ -340,9 +341,9 @@ def test_before_a_cable_is_re_applied_the_page_says_what_is_taken_out_and_that_h
     assert attached, "the lab has devices at node-b"
     found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift, client = Drift.objects.get(), signed_in(administrator)
-    assert "somebody has to move the cable by hand" in client.get(f"/drift/{drift.pk}/").content.decode()
+    assert "somebody has to move the cable by hand" in page_text(client.get(f"/drift/{drift.pk}/"))
     answer = client.post(reverse("fabric:drift_reapply"), {"only": drift.pk})
-    text = answer.content.decode()
+    text = page_text(answer)
     assert answer.status_code == 200
     assert "Somebody has to move a cable by hand." in text
     assert f"The cable of Host port H2 of {chassis.name}, from node-c to node-b" in text

@@ -19,6 +19,7 @@ from fabric.leases.grants import device_grant, grants_set, host_port_grant
 from fabric.leases.selectors import ownership_revision, ownership_table
 from fabric.operations.models import Operation
 from fabric.signals import access_changed
+from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 Commit = Callable[..., Any]
@@ -194,7 +195,7 @@ def test_the_page_shows_who_holds_each_thing_by_drawer(lab: Lab) -> None:
     (group,) = answer.context["groups"]
     assert (group.chassis, group.drawer) == ("falcon-9", "Drawer 1")
     assert [thing.taken for thing in (*group.devices, *group.host_ports)] == [True, False, False, True, False]
-    text = answer.content.decode()
+    text = page_text(answer)
     assert f'name="take_devices" value="{lab.devices[0].pk}"' in text
     assert f'name="devices" value="{lab.devices[1].pk}"' in text
     assert "Take from One: GPU 1, falcon-9 slot 1" in text

@@ -287,8 +287,8 @@ def test_quotas_are_set_by_the_page_and_the_api_and_shown_to_their_tenant(lab: L
     assert set(Quota.objects.values_list("kind", "most_at_once", "most_hours_a_month")) == {
         ("gpu", 2, None), ("nvme", None, 100),
     }  # fmt: skip
-    assert ">100<" in lab.text(lab.bob, "fabric:lease_usage")
-    assert ">100<" not in lab.text(lab.mallory, "fabric:lease_usage")
+    assert "> 100 <" in lab.text(lab.bob, "fabric:lease_usage")
+    assert "> 100 <" not in lab.text(lab.mallory, "fabric:lease_usage")
     where = reverse("api:tenant_quotas", args=[lab.one.pk])
     answer = ada.put(where, {"limits": [{"kind": "nic", "most_at_once": 0}]}, content_type="application/json")
     assert answer.json() == {"limits": [{"kind": "nic", "most_at_once": 0, "most_hours_a_month": None}]}

@@ -29,6 +29,16 @@ SIGNIFICANT_DIGITS: Final = 3  # significant ones; files and the API have all
 MAX_DECIMALS: Final = 7
 
 
+# What a state looks like, where that is not its name.
+LOOKS: Final = {"completed": "done", "failed": "failed", "cancelled": "cancelled", "queued": "waiting"}
+
+
+@register.filter
+def state_class(state: str) -> str:
+    """Return what a run's state looks like: one of the looks that every state of the site has."""
+    return LOOKS.get(state, "running")
+
+
 def unit_scale(value: float, unit: str) -> tuple[float, str]:
     """Return how much a unit holds of what a value is shown in, and what that is called."""
     scales = UNIT_SCALES.get(unit, ((1.0, unit),))

@@ -22,6 +22,7 @@ from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot
 from fabric.operations.models import Plan
 from tests.benchmarks.recommend.pools import drawer
+from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 QUESTION = {"workload": "bert_large", "preset": "paper", "samples": "177000"}
@@ -170,18 +171,18 @@ def test_impossible_constraints_are_an_answer_that_names_them(chassis: Chassis, 
 
 def test_the_page_shows_the_form_then_the_ranking_and_its_csv(chassis: Chassis, boss: User) -> None:
     client = browser(boss)
-    form = client.get(reverse("recommend:recommend")).content.decode()
+    form = page_text(client.get(reverse("recommend:recommend")))
     assert "4 GPUs" not in form
     assert 'name="workload"' in form
-    page = client.get(reverse("recommend:recommend"), QUESTION).content.decode()
+    page = page_text(client.get(reverse("recommend:recommend"), QUESTION))
     assert "local" in page
     assert "Best with" in page
     assert "Make it a plan" in page
     assert "predicted" in page
-    assert '<h2 id="verdict">Undecided</h2>' in page
+    assert '<h2 id="verdict"> Undecided </h2>' in page
     assert "Nothing is recommended yet." in page
-    sure = client.get(reverse("recommend:recommend"), {**QUESTION, "gpus": "chassis"}).content.decode()
-    assert '<h2 id="verdict">Recommended</h2>' in sure
+    sure = page_text(client.get(reverse("recommend:recommend"), {**QUESTION, "gpus": "chassis"}))
+    assert '<h2 id="verdict"> Recommended </h2>' in sure
     sent = client.get(reverse("recommend:recommend_csv"), QUESTION)
     rows = list(csv.DictReader(io.StringIO(sent.getvalue().decode())))
     assert rows[0]["rank"] == "1"
@@ -218,13 +219,13 @@ def test_who_is_refused_is_asked_the_same_again(chassis: Chassis, boss: User) ->
 def test_what_is_wrong_in_the_form_is_told_where_it_is(chassis: Chassis, boss: User) -> None:
     answer = browser(boss).get(reverse("recommend:recommend"), {**QUESTION, "most": "many", "batch": "1,x"})
     assert answer.status_code == 400
-    page = answer.content.decode()
+    page = page_text(answer)
     assert "At most GPUs: ‘many’ is not a whole number." in page
     assert "‘x’ is not a whole number." in page
     assert 'value="many"' in page
     none = browser(boss).get(reverse("recommend:recommend"), {"workload": "<b>"})
     assert none.status_code == 400
-    assert "<b>" not in none.content.decode()
+    assert "<b>" not in page_text(none)
 
 
 def test_empty_pools_say_why(boss: User) -> None:

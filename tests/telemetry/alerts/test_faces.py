@@ -18,6 +18,7 @@ from fabric.inventory.models import Device
 from telemetry.alerts.models import Alert, BuiltInSwitch, Delivery, Route, Rule, Silence
 from telemetry.alerts.route_services import RouteValues, SilenceValues, route_add, silence_add
 from telemetry.alerts.selectors import active_alerts_for
+from tests.pages import page_text
 from tests.telemetry.alerts.conftest import Lab, check_of, fire, record, resolve, turn
 
 pytestmark = pytest.mark.django_db
@@ -52,7 +53,7 @@ def test_the_worst_comes_first_and_every_order_and_filter_is_in_the_address(lab:
     resolve(three[2])
     assert names(client, show="history") == ["GPU 2"]
     assert len(names(client, show="all")) == 3
-    page = client.get("/alerts/", {"q": "known"}).content.decode()
+    page = page_text(client.get("/alerts/", {"q": "known"}))
     assert "GPU 1 known" in page
     assert "GPU 2" not in page
     assert "1 alert found" in page

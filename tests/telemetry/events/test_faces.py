@@ -21,6 +21,7 @@ from telemetry.events.models import Event, SavedView
 from telemetry.events.rules import MESSAGE_CATALOGUE, event_severity, find_message
 from telemetry.events.selectors import list_position
 from telemetry.events.services import event_record
+from tests.pages import page_text
 
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
@@ -45,7 +46,7 @@ def many() -> list[Event]:
 def page(client: Client, query: str = "") -> str:
     answer = client.get(reverse("events:events") + query)
     assert answer.status_code == 200
-    return answer.content.decode()
+    return page_text(answer)
 
 
 def test_the_page_goes_through_all_of_them_and_says_how_many(administrator_client: Client, many: list[Event]) -> None:
@@ -143,7 +144,7 @@ def test_newest_events_of_a_thing_are_a_part_of_its_page(administrator_client: C
     device = Device.objects.create(chassis=chassis, uri="/d", name="GPU 1")
     shown = administrator_client.get(reverse("fabric:device", args=[device.pk])).content.decode()
     part = f"{reverse('events:newest')}?device={device.pk}"
-    assert f'hx-get="{part}"' in shown
+    assert f'data-source="{part}"' in shown
     assert "Nothing yet" in administrator_client.get(part).content.decode()
     for number in range(9):
         record(f"Number {number}.", device_id=device.pk)

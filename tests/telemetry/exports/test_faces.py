@@ -17,6 +17,7 @@ from accounts.audit.models import AuditEntry
 from accounts.models import User
 from telemetry.exports.models import ExportDefinition, ExportRun
 from telemetry.exports.services import run_request
+from tests.pages import page_text
 from tests.telemetry.delivery.sinks import HttpSink
 from tests.telemetry.exports.conftest import FORMULA, events_make, turn
 
@@ -33,7 +34,7 @@ def file(answer: Any) -> bytes:
 def page(client: Client, name: str, /, *numbers: int, **asked: str) -> str:
     answer = client.get(reverse(f"exports:{name}", args=numbers), asked)
     assert answer.status_code == 200, answer.content
-    return str(answer.content.decode())
+    return page_text(answer)
 
 
 def post(client: Client, name: str, /, *numbers: int, **body: Any) -> Any:
@@ -75,14 +76,14 @@ def test_an_export_is_defined_run_and_downloaded_by_pages(administrator_client: 
 def test_a_form_shows_what_it_would_give_and_keeps_nothing(administrator_client: Client) -> None:
     events_make(50)
     answer = post(administrator_client, "export_preview", **{**FORM, "format": "jsonl"})
-    text = answer.content.decode()
+    text = page_text(answer)
     assert "50 events fit by now; the first 20:" in text
     assert text.count("&quot;text&quot;:") == 20
     assert not ExportDefinition.objects.exists()
     assert AuditEntry.objects.get().action == "export.preview"
     wrong = post(administrator_client, "export_preview", **{**FORM, "since": "yesterday"})
     assert wrong.status_code == 400
-    assert "such as 2026-03-02" in wrong.content.decode()
+    assert "such as 2026-03-02" in page_text(wrong)
 
 
 def test_what_is_wrong_is_said_beside_its_field(administrator_client: Client) -> None:
