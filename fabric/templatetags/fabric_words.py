@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from django import template
 
+from fabric.operations.rules import port_type_label
+
 register = template.Library()
+register.filter("port_words", port_type_label)
 LINKS = {
     "LinkUp": "up",
     "LinkDown": "down",
     "NoLink": "no link",
     "Training": "training",
     "Starting": "starting",
-}
-PORTS = {
-    "UpstreamPort": "upstream, towards a host",
-    "DownstreamPort": "downstream, towards a device",
-    "InterswitchPort": "between switches",
-    "ManagementPort": "management",
-    "BidirectionalPort": "either way",
-    "UnconfiguredPort": "not configured",
 }
 SLOTS = {
     "FullLength": "full length",
@@ -49,12 +44,6 @@ def total(counts: dict[str, int]) -> int:
 def generation(pcie_type: str) -> str:
     """Return 'Gen3' as 'Gen 3'."""
     return pcie_type.replace("Gen", "Gen ")
-
-
-@register.filter
-def port_words(port_type: str) -> str:
-    """Return a port's PortType in words."""
-    return PORTS.get(port_type, port_type) or "not given"
 
 
 @register.filter
