@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
@@ -257,6 +257,16 @@ def operation_subject(operation: Operation) -> Approvable | None:
     """Return what an operation is to change."""
     subject: Approvable | None = getattr(operation, SUBJECTS.get(operation.kind, DEFAULT_SUBJECT)[1])
     return subject
+
+
+# Features above that have parts on their way back to somebody: why a person may attach none of these devices (ids), at
+# none of these host ports (ids), any more; '' where they may.
+ATTACHMENT_CHECKS: Final[list[Callable[[User, Collection[int], Collection[int]], str]]] = []
+
+
+def attachment_obstacle(person: User, devices: Collection[int], host_ports: Collection[int] = ()) -> str:
+    """Return why the person may attach none of these devices, at none of these host ports (ids); '' where they may."""
+    return next((reason for check in ATTACHMENT_CHECKS if (reason := check(person, devices, host_ports))), "")
 
 
 PROOF_UNREAD = "Whether others were touched could not be read from the chassis."
