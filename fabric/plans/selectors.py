@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -23,12 +23,10 @@ from fabric.operations.rules import (
     attachment_violation,
     port_type_label,
 )
-from fabric.plans.rules import DesiredState, Objection
+from fabric.plans.rules import DesiredState
 from fabric.plans.serialization import base_state, host_port_names, visible_rows
 
 DRAFT_ORIGIN: Final = "topology"
-# What else may stand against a wanted allocation, beside the rules: asked for each preview.
-OBJECTION_SOURCES: list[Callable[[User, DesiredState], Iterable[Objection]]] = []
 STATE_FILTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "draft": ("Drafts", (Plan.State.DRAFT,)),
     "active": ("Running", Plan.ACTIVE),

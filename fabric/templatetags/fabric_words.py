@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django import template
 
 from fabric.operations.rules import port_type_label
@@ -50,3 +53,9 @@ def generation(pcie_type: str) -> str:
 def slot_words(slot_type: str) -> str:
     """Return a slot's SlotType in words."""
     return SLOTS.get(slot_type, slot_type) or "not given"
+
+
+@register.filter
+def of(values: Mapping[Any, Any], key: Any) -> Any:
+    """Return a value by its key, None where there is none."""
+    return values.get(key)
