@@ -67,7 +67,7 @@ class ControlHandlers:
     async def state(self, request: web.Request) -> web.Response:
         """Answer the truth about a chassis."""
         falcon = self._of(request)
-        falcon.advance()
+        falcon.advance(at_once=True)
         return _json(falcon.truth())
 
     async def faults(self, request: web.Request) -> web.Response:

@@ -76,10 +76,13 @@ class HostSimulation:
             for name, site in self._sites.items()
         }
 
-    def advance(self) -> None:
-        """Bring the hosts to the present: what their people wrote to control files, what the chassis did."""
+    def advance(self, *, at_once: bool = False) -> None:
+        """Bring the hosts to the present: what their people wrote to control files, what the chassis did.
+
+        They are looked at every PERIOD_SECONDS, or `at_once`.
+        """
         now = time.monotonic()
-        if now - self._looked < PERIOD_SECONDS:
+        if now - self._looked < PERIOD_SECONDS and not at_once:
             return
         self._looked = now
         for name in self._state.cabled_hosts():

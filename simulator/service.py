@@ -102,12 +102,12 @@ class Falcon:
         """Show the hosts, too, what the chassis does."""
         self.hosts = self.faults.hosts = hosts
 
-    def advance(self) -> None:
-        """Bring the chassis to the simulated present."""
+    def advance(self, *, at_once: bool = False) -> None:
+        """Bring the chassis to the simulated present, and its hosts, which lag behind a little unless `at_once`."""
         self.faults.advance()
         self.physics.advance(self.clock.now())
         if self.hosts is not None:
-            self.hosts.advance()
+            self.hosts.advance(at_once=at_once)
 
     def reboot(self) -> None:
         """Forget what a BMC forgets when it restarts: sessions, subscriptions, running tasks."""

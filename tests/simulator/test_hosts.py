@@ -81,6 +81,16 @@ def test_a_removed_device_vanishes_and_a_scan_brings_it_back_while_it_is_attache
     eventually(lambda: devices(root), lambda there: address in there)
 
 
+def test_the_state_of_a_chassis_is_that_of_the_moment_in_which_it_is_asked_for(
+    falcon: SimulatorProcess, root: Path
+) -> None:
+    for slot in SLOTS:
+        write(root, f"devices/{falcon.state()['hosts']['node-a'][slot]}/remove")
+        assert slot not in falcon.state()["hosts"]["node-a"]
+        write(root, "rescan")
+        assert slot in falcon.state()["hosts"]["node-a"]
+
+
 def test_a_device_that_is_detached_without_removal_stays_as_an_entry_of_ones(
     falcon: SimulatorProcess, root: Path
 ) -> None:
