@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
+from django.dispatch import receiver
 from django.utils import timezone
 
 from fabric.drift.approved_state import (
@@ -35,36 +36,16 @@ from fabric.history.services import attachments_record, is_attachment_changed
 from fabric.inventory.labels import device_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
-from fabric.operations.models import Operation
-from fabric.operations.selectors import SUBJECT_FIELDS, operation_subject, operation_subject_key
-from fabric.signals import inventory_changed
+from fabric.inventory.sync import DeviceReplacement, MirroredWalk
+from fabric.operations.models import SUBJECT_FIELDS, Operation, operation_subject_key
+from fabric.operations.selectors import operation_subject
+from fabric.signals import inventory_changed, walk_mirrored
 
 logger = logging.getLogger(__name__)
 
 Kind = Drift.Kind
 # What an operation is about is not judged by a walk that began before its end: that walk may have been the newest.
 SETTLE_TIME = timedelta(seconds=60)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceReplacement:
-    """A device's row that is about another device from this walk on; the words and the identity of the one before."""
-
-    device: Device
-    words: str
-    identity: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class MirroredWalk:
-    """The rows of a chassis as a walk left them; `drawer_of` has the drawer of each slot (ids)."""
-
-    drawers: Collection[Drawer]
-    ports: Collection[Port]
-    host_ports: Collection[HostPort]
-    devices: Collection[Device]
-    drawer_of: dict[int, int | None]
-    swapped: Sequence[DeviceReplacement] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +92,14 @@ def operation_result_approve(operation: Operation) -> None:
         part.save(update_fields=approve_state(part, result, at))
 
 
-def walk_compare(*, chassis: Chassis, walked: MirroredWalk, begun_at: datetime | None) -> None:
+@receiver(walk_mirrored)
+def walk_compare(*, chassis: Chassis, walk: MirroredWalk, begun_at: datetime | None, **kwargs: Any) -> None:
     """Approve what is seen for the first time, note what differs from what is approved, and keep the history.
 
-    To be called in the transaction of a walk, the chassis locked and `inventory_at` still that of the walk before.
-    `begun_at` is when the walk began; None: nothing was changed meanwhile.
+    In the transaction of a walk, the chassis locked and `inventory_at` still that of the walk before. `begun_at` is
+    when the walk began; None: nothing was changed meanwhile.
     """
-    _WalkComparison(chassis, walked, begun_at).give()
+    _WalkComparison(chassis, walk, begun_at).give()
 
 
 class _WalkComparison:

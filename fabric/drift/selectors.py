@@ -19,8 +19,7 @@ from fabric.inventory.labels import FOREIGN_HOST_PORT, host_port_name
 from fabric.inventory.models import Device, Drawer, Host, HostPort, Port
 from fabric.inventory.selectors import drawers_changeable, may_move_cable, ports_configurable
 from fabric.operations.models import Operation
-from fabric.operations.rules import MODE_VALUE_LABELS
-from fabric.templatetags.fabric_words import port_words
+from fabric.operations.rules import MODE_VALUE_LABELS, port_type_label
 
 Kind = Drift.Kind
 DriftNotes = dict[tuple[str, int], str]
@@ -83,7 +82,7 @@ class DriftVisibility:
                 return MODE_VALUE_LABELS.get(words, words)
             case Kind.PORT:
                 kind, _, width = words.partition("/")
-                return f"{port_words(kind)}{f', x{width}' if width else ''}"
+                return f"{port_type_label(kind)}{f', x{width}' if width else ''}"
         return words
 
     def is_theirs(self, drift: Drift) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.apps import apps
 from django.db.models import Prefetch, Q, QuerySet
 
 from accounts.models import User
@@ -23,7 +24,6 @@ from fabric.bmc.types import Inventory
 from fabric.bmc.values import is_uuid_set
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port, Slot, Switch
 from fabric.inventory.rules import LINK_SPEED_TOLERANCE, CounterBaseline
-from fabric.operations.models import Operation
 
 
 def may_change_mode(person: User, drawer: Drawer) -> bool:
@@ -221,7 +221,9 @@ def visible_prefetch(relation: str, model: Any, person: User, *related: str) -> 
 
 
 def _open_operations(person: User) -> Prefetch[Any]:
-    rows = Operation.objects.visible_to(person).open()
+    # Operations are of a floor above; the relation to them is Django's, and their rows are only prefetched.
+    operation: Any = apps.get_model("fabric", "Operation")
+    rows = operation.objects.visible_to(person).open()
     return Prefetch("operations", rows, to_attr="open_operations")
 
 

@@ -39,9 +39,7 @@ from fabric.bmc.types import BmcAddress, CertificateTrust
 from fabric.inventory.locks import lock_chassis, lock_parts, lock_tenants
 from fabric.inventory.models import Chassis, Device, Host, HostPort
 from fabric.inventory.selectors import uuid_query
-from fabric.leases.ownership import chassis_removed
-from fabric.operations.models import Operation
-from fabric.signals import access_changed, inventory_changed
+from fabric.signals import access_changed, chassis_removing, inventory_changed
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +203,7 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
         row = Chassis.objects.select_for_update().filter(pk=chassis.pk).first()
         if row is None:
             raise NotFound("There is no such chassis.")
-        if operation := Operation.objects.open().filter(chassis=row).first():
+        if operation := row.operations.open().first():
             raise Conflict(
                 f"{row.name} cannot be removed yet: {operation.requested_by_name} asked to '{operation.summary}', "
                 "which has not ended.",
@@ -214,7 +212,7 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
         name, pk = row.name, row.pk
         act.before = _audit_values(row)
         hosts = list(Host.objects.filter(host_ports__chassis=row).distinct().values_list("pk", flat=True))
-        chassis_removed(row)
+        chassis_removing.send(Chassis, chassis=row)
         row.delete()
         # A host stays where another chassis is cabled to it.
         Host.objects.filter(pk__in=hosts, host_ports=None).delete()

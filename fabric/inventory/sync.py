@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,20 +17,37 @@ from django.utils import timezone
 from core.database import fit_columns, lock_rows, without_nul
 from fabric.bmc import types as wire
 from fabric.bmc.dialects import STATE_ABSENT, host_port_zones
-from fabric.drift.approvals import DeviceReplacement, MirroredWalk, walk_compare
 from fabric.inventory.labels import device_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Part, Port, Slot, Switch, Walk
 from fabric.inventory.rules import host_identity
-from fabric.leases.ownership import device_replaced
-from fabric.operations.models import Operation
-from fabric.operations.selectors import SUBJECT_FIELDS, operation_subject_key
-from fabric.signals import access_changed, inventory_changed
+from fabric.signals import access_changed, device_replaced, inventory_changed, walk_mirrored
 
 logger = logging.getLogger(__name__)
 
 # Found in a body only for the moment of the walk: readings change each second and are no change of the inventory.
 READING_KINDS = ("sensors", "fans", "port_metrics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceReplacement:
+    """A device's row that is about another device from this walk on; the words and the identity of the one before."""
+
+    device: Device
+    words: str
+    identity: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirroredWalk:
+    """The rows of a chassis as a walk left them; `drawer_of` has the drawer of each slot (ids)."""
+
+    drawers: Collection[Drawer]
+    ports: Collection[Port]
+    host_ports: Collection[HostPort]
+    devices: Collection[Device]
+    drawer_of: dict[int, int | None]
+    swapped: Sequence[DeviceReplacement] = ()
 
 
 def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None = None) -> bool:
@@ -47,7 +66,7 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
         changed = _comparable(plain) != _comparable(walk.found)
         mirror = _InventoryMirror(locked, inventory, begun_at)
         mirror.write()
-        walk_compare(chassis=locked, walked=mirror.walked(), begun_at=begun_at)
+        walk_mirrored.send(Chassis, chassis=locked, walk=mirror.walked(), begun_at=begun_at)
         _update_chassis(locked, inventory)
         locked.inventory_at = timezone.now()
         locked.last_error, locked.last_error_at = "", None
@@ -108,8 +127,7 @@ def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int
     """
     newer: dict[type[Part], set[int | None]] = defaultdict(set)
     newer[Port].update(Port.objects.filter(chassis=chassis, errors_reset_at__gte=at).values_list("pk", flat=True))
-    for row in Operation.objects.at_work_since(at).filter(chassis=chassis).values(*SUBJECT_FIELDS):
-        model, pk = operation_subject_key(row)
+    for model, pk in chassis.operations.at_work_since(at).subjects():
         newer[model].add(pk)
     return newer
 
@@ -252,7 +270,7 @@ class _InventoryMirror:
             kept = {name: found[name] or getattr(row, name) for name in lasting}
             return kept | ({"kind": row.kind} if self.unread and found["kind"] == Device.Kind.CUSTOM else {})
         self.swaps.append(DeviceReplacement(device=row, words=device_label(row), identity=row.identity))
-        at = device_replaced(row)
+        at = max((at for _, at in device_replaced.send(Device, device=row) if at), default=timezone.now())
         if row.tenant_id is None:
             return {}
         logger.warning(

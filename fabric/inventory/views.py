@@ -17,7 +17,6 @@ from core.forms import add_service_errors
 from fabric.inventory import services
 from fabric.inventory.forms import ChassisForm, without_userinfo
 from fabric.inventory.models import Chassis, Device, Host, HostPort
-from fabric.operations.models import Operation
 
 
 @sensitive_post_parameters("password")
@@ -86,7 +85,7 @@ def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
         "granted": Device.objects.visible_to(person).filter(chassis=row, tenant__isnull=False).count(),
         "host_ports": HostPort.objects.visible_to(person).filter(chassis=row).count(),
         "hosts": Host.objects.visible_to(person).filter(host_ports__chassis=row).distinct().count(),
-        "operations": Operation.objects.visible_to(person).filter(chassis=row).count(),
+        "operations": row.operations.visible_to(person).count(),
     }
     return render(request, "fabric/chassis_remove.html", context)
 

@@ -1,10 +1,8 @@
 """A device or host port changes hands: its row, the tenure that ends and begins, and the lease that loses it.
 
 The one place where `tenant` of a device or host port is written for people and leases. Call it in a transaction, with
-`holdings_lock` held, then the rows locked. `swapped` alone is called without `holdings_lock`, by walks, which hold the
-chassis and could only take it too late: it gives nothing to anybody and changes no lease's row.
-
-Everything here runs in a transaction that has `holdings_lock`.
+`lock_tenants` held, then the rows locked. `ownership_end_replaced` alone runs without `lock_tenants`, in walks, which
+hold the chassis and could only take it too late: it gives nothing to anybody and changes no lease's row.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
+from django.dispatch import receiver
 from django.utils import timezone
 
 from accounts.access import SITE_NAME, actor_name
@@ -29,7 +28,7 @@ from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 from fabric.leases.models import Lease, LeaseEvent, LeaseItem, Tenure, kind_of
 from fabric.leases.rules import TimeSpan, format_end, format_instant
 from fabric.operations.models import Operation
-from fabric.signals import access_changed
+from fabric.signals import access_changed, chassis_removing, device_replaced
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +59,9 @@ def ownership_change(
         notify_access_changed(type(rows[0]))
 
 
-def device_replaced(device: Device) -> datetime:
-    """Note that a slot holds another device than before: it is nobody's, and no lease is about it; returns when.
+@receiver(device_replaced)
+def ownership_end_replaced(device: Device, **kwargs: Any) -> datetime:
+    """End whose a device was that gave way to another one in its slot: no lease is about it; returns when.
 
     The caller holds the device's row and writes it. A lease of which nothing is left is ended by the clock.
     """
@@ -72,8 +72,9 @@ def device_replaced(device: Device) -> datetime:
     return at
 
 
-def chassis_removed(chassis: Chassis) -> None:
-    """Note that a chassis is about to be removed from the site: whatever of it was held is held no more."""
+@receiver(chassis_removing)
+def ownership_end_chassis(chassis: Chassis, **kwargs: Any) -> None:
+    """End whose the parts of a chassis were that is about to be removed from the site."""
     losing: set[int] = set()
     held: list[LeasablePart] = [*Device.objects.filter(chassis=chassis), *HostPort.objects.filter(chassis=chassis)]
     for row in held:

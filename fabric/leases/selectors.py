@@ -28,6 +28,7 @@ from fabric.leases.quotas import count_label
 from fabric.leases.rules import RequestedParts, TimeSpan, format_end, format_instant
 from fabric.leases.usage import IdleItem, idle_items
 from fabric.operations.models import Operation
+from fabric.operations.selectors import ATTACHMENT_CHECKS
 
 ENDING_SOON = timedelta(days=7)
 MAX_NOTE_LENGTH = 60
@@ -388,6 +389,9 @@ def returning_reason(person: User, devices: Collection[int], host_ports: Collect
     leaving = LeaseItem.objects.filter(released_at=None, lease__state=Lease.State.ENDING)
     item = leaving.filter(Q(device__in=devices) | Q(host_port__in=host_ports)).first()
     return f"{item.name} is returning: lease {item.lease_id} is over. Ask for another one." if item else ""
+
+
+ATTACHMENT_CHECKS.append(returning_reason)
 
 
 def requested_label(lease: Lease) -> str:

@@ -100,13 +100,6 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("accounts:tenants")
 
 
-def _tenant(pk: int) -> Tenant:
-    row = Tenant.objects.filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such tenant.")
-    return row
-
-
 def _rows_by_id(model: type[Row], numbers: Iterable[str]) -> list[Row]:
     wanted = {int(text) for text in numbers if text.isascii() and text.isdecimal() and len(text) < 19}
     return list(model.objects.filter(pk__in=wanted))
@@ -162,7 +155,7 @@ def usage_csv(request: HttpRequest) -> Download:
 def quotas(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and set how much a tenant may hold."""
     by = require_administrator_of(request)
-    tenant = find_tenant(pk)
+    tenant = _tenant(pk)
     form = QuotaForm(request.POST) if request.method == "POST" else QuotaForm.of(Quota.objects.filter(tenant=tenant))
     if form.is_bound and form.is_valid():
         try:
@@ -183,8 +176,7 @@ def _requested_usage(request: HttpRequest) -> tuple[list[UsageRecord], Month, Mo
     return usage_of(person_of(request), first, last, tenant=tenant), first, last, tenant
 
 
-def find_tenant(pk: int) -> Tenant:
-    """Return a tenant; raises NotFound."""
+def _tenant(pk: int) -> Tenant:
     row = Tenant.objects.filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such tenant.")

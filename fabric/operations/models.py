@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
@@ -13,7 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
-from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
+from fabric.inventory.models import Approvable, Chassis, Device, Drawer, Host, HostPort, Port
 
 
 class Plan(models.Model):
@@ -149,6 +150,10 @@ class Operation(models.Model):
             """Return those at work now, or that ended since: what they read back is newer than what was read then."""
             return self.filter(Q(state__in=Operation.AT_WORK) | Q(finished_at__gte=at))
 
+        def subjects(self) -> Iterator[tuple[type[Approvable], int | None]]:
+            """Return what each is to change, as the model and the id."""
+            return map(operation_subject_key, self.values(*SUBJECT_FIELDS))
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=10, choices=Kind)
     state = models.CharField(max_length=10, choices=State, default=State.REQUESTED)
@@ -221,6 +226,21 @@ class Operation(models.Model):
     def is_open(self) -> bool:
         """Whether it has not ended."""
         return self.state not in self.FINAL
+
+
+# What an operation of a kind is to change, and the column that names it.
+DEFAULT_SUBJECT: tuple[type[Approvable], str] = (Device, "device")
+SUBJECTS: dict[str, tuple[type[Approvable], str]] = {
+    Operation.Kind.MODE: (Drawer, "drawer"), Operation.Kind.CABLE: (HostPort, "source"),
+    Operation.Kind.PORT: (Port, "port"),
+}  # fmt: skip
+SUBJECT_FIELDS = ("kind", "device", "drawer", "source", "port")
+
+
+def operation_subject_key(row: Mapping[str, Any]) -> tuple[type[Approvable], int | None]:
+    """Return what an operation is to change as the model and the id, of its row as `SUBJECT_FIELDS`."""
+    model, column = SUBJECTS.get(row["kind"], DEFAULT_SUBJECT)
+    return model, row[column]
 
 
 class Proof(models.Model):

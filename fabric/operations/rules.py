@@ -196,6 +196,14 @@ def _join_sorted(words: Iterable[str]) -> str:
 
 
 UNCONFIGURED_PORT = "UnconfiguredPort"
+PORT_TYPE_LABELS = {
+    "UpstreamPort": "upstream, towards a host",
+    "DownstreamPort": "downstream, towards a device",
+    "InterswitchPort": "between switches",
+    "ManagementPort": "management",
+    "BidirectionalPort": "either way",
+    UNCONFIGURED_PORT: "not configured",
+}
 # What a port can be configured as; what else a service tells is shown, and never wanted.
 PORT_TYPES = ("DownstreamPort", "UpstreamPort", UNCONFIGURED_PORT)
 LANE_COUNTS = (1, 2, 4, 8, 16)
@@ -280,3 +288,8 @@ def drawer_ports(drawer: DrawerSnapshot) -> set[int]:
 
 CABLE_SECONDS = 600.0  # how long somebody may take to walk to the chassis
 MODE_VALUE_LABELS = {mode.value: name for mode, name in MODE_LABELS.items()}
+
+
+def port_type_label(port_type: str) -> str:
+    """Return a port's PortType in words."""
+    return PORT_TYPE_LABELS.get(port_type, port_type) or "not given"

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from django.db.models import Prefetch, QuerySet
 from django.utils import timezone
@@ -24,9 +24,9 @@ from django.utils import timezone
 from accounts.models import User
 from fabric.agents.selectors import DeviceOnHost, device_on_host, holders_label, uncertainty_label
 from fabric.inventory.labels import host_port_name, may_name_host
-from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort, Port
+from fabric.inventory.models import Approvable, Chassis, Device, Drawer, HostPort
 from fabric.inventory.selectors import Rows, downgraded, visible_prefetch
-from fabric.operations.models import Operation, Plan
+from fabric.operations.models import DEFAULT_SUBJECT, SUBJECTS, Operation, Plan
 from fabric.operations.projected_state import DrawerKey
 
 StageState = Literal["done", "waiting", "wrong", "unknown"]
@@ -253,25 +253,20 @@ def operations_visible_to(person: User) -> QuerySet[Operation]:
     return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
 
 
-# What an operation of a kind is to change, and the column that names it.
-DEFAULT_SUBJECT: tuple[type[Approvable], str] = (Device, "device")
-SUBJECTS: dict[str, tuple[type[Approvable], str]] = {
-    Operation.Kind.MODE: (Drawer, "drawer"), Operation.Kind.CABLE: (HostPort, "source"),
-    Operation.Kind.PORT: (Port, "port"),
-}  # fmt: skip
-SUBJECT_FIELDS = ("kind", "device", "drawer", "source", "port")
-
-
 def operation_subject(operation: Operation) -> Approvable | None:
     """Return what an operation is to change."""
     subject: Approvable | None = getattr(operation, SUBJECTS.get(operation.kind, DEFAULT_SUBJECT)[1])
     return subject
 
 
-def operation_subject_key(row: Mapping[str, Any]) -> tuple[type[Approvable], int | None]:
-    """Return what an operation is to change as the model and the id, of its row as `SUBJECT_FIELDS`."""
-    model, column = SUBJECTS.get(row["kind"], DEFAULT_SUBJECT)
-    return model, row[column]
+# Features above that have parts on their way back to somebody: why a person may attach none of these devices (ids), at
+# none of these host ports (ids), any more; '' where they may.
+ATTACHMENT_CHECKS: Final[list[Callable[[User, Collection[int], Collection[int]], str]]] = []
+
+
+def attachment_obstacle(person: User, devices: Collection[int], host_ports: Collection[int] = ()) -> str:
+    """Return why the person may attach none of these devices, at none of these host ports (ids); '' where they may."""
+    return next((reason for check in ATTACHMENT_CHECKS if (reason := check(person, devices, host_ports))), "")
 
 
 PROOF_UNREAD = "Whether others were touched could not be read from the chassis."

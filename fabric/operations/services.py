@@ -24,11 +24,15 @@ from fabric.inventory.labels import host_port_name, may_name_host, monitored_onl
 from fabric.inventory.locks import lock_chassis, lock_parts
 from fabric.inventory.models import Device, Drawer, HostPort
 from fabric.inventory.selectors import may_change_mode
-from fabric.leases.selectors import returning_reason
 from fabric.operations.models import Operation
 from fabric.operations.projected_state import projected_drawer_state
 from fabric.operations.rules import MODE_DESCRIPTIONS, attach_violation, mode_violation
-from fabric.operations.selectors import may_cancel, open_operation_sentence, operation_summary
+from fabric.operations.selectors import (
+    attachment_obstacle,
+    may_cancel,
+    open_operation_sentence,
+    operation_summary,
+)
 from fabric.signals import operation_changed
 
 
@@ -241,7 +245,7 @@ def _validated_device(
         raise NotFound("There is no such device or host port.")
     if open_operation := Operation.objects.open().filter(device=device).first():
         raise Conflict(open_operation_sentence(device.name, open_operation, person), operation=str(open_operation.pk))
-    if target is not None and (reason := returning_reason(person, [device.pk], [target.pk])):
+    if target is not None and (reason := attachment_obstacle(person, [device.pk], [target.pk])):
         raise Conflict(reason)
     held_by_others = HostPort.objects.filter(pk=device.host_port_id or 0).exclude(
         pk__in=HostPort.objects.visible_to(person)

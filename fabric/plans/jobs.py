@@ -27,13 +27,12 @@ from core.database import DATABASE_UNAVAILABLE
 from core.enqueue import enqueue
 from core.errors import Conflict, FalconWebError
 from core.threads import run_in_thread
-from fabric.execution.claims import CLAIM_RENEW_SECONDS, CLAIM_SECONDS
 from fabric.inventory.labels import host_port_name, redact_address, slot_label
 from fabric.inventory.locks import lock_chassis
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
-from fabric.leases.selectors import returning_reason
 from fabric.operations.models import Operation, Plan
 from fabric.operations.projected_state import projected_drawers
+from fabric.operations.selectors import attachment_obstacle
 from fabric.plans.permissions import check_no_foreign_parts, check_own_plan
 from fabric.plans.refresh import refresh_allocation
 from fabric.plans.rules import DesiredState, PlanStep
@@ -49,6 +48,9 @@ from fabric.plans.services import (
 from fabric.signals import operation_changed, plan_changed
 
 logger = logging.getLogger(__name__)
+
+PLANNING_CLAIM_SECONDS = 10.0  # a worker that died while it planned lets its claim expire
+PLANNING_RENEW_SECONDS = 3.0
 
 
 def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> Plan:
@@ -131,7 +133,7 @@ def _claim_planning(plan: Plan) -> bool:
     now = timezone.now()
     if plan.planning_until is not None and plan.planning_until > now:
         return False
-    plan.planning_until = now + timedelta(seconds=CLAIM_SECONDS)
+    plan.planning_until = now + timedelta(seconds=PLANNING_CLAIM_SECONDS)
     plan.save(update_fields=["planning_until"])
     return True
 
@@ -141,8 +143,8 @@ async def _read_hardware(plan: Plan, chassis: Iterable[Chassis], wanted: Desired
 
     async def renew() -> None:
         while True:
-            await asyncio.sleep(CLAIM_RENEW_SECONDS)
-            until = timezone.now() + timedelta(seconds=CLAIM_SECONDS)
+            await asyncio.sleep(PLANNING_RENEW_SECONDS)
+            until = timezone.now() + timedelta(seconds=PLANNING_CLAIM_SECONDS)
             await run_in_thread(Plan.objects.filter(pk=plan.pk).update, planning_until=until)
 
     renewal = asyncio.create_task(renew())
@@ -291,7 +293,7 @@ def _check_not_moved(plan: Plan, attached: dict[int, int | None]) -> None:
 def _check_not_returning(plan: Plan, steps: Collection[PlanStep]) -> None:
     """Raise Conflict where a member would attach again what is on its way back to the pool."""
     targets = {step.device: step.target for step in steps if step.device is not None and step.target is not None}
-    if plan.acting is not None and (reason := returning_reason(plan.acting, list(targets), list(targets.values()))):
+    if plan.acting is not None and (reason := attachment_obstacle(plan.acting, list(targets), list(targets.values()))):
         raise Conflict(reason)
 
 

@@ -10,9 +10,9 @@ from core.errors import Conflict, Forbidden, Invalid, NotFound
 from fabric.inventory.labels import monitored_only_reason, no_endpoint_reason
 from fabric.inventory.models import Device, Drawer, Host, HostPort, Port, Slot
 from fabric.inventory.selectors import drawers_changeable, may_move_cable, ports_configurable
-from fabric.leases.selectors import returning_reason
 from fabric.operations.models import Plan
 from fabric.operations.rules import allowed_port_types
+from fabric.operations.selectors import attachment_obstacle
 from fabric.plans.rules import DesiredState, PlannedSteps
 from fabric.plans.serialization import DesiredParts, visible_rows
 
@@ -57,7 +57,7 @@ def check_permitted(person: User | None, wanted: DesiredState, parts: DesiredPar
     if unseen:
         raise Forbidden(f"{held[min(unseen)].name} is attached to a host port that is not granted to your tenant.")
     attached = {pk: port for pk, port in wanted.attachments.items() if port is not None}
-    if reason := returning_reason(person, list(attached), list(attached.values())):
+    if reason := attachment_obstacle(person, list(attached), list(attached.values())):
         raise Conflict(reason)
     if others := set(parts.drawers) - drawers_changeable(person, parts.drawers):
         drawer = parts.drawers[min(others)]

@@ -16,7 +16,7 @@ from fabric.operations.projected_state import DrawerKey, projected_drawers
 from fabric.operations.selectors import NO_HISTORY, DurationKey, DurationRange, longest_drawer_duration, usual_durations
 from fabric.plans.permissions import desired_parts
 from fabric.plans.rules import DesiredState
-from fabric.plans.selectors import OBJECTION_SOURCES, PlanEntry, device_location, plan_entries
+from fabric.plans.selectors import PlanEntry, device_location, plan_entries
 from fabric.plans.serialization import base_differences, base_state_json, host_port_names, visible_rows
 from fabric.plans.services import involved_drawers
 
@@ -306,8 +306,6 @@ def _links(person: User, steps: Sequence[Mapping[str, Any]], devices: Mapping[in
 def _objections(person: User, plan: Plan, *, others: bool) -> tuple[PreviewObjection, ...]:
     told: list[tuple[str, int | None]] = [(FOREIGN_DEVICE, None)] if others else []
     told += [(step["objection"], step.get("drawer")) for step in plan.preview if "objection" in step]
-    wanted = DesiredState.from_json(plan.wanted)
-    told += [(one.sentence, one.drawer) for objector in OBJECTION_SOURCES for one in objector(person, wanted)]
     drawers = visible_rows(Drawer.objects.select_related("chassis"), person, {one for _, one in told if one})
     return tuple(
         PreviewObjection(

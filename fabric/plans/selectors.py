@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -15,14 +15,18 @@ from accounts.models import User
 from fabric.bmc.types import DrawerMode
 from fabric.inventory.models import Device, Drawer, Host, HostPort, Port
 from fabric.operations.models import Operation, Plan
-from fabric.operations.rules import MODE_VALUE_LABELS, DeviceSnapshot, DrawerSnapshot, PortSetting, attachment_violation
-from fabric.plans.rules import DesiredState, Objection
+from fabric.operations.rules import (
+    MODE_VALUE_LABELS,
+    DeviceSnapshot,
+    DrawerSnapshot,
+    PortSetting,
+    attachment_violation,
+    port_type_label,
+)
+from fabric.plans.rules import DesiredState
 from fabric.plans.serialization import base_state, host_port_names, visible_rows
-from fabric.templatetags.fabric_words import port_words
 
 DRAFT_ORIGIN: Final = "topology"
-# What else may stand against a wanted allocation, beside the rules: asked for each preview.
-OBJECTION_SOURCES: list[Callable[[User, DesiredState], Iterable[Objection]]] = []
 STATE_FILTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "draft": ("Drafts", (Plan.State.DRAFT,)),
     "active": ("Running", Plan.ACTIVE),
@@ -235,9 +239,9 @@ def _settings(person: User, wanted: DesiredState, before: DesiredState) -> list[
 def port_setting_label(setting: PortSetting) -> str:
     """Return how a port is configured, in words."""
     lanes = f"x{setting.configured_width}" if setting.configured_width else ""
-    return ", ".join(one for one in (port_words(setting.port_type) if setting.port_type else "", lanes) if one) or (
-        "not given"
-    )
+    return ", ".join(
+        one for one in (port_type_label(setting.port_type) if setting.port_type else "", lanes) if one
+    ) or ("not given")
 
 
 def device_location(row: Any) -> str:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django import template
 
+from fabric.operations.rules import port_type_label
+
 register = template.Library()
+register.filter("port_words", port_type_label)
 LINKS = {
     "LinkUp": "up",
     "LinkDown": "down",
     "NoLink": "no link",
     "Training": "training",
     "Starting": "starting",
-}
-PORTS = {
-    "UpstreamPort": "upstream, towards a host",
-    "DownstreamPort": "downstream, towards a device",
-    "InterswitchPort": "between switches",
-    "ManagementPort": "management",
-    "BidirectionalPort": "either way",
-    "UnconfiguredPort": "not configured",
 }
 SLOTS = {
     "FullLength": "full length",
@@ -52,12 +50,12 @@ def generation(pcie_type: str) -> str:
 
 
 @register.filter
-def port_words(port_type: str) -> str:
-    """Return a port's PortType in words."""
-    return PORTS.get(port_type, port_type) or "not given"
-
-
-@register.filter
 def slot_words(slot_type: str) -> str:
     """Return a slot's SlotType in words."""
     return SLOTS.get(slot_type, slot_type) or "not given"
+
+
+@register.filter
+def of(values: Mapping[Any, Any], key: Any) -> Any:
+    """Return a value by its key, None where there is none."""
+    return values.get(key)

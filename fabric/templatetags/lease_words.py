@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from django import template
 from django.utils import timezone
@@ -26,12 +24,6 @@ def holds(lease: Lease) -> str:
     if not lease.is_open:
         items = [LeaseItem(kind=item.kind) for item in items]
     return items_label(items)
-
-
-@register.filter
-def of(values: Mapping[Any, Any], key: Any) -> Any:
-    """Return a value by its key, None where there is none."""
-    return values.get(key)
 
 
 @register.filter

@@ -26,9 +26,3 @@ def draft_bar(context: Mapping[str, Any], *, open: bool = False) -> dict[str, An
         "here": request.get_full_path(),
         "csrf_token": context.get("csrf_token"),
     }
-
-
-@register.filter
-def of(words: Mapping[int, str], number: int) -> str:
-    """Return what is said of the row with this id, '' where nothing is."""
-    return words.get(number, "")

@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from core.downloads import csv_cell, csv_table
-
 SlotState = Literal["empty", "in_use", "in_pool", "occupied", "missing"]
 
 
@@ -157,8 +155,6 @@ class FabricPage:
     pages: int
     total: int
 
-
-__all__ = ["SLOT_COLUMNS", "csv_cell", "csv_table", "slot_table_rows"]
 
 SLOT_COLUMNS = (
     "chassis", "drawer", "slot", "state", "device", "kind", "manufacturer", "serial_number", "vendor_id", "device_id",
