@@ -25,8 +25,8 @@ def drain(
 ) -> tuple[Outcome, str]:
     """Take a device from the host; returns the outcome and its sentence.
 
-    `wait_for(seconds)` waits and tells whether the agent is asked to end. Raises CommandEndedError, StepError, StepTimeoutError;
-    whatever happened is noted in `course`.
+    `wait_for(seconds)` waits and returns whether the agent is asked to end. Raises CommandEndedError, StepError,
+    StepTimeoutError; whatever happened is noted in `course`.
     """
     found = _resolve_device(machine, request.device, course)
     if found is None:
@@ -76,7 +76,7 @@ def restore(machine: Machine, wanted: DeviceSelector, course: StepLog) -> None:
 
 
 def _resolve_device(machine: Machine, wanted: DeviceSelector, course: StepLog) -> PciDevice | None:
-    """Return the wanted device, None where the host surely has none; raises CommandEndedError where that cannot be told."""
+    """Return the wanted device, None where the host surely has none; raises CommandEndedError where it may have it."""
     found = _find_device(machine, wanted, course)
     if _ambiguous_devices(machine, wanted, found) and wanted.vendor_id.casefold() == GPU_VENDOR:
         # A GPU tells its serial number to its driver alone: an agent that has just been started has not asked yet.
@@ -139,7 +139,8 @@ def _wait_for_holders(
         if keeping and found.answers:
             raise CommandEndedError(
                 "refused",
-                f"{found.address} holds data in use ({_describe_holders(keeping)}). Unmount it: force does not help here.",
+                f"{found.address} holds data in use ({_describe_holders(keeping)}). "
+                "Unmount it: force does not help here.",
             )
         if request.force or not found.answers:
             course.cut_off = holders

@@ -123,7 +123,7 @@ class Machine:
         self._hands.do(None, "write", seconds=limit, path=path, content=content + "\n")
 
     def find(self, wanted: DeviceSelector) -> PciDevice:
-        """Return the one device that fits, of a card its first function; raises DeviceLookupError for none, or several."""
+        """Return the device that fits, of a card its first function; raises DeviceLookupError for none or several."""
         fitting = [found for found in self.devices() if device_matches(found, wanted)]
         if not fitting:
             raise DeviceLookupError(f"The host sees no device {describe_selector(wanted)}.")

@@ -1,4 +1,4 @@
-"""`python -m agent.step_worker ROOT`: takes single steps for the agent, one line of JSON each, and may be killed at any.
+"""`python -m agent.step_worker ROOT`: takes single steps for the agent, one line of JSON each; may be killed at any.
 
 Whatever touches hardware happens here and nowhere else, so that a read that never returns holds up nobody else.
 """

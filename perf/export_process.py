@@ -1,4 +1,4 @@
-"""`python -m perf.export_process run ID` or `export_by_cursor`: one export in a process of its own, and what it took."""
+"""`python -m perf.export_process run ID` or `export_by_cursor`: one export in a process of its own, and its cost."""
 
 from __future__ import annotations
 

@@ -100,7 +100,8 @@ def _report_error(events: EventWriter, error: Exception, spec: Spec, rank: int) 
     asked = f"{format_bytes(missing)} more" if missing else "the next allocation"
     events.trouble(
         "out_of_memory",
-        f"Process {rank} ran out of memory with a batch of {spec.batch} a device: {asked} did not fit{_memory_in_use(spec)}. "
+        f"Process {rank} ran out of memory with a batch of {spec.batch} a device: "
+        f"{asked} did not fit{_memory_in_use(spec)}. "
         "Use a smaller batch, or spread the model.",
     )
 

@@ -188,7 +188,7 @@ def _simulated_launch(
 
 
 def _address_profile(devices: tuple[DeviceProfile, ...], given: AssignedDevices) -> tuple[DeviceProfile, ...]:
-    """Give each device of a profile its address; raises RunRefusedError where there are too few, or another was given."""
+    """Give each device of a profile its address; raises RunRefusedError for too few, or where another was given."""
     named = [device.address for device in devices if device.address]
     if strange := [address for address in named if address not in given.devices]:
         raise RunRefusedError(f"The run is not given {', '.join(strange)}.")

@@ -1,4 +1,4 @@
-"""`python -m agent.runs.supervisor FOLDER`: starts what a run is to do, watches it, and ends it with all that it started.
+"""`python -m agent.runs.supervisor FOLDER`: starts a run's executor, watches it, and ends it with all that it started.
 
 The keeper outlives the agent. It is the only one that writes the run's events: what the executor tells in a file of its
 own is checked line by line and put between the keeper's readings, so that the sequence has one order and nothing that

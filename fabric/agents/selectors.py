@@ -35,10 +35,10 @@ class DeviceMatch:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOnHost:
-    """A device as its host shows it; `told` is False where nobody tells: no agent, or one that is away.
+    """A device as its host shows it; `told` is False without a report: no agent, or one that is away.
 
-    `seen` and `unsure` are as in `DeviceMatch`; `holders` are those who use it, or where that is unsure one of the cards
-    that it may be; `among_others` is True where such a card may be another tenant's.
+    `seen` and `unsure` are as in `DeviceMatch`; `holders` are those who use it, or where that is unsure one of the
+    cards that it may be; `among_others` is True where such a card may be another tenant's.
     """
 
     told: bool
@@ -143,8 +143,8 @@ def host_local_devices(
 ) -> list[PciDevice]:
     """Return the devices of a host that no chassis has given it, as far as that is certain, by their addresses.
 
-    `of_chassis` are `chassis_serial_numbers`: what was taken away just now, or is missing, may still be shown. A card that
-    tells no serial number may be anybody's.
+    `of_chassis` are `chassis_serial_numbers`: what was taken away just now, or is missing, may still be shown. A card
+    without a serial number may be anybody's.
     """
     given: set[str] = set()
     for device in neighbours:
@@ -156,7 +156,7 @@ def host_local_devices(
 
 
 def chassis_serial_numbers() -> frozenset[str]:
-    """Return the serial numbers of all devices that chassis have or had, as `host_local_devices` compares them; one query."""
+    """Return the serial numbers of all devices that chassis have or had, as `host_local_devices` compares them."""
     told = Device.objects.exclude(serial_number="").values_list("serial_number", flat=True)
     return frozenset(_normalized_serial(serial) for serial in told)
 

@@ -103,8 +103,8 @@ def allocation_plan(
     report, misfits = checked.report, len(checked.report.misfits)
     if misfits and not partial:
         raise Invalid(
-            f"{_entries_label(misfits)} of the file {'does' if misfits == 1 else 'do'} not fit here, so that nothing is "
-            "planned. Map it otherwise, or leave out what does not fit.",
+            f"{_entries_label(misfits)} of the file {'does' if misfits == 1 else 'do'} not fit here, so that "
+            "nothing is planned. Map it otherwise, or leave out what does not fit.",
             problems=[DocumentProblem(sentence=one.sentence, place=one.place).as_json() for one in report.misfits],
         )
     if report.is_empty:

@@ -246,8 +246,9 @@ async def configure_port(
     """Change a port's type, its configured width (lanes), or both in one write, and return its setting read back.
 
     None leaves a property as it is; what is so already is not written. The link of the port may train afterwards:
-    `read_link` tells. Raises CompositionRefused with the BMC's sentence, ZoneChanged if somebody else changed the
-    setting meanwhile, TaskFailed or another BmcError; after a retryable one the truth is in `read_port_configuration` alone.
+    see `read_link`. Raises CompositionRefused with the BMC's sentence, ZoneChanged if somebody else changed the
+    setting meanwhile, TaskFailed or another BmcError; after a retryable one only `read_port_configuration` is
+    reliable.
     """
     wanted: dict[str, Any] = {"PortType": port_type, "ConfiguredWidth": configured_width}
     wanted = {name: value for name, value in wanted.items() if value is not None}

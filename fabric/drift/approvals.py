@@ -237,10 +237,14 @@ class _WalkComparison:
             self._end(drift, Drift.End.WENT_AWAY if away else Drift.End.SUPERSEDED)
         if look.differs:
             self._begin(
-                look.kind, look.part, expected=look.expected, found=look.found or "",
-                expected_words=state_label(look.part, look.expected), found_words=state_label(look.part, look.found or ""),
+                look.kind,
+                look.part,
+                expected=look.expected,
+                found=look.found or "",
+                expected_words=state_label(look.part, look.expected),
+                found_words=state_label(look.part, look.found or ""),
                 **self._cause(look, operation),
-            )  # fmt: skip
+            )
 
     def _cause(self, look: _PartComparison, operation: Operation | None) -> dict[str, Any]:
         """Return what is known of how it came: an operation that did not get to its end may have left it so."""

@@ -89,8 +89,9 @@ def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
 def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None = None) -> Plan:
     """Have each of these (ids) made again as it was approved, in one plan that runs at once; returns the plan.
 
-    `agreed` is the `key` of what `drifts_reapply_effects` told the person, None for who did not ask. Raises as `drifts_accept`
-    does, Conflict where other things are ahead by now, and as `plan_create` and `plan_apply` do: then nothing is begun.
+    `agreed` is the `key` of what `drifts_reapply_effects` showed the person, None for callers that did not ask. Raises
+    as `drifts_accept` does, Conflict where other things are ahead by now, and as `plan_create` and `plan_apply` do:
+    then nothing is begun.
     """
     with audited(Action.DRIFT_REAPPLY, actor=person, target=Target(kind="drift")) as act:
         lock_chassis({row.chassis_id for row in _requested_drifts(person, drifts)})

@@ -214,7 +214,8 @@ def _check_device_identity(operation: Operation, device: Device) -> None:
     asked = operation.device_identity
     if asked and asked not in {device.identity, device.kind_identity}:
         raise OperationFailedError(
-            f"There is another device in the slot since this was asked for: {device.name}.{_nothing_changed_note(operation)}"
+            f"There is another device in the slot since this was asked for: {device.name}."
+            f"{_nothing_changed_note(operation)}"
         )
 
 

@@ -108,8 +108,8 @@ class SlotRowSerializer(HardwareSerializer):
     class Meta:
         model = Slot
         fields = [
-            *HARDWARE_FIELDS, "number", "slot_type", "pcie_type", "lanes", "drawer_id", "drawer_name", "port_id", "device_id",
-            "device_name",
+            *HARDWARE_FIELDS, "number", "slot_type", "pcie_type", "lanes", "drawer_id", "drawer_name", "port_id",
+            "device_id", "device_name",
         ]  # fmt: skip
 
 
@@ -212,8 +212,8 @@ class HostPortRowSerializer(HardwareSerializer):
     class Meta:
         model = HostPort
         fields = [
-            *HARDWARE_FIELDS, "label", "number", "drawer_id", "drawer_name", "port_id", "link_status", "host_id", "host_name",
-            "tenant_id", "tenant_name", "device_ids",
+            *HARDWARE_FIELDS, "label", "number", "drawer_id", "drawer_name", "port_id", "link_status", "host_id",
+            "host_name", "tenant_id", "tenant_name", "device_ids",
         ]  # fmt: skip
 
 
@@ -287,9 +287,9 @@ class PortRowSerializer(HardwareSerializer):
     class Meta:
         model = Port
         fields = [
-            *HARDWARE_FIELDS, "port_type", "protocol", "link_state", "link_status", "width", "active_width", "speed_gbps",
-            "max_speed_gbps", "errors", "switch_id", "switch_name", "slot_id", "device_id", "host_port_id", "host_id",
-            "host_name",
+            *HARDWARE_FIELDS, "port_type", "protocol", "link_state", "link_status", "width", "active_width",
+            "speed_gbps", "max_speed_gbps", "errors", "switch_id", "switch_name", "slot_id", "device_id",
+            "host_port_id", "host_id", "host_name",
         ]  # fmt: skip
 
     @extend_schema_field(serializers.DictField(child=serializers.IntegerField()))

@@ -134,9 +134,14 @@ def notify_decided(lease: Lease) -> None:
     word = "was declined" if lease.state == Lease.State.DECLINED else "was approved"
     held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
     _notify(
-        lease, "decided", lease_members(lease), word, f"Your lease {format_period(lease)} {word} by {lease.decided_by_name}.",
-        lease.reason, held,
-    )  # fmt: skip
+        lease,
+        "decided",
+        lease_members(lease),
+        word,
+        f"Your lease {format_period(lease)} {word} by {lease.decided_by_name}.",
+        lease.reason,
+        held,
+    )
 
 
 def notify_withdrawn(lease: Lease, person: User) -> None:
@@ -150,24 +155,37 @@ def notify_ending(lease: Lease, left: str, threshold: int) -> None:
     """Warn the tenant's people and administrators before an end."""
     held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
     _notify(
-        lease, f"ends {lease.ends_at} {threshold}", [*lease_members(lease), *administrators()], f"ends in {left}",
-        f"The lease of {lease.tenant_name} is {format_end(lease.ends_at)}. What is attached then is detached and goes back"
-        " to the pool. Ask for a later end on its page if you need it longer.",
+        lease,
+        f"ends {lease.ends_at} {threshold}",
+        [*lease_members(lease), *administrators()],
+        f"ends in {left}",
+        f"The lease of {lease.tenant_name} is {format_end(lease.ends_at)}. What is attached then is detached and goes"
+        " back to the pool. Ask for a later end on its page if you need it longer.",
         held,
-    )  # fmt: skip
+    )
 
 
 def notify_ended(lease: Lease) -> None:
     """Tell the tenant's people that everything is back."""
-    _notify(lease, "ended", lease_members(lease), "has ended", f"The lease {format_period(lease)} has ended. Everything that it"
-           " held is back in the pool.")  # fmt: skip
+    _notify(
+        lease,
+        "ended",
+        lease_members(lease),
+        "has ended",
+        f"The lease {format_period(lease)} has ended. Everything that it held is back in the pool.",
+    )
 
 
 def notify_stuck(lease: Lease) -> None:
     """Tell administrators, once, that something cannot be returned."""
-    _notify(lease, f"stuck {lease.ends_at}", administrators(), "cannot be returned", f"The lease of {lease.tenant_name}"
-           f" {format_period(lease)} is over, and what it held cannot be returned yet: {lease.trouble} It is tried again by"
-           " itself.")  # fmt: skip
+    _notify(
+        lease,
+        f"stuck {lease.ends_at}",
+        administrators(),
+        "cannot be returned",
+        f"The lease of {lease.tenant_name} {format_period(lease)} is over, and what it held cannot be returned yet:"
+        f" {lease.trouble} It is tried again by itself.",
+    )
 
 
 def notify_extension_requested(lease: Lease, wanted: datetime) -> None:

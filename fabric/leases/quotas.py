@@ -84,7 +84,8 @@ def quota_objections(tenant: Tenant, wanted: Counter[str], span: TimeSpan, *, bu
             most = max_concurrent([*others, *[span] * number])
             if most > quota.most_at_once:
                 sentences.append(
-                    f"{tenant.name} would hold {count_label(quota.kind, most)} at once; its quota is {quota.most_at_once}."
+                    f"{tenant.name} would hold {count_label(quota.kind, most)} at once; "
+                    f"its quota is {quota.most_at_once}."
                 )
         if quota.most_hours_a_month is not None:
             sentence = _hours_objection(tenant, quota, number, span, but)

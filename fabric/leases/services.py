@@ -51,8 +51,8 @@ def lease_request(
 ) -> Lease:
     """Ask for devices and host ports for the person's tenant; `starts_at` None is as soon as it is approved.
 
-    What a quota says of it is for the face to tell (`request_objections`): an administrator decides. Raises Invalid with
-    `errors`, and Conflict while too many requests wait.
+    What a quota says of it is for the caller to show (`request_objections`): an administrator decides. Raises Invalid
+    with `errors`, and Conflict while too many requests wait.
     """
     with audited(Action.LEASE_REQUEST, actor=person) as act:
         tenant = person.tenant

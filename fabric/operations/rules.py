@@ -132,7 +132,8 @@ def _advanced(drawer: DrawerState, others: Collection[str], *, label: str, plann
     # A host that two ports lead to is one, and a port that leads nowhere has none.
     hosts = {connection.host for connection in drawer.connections if connection.label in {*others, label}} - {""}
     if len(hosts) > MAX_HOSTS and planned:
-        return f"{_mode_phrase(DrawerMode.ADVANCED)} a drawer serves at most {MAX_HOSTS} hosts, and it would be {len(hosts)}."
+        phrase = _mode_phrase(DrawerMode.ADVANCED)
+        return f"{phrase} a drawer serves at most {MAX_HOSTS} hosts, and it would be {len(hosts)}."
     if len(hosts) > MAX_HOSTS:
         return f"A drawer in advanced mode serves at most {MAX_HOSTS} hosts, and this would be the {len(hosts)}th."
     return ""

@@ -187,17 +187,16 @@ def preview_lanes(
     return tuple(
         PreviewLane(
             name=names[place],
-            steps=tuple(
-                _step(step, devices, usual) for step in steps if (step["chassis"], step["drawer"]) == place
-            ),
+            steps=tuple(_step(step, devices, usual) for step in steps if (step["chassis"], step["drawer"]) == place),
             usually=duration_label(
-                longest_drawer_duration([_step_key(step) for step in steps if (step["chassis"], step["drawer"]) == place],
-                             dict(usual))
+                longest_drawer_duration(
+                    [_step_key(step) for step in steps if (step["chassis"], step["drawer"]) == place], dict(usual)
+                )
             ),
             ahead=busy.get(place),
         )
         for place in places
-    )  # fmt: skip
+    )
 
 
 def _step(

@@ -127,12 +127,12 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
         # A way back that could not even be planned has no step that tells.
         is_back=progress.back or plan.sentence.startswith("The way back"),
         seconds=_elapsed(plan, rows),
-        usually=duration_label(longest_drawer_duration([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)),
+        usually=duration_label(
+            longest_drawer_duration([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)
+        ),
         turns=tuple(
             PlanRound(title=_round_title(rollback, number), lanes=_lanes(list(group), names, busy, usual))
-            for number, ((_, rollback), group) in enumerate(
-                groupby(rows, key=lambda row: (row.round, row.is_rollback))
-            )
+            for number, ((_, rollback), group) in enumerate(groupby(rows, key=lambda row: (row.round, row.is_rollback)))
         ),
         log=_log(rows),
         entries=plan_entries(person, plan),
@@ -141,9 +141,11 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
         ahead=tuple((names[place], ahead) for place, ahead in busy.items()),
         proofs=len(proofs),
         proven=len([1 for _, proof in proofs if proof.untouched]),
-        doubts=tuple((row.position, row.pk, proof.sentence or PROOF_UNREAD) for row, proof in proofs if not proof.untouched),
+        doubts=tuple(
+            (row.position, row.pk, proof.sentence or PROOF_UNREAD) for row, proof in proofs if not proof.untouched
+        ),
         chassis=tuple(sorted({row.chassis_id for row in rows})),
-    )  # fmt: skip
+    )
 
 
 def _step_counts(rows: Sequence[Operation]) -> dict[tuple[bool, int, str], int]:

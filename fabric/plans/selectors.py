@@ -194,11 +194,16 @@ def _modes(person: User, wanted: DesiredState, before: DesiredState) -> list[Pla
     rows = visible_rows(Drawer.objects.select_related("chassis"), person, set(wanted.modes))
     return [
         PlanEntry(
-            key=f"drawer-{pk}", name=f"Mode of {row.name}", where=row.chassis.name, page="fabric:drawer", pk=pk,
-            before=MODE_VALUE_LABELS.get(before.modes.get(pk, DrawerMode.UNKNOWN), "not known"), after=MODE_VALUE_LABELS[wanted.modes[pk]],
+            key=f"drawer-{pk}",
+            name=f"Mode of {row.name}",
+            where=row.chassis.name,
+            page="fabric:drawer",
+            pk=pk,
+            before=MODE_VALUE_LABELS.get(before.modes.get(pk, DrawerMode.UNKNOWN), "not known"),
+            after=MODE_VALUE_LABELS[wanted.modes[pk]],
         )
         for pk, row in rows.items()
-    ]  # fmt: skip
+    ]
 
 
 def _cables(person: User, wanted: DesiredState, before: DesiredState) -> list[PlanEntry]:

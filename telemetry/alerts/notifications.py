@@ -290,8 +290,9 @@ def _send(row: Delivery) -> bool:
         return _record_failure(row, error.sentence, permanent=False, asked=None)
     except Exception:
         logger.exception("delivery %s", row.pk)
-        return _record_failure(row, "An error of the site stopped it; the log of the worker says which.", permanent=False,
-                       asked=None)  # fmt: skip
+        return _record_failure(
+            row, "An error of the site stopped it; the log of the worker says which.", permanent=False, asked=None
+        )
     now = timezone.now()
     Delivery.objects.filter(pk=row.pk).update(
         state=Delivery.State.DELIVERED, delivered_at=now, claimed_until=None, last_error=""

@@ -84,9 +84,10 @@ class SeriesPart:
 
 @dataclass(frozen=True)
 class HistoryLine:
-    """One line of a chart: `mean`, `low` and `high` are f8[rows], NaN where there is nothing to tell.
+    """One line of a chart: `mean`, `low` and `high` are f8[rows], NaN where there is no value.
 
-    `parts` are the series that it is made of by the rule `combine`; `combination_words` says so in words, '' for one alone.
+    `parts` are the series that it is made of by the rule `combine`; `combination_words` is that rule in words, '' for
+    one series alone.
     """
 
     subject: HistorySubject

@@ -191,13 +191,19 @@ def heat(request: HttpRequest) -> HttpResponse:
             "before": day - timedelta(days=1),
             "after": day + timedelta(days=1) if day < today else None,
             "day_query": f"metric=temperature_celsius&since={day}T00:00:00Z&until={day}T23:59:59Z",
-            "csv": reverse("api:telemetry_table") + "?" + urlencode(
+            "csv": reverse("api:telemetry_table")
+            + "?"
+            + urlencode(
                 {
-                    "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows), "metrics": "temperature_celsius",
-                    "since": iso_utc(found.span.since), "until": iso_utc(found.span.until), "points": 96, "stats": "band",
+                    "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows),
+                    "metrics": "temperature_celsius",
+                    "since": iso_utc(found.span.since),
+                    "until": iso_utc(found.span.until),
+                    "points": 96,
+                    "stats": "band",
                 }
             ),
-        }  # fmt: skip
+        }
     return render(request, "history/heat.html", context)
 
 

@@ -89,7 +89,7 @@ class LinkSpan(models.Model):
     """
 
     class LinkSpanQuerySet(PortHistoryQuerySet):
-        """See PortHistoryQuerySet; what began earlier begins, for a tenant, when the port became its own (see selectors)."""
+        """See PortHistoryQuerySet; for a tenant, a span begins no earlier than its ownership of the port."""
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="link_spans")
     since = models.DateTimeField()

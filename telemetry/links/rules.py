@@ -68,10 +68,12 @@ THRESHOLDS: Final = {
         "links in good order show; a hundredfold is a damaged cable, connector or chip, and costs bandwidth.",
     ),
     "received": Threshold(
-        0.1, 1.0, 100.0, ALLOWED_UNIT, "The same for the other direction: each damaged packet is refused or dropped once.",
+        0.1, 1.0, 100.0, ALLOWED_UNIT,
+        "The same for the other direction: each damaged packet is refused or dropped once.",
     ),
     "correctable": Threshold(
-        0.1, 1.0, 100.0, ALLOWED_UNIT, "The same for both directions together: the hardware mends these, and counts them.",
+        0.1, 1.0, 100.0, ALLOWED_UNIT,
+        "The same for both directions together: the hardware mends these, and counts them.",
     ),
     "rollovers": Threshold(
         1, 3, 30, "an hour",
