@@ -29,7 +29,6 @@ from benchmarks.runs.rules import (
     resource_keys,
     waiting_reason,
 )
-from benchmarks.sweeps.models import Sweep
 from core.errors import FalconWebError
 from core.threads import run_in_thread
 from fabric.inventory.models import Device, Host
@@ -193,7 +192,7 @@ def queue_status() -> list[tuple[Run, str]]:
     found = []
     for run in queued:
         # One of a sweep that has completed was asked for once more: there is nobody else to begin it.
-        if run.sweep is not None and run.sweep.state in {Sweep.State.PAUSED, Sweep.State.HALTED}:
+        if run.sweep is not None and run.sweep.is_suspended:
             found.append((run, f"Waits for its sweep, which is {run.sweep.get_state_display().lower()}."))
             continue
         composition = Composition.from_json(run.composition)

@@ -157,7 +157,7 @@ def _start_point(sweep: Sweep, person: User, grid: SweepGrid, point: Point, comp
                 title=f"{sweep.title}, {point.position + 1}",
                 limit_seconds=grid.limit_seconds,
                 keep_composed=True,
-                sweep=row,
+                sweep_id=row.pk,
                 position=point.position,
                 point=point.values,
                 repeat_of=earlier,
