@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from django.http import HttpRequest
-from rest_framework.permissions import BasePermission, IsAuthenticated
-from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from accounts.models import User
 from core.errors import Forbidden, NotFound
@@ -53,15 +50,3 @@ SITE_NAME: Final = "FalconWeb"  # who asks where the site itself does
 def actor_name(person: User | None) -> str:
     """Return who asks, as rows keep it; None is the site itself."""
     return person.get_username() if person is not None else SITE_NAME
-
-
-class IsAdministrator(BasePermission):
-    """Lets administrators in before anything else is looked at; everybody else gets 403 with the pages' sentence."""
-
-    def has_permission(self, request: Request, view: APIView) -> bool:
-        """Tell whether the person is an administrator."""
-        require_administrator(person_of(request))
-        return True
-
-
-ADMINISTRATORS = [IsAuthenticated, IsAdministrator]

@@ -14,8 +14,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts import services
-from accounts.access import ADMINISTRATORS, person_of
+from accounts.access import person_of
 from accounts.models import Role, Tenant, Token, User
+from accounts.permissions import ADMINISTRATORS
 from accounts.selectors import holdings_of, people_found, tenants_found
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
 from core.api.fields import SEARCH, IdField, LinkedId, LinkedText, query_search

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from django.apps import AppConfig
@@ -12,6 +13,11 @@ class AccountsConfig(AppConfig):
     """People, tenants, roles and tokens."""
 
     name = "accounts"
+
+    def import_models(self) -> None:
+        """Import the models of the audit log besides: Django itself looks into `models` alone."""
+        super().import_models()
+        import_module("accounts.audit.models")
 
     def ready(self) -> None:
         """Keep the sign-in before the present one.

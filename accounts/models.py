@@ -8,10 +8,6 @@ from typing import Any, ClassVar
 from django.contrib.auth.models import AbstractUser, UserManager
 from django.db import models
 
-from accounts.audit.models import AuditEntry, AuditHead
-
-__all__ = ["AuditEntry", "AuditHead", "PeopleManager", "Role", "Tenant", "Token", "User"]
-
 
 class Tenant(models.Model):
     """A group of people who share devices and host ports; a device belongs to one tenant at a time, or to the pool."""

@@ -1,7 +1,7 @@
 """The websockets of the web processes: uvicorn's own protocol, and a way to give many sockets the very same bytes.
 
 ASGI hands each message to each socket, which frames, copies and checks it anew: for a thousand browsers that get the
-same frame this is most of what it costs. The scope therefore offers an extension of the site's own, `SHARED`: a
+same frame this is most of what it costs. The scope therefore offers an extension of the site's own, `WRITE_FRAME`: a
 function that takes a whole websocket frame, made once, and writes it to this socket. It returns False where the socket
 takes nothing just now, or no more: then the message goes the usual way, which waits or says what is wrong.
 """
@@ -14,7 +14,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 from websockets.protocol import State
 
-SHARED = "falconweb.shared"
+from core.websockets import WRITE_FRAME
 
 
 class Protocol(WebSocketsSansIOProtocol):
@@ -26,7 +26,7 @@ class Protocol(WebSocketsSansIOProtocol):
         scope: Any = getattr(self, "scope", None)
         # What an extension of the websocket itself would do to a frame, such as deflate it, is not done here.
         if scope is not None and not self.conn.extensions:
-            scope["extensions"][SHARED] = self.write_frame
+            scope["extensions"][WRITE_FRAME] = self.write_frame
 
     def write_frame(self, frame: bytes) -> bool:
         """Write a whole frame if the socket is open and takes it at once; returns whether it did."""

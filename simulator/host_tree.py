@@ -26,7 +26,7 @@ DRIVERS = {
     DeviceModelKind.CUSTOM: "xocl",
 }
 ABSENT_CONFIG = b"\xff" * 256
-NVIDIA_MAJOR, NVME_MAJOR, VERBS_MAJOR, DRM_MAJOR = 195, 259, 231, 226
+NVME_MAJOR, VERBS_MAJOR, DRM_MAJOR = 259, 231, 226
 USERS = {"root": 0, "maria": 1001, "viktor": 1002, "svc-train": 990}
 _MOUNTS_OF_EVERY_HOST = ("22 27 0:21 / /proc rw - proc proc rw", "23 27 0:22 / /sys rw - sysfs sysfs rw")
 

@@ -89,9 +89,6 @@ class Falcon:
         self.boots = 1
         self.hosts: HostSimulation | None = None
         self.tree = ResourceTree()
-        from simulator.resources import register_all
-
-        register_all(self)
 
     @property
     def blocks(self) -> bool:

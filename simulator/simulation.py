@@ -12,6 +12,7 @@ from simulator.certificates import ServerCertificate, load_pem, server_certifica
 from simulator.hosts import HostSimulation
 from simulator.lab import Lab, LabError, load_lab
 from simulator.physics import MAX_SPEED, Clock
+from simulator.resources import register_all
 from simulator.server import ChassisServer
 from simulator.service import DIALECTS, Falcon, ServiceOptions
 
@@ -91,6 +92,8 @@ class Simulation:
             Falcon(lab, name, lab.chassis[name], password=self._password, clock=self.clock, options=offers, alias=alias)
             for alias in aliases
         ]
+        for falcon in chassis:
+            register_all(falcon)
         if options.hosts_root is not None:
             place = list(lab.chassis).index(name)
             for number, falcon in enumerate(chassis):

@@ -12,12 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import ADMINISTRATORS, person_of
+from accounts.access import person_of
 from accounts.audit.actions import Outcome
 from accounts.audit.exports import FORMATS, audit_export
 from accounts.audit.models import AuditEntry, columns
 from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_found
 from accounts.audit.verification import last_verification, verification_request
+from accounts.permissions import ADMINISTRATORS
 from core.api.fields import FORMAT, MAX_ID, SEARCH, query_search, refuse_renamed
 from core.api.requests import problem, refuse_body
 from core.errors import NotFound

@@ -235,11 +235,6 @@ def fill_placeholders(wanted: DeploymentRequest, spec: Spec | None) -> tuple[str
     return tuple(PLACEHOLDER.sub(lambda found: known.get(found[1]) or found[0], one) for one in wanted.command)
 
 
-def places_of(command: tuple[str, ...]) -> set[str]:
-    """Return the options that a command has places for."""
-    return set(PLACEHOLDER.findall(" ".join(command)))
-
-
 BASE_IMAGE: Final = "python:3.11-slim-bookworm"
 SOURCE_FOLDER: Final = "/opt/source"
 

@@ -118,7 +118,6 @@ def _read_application(application: ObjectMembers, wanted: DeploymentRequest) -> 
     made = dataclasses.replace(
         wanted,
         command=(*words, *more),
-        command_pointer=application.at("executable"),
         is_mpi=kind in {"mpi", "hpc"},
         ranks=application.whole("mpi_ranks", "So many ranks of MPI.", most=1_000_000) or 1,
         threads=application.whole("threads", "OMP_NUM_THREADS of each process.", most=1024),

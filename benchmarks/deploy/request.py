@@ -75,7 +75,6 @@ class DeploymentRequest:
 
     job: JobOptions = JobOptions()
     command: tuple[str, ...] = ()
-    command_pointer: str = ""
     is_mpi: bool = False
     ranks: int = 1
     threads: int | None = None

@@ -59,7 +59,6 @@ def read_short(plain: dict[str, Any], book: FieldNotes) -> DeploymentRequest:
     wanted = DeploymentRequest(
         job=job,
         command=command,
-        command_pointer=form.at("command"),
         threads=form.whole("threads", "OMP_NUM_THREADS of each process.", most=256),
         image=form.text("image", "The container is made from it.", forms.IMAGE, "a name of an image").removeprefix(
             "docker://"

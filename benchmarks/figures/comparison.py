@@ -20,7 +20,6 @@ from benchmarks.figures.rows import (
     storage_label,
     title_list,
     work_fields,
-    work_labels,
 )
 from benchmarks.figures.utilisation import DISPLAY_UNITS
 from benchmarks.model import ModelError, predict
@@ -118,11 +117,6 @@ def compare_runs(rows: Sequence[RunData]) -> Comparison:
     found = [_step_results(rows), *_summary_results(rows)]
     results = tuple(result for several in found for result in several if any(result.values))
     return Comparison(tuple(rows), parts, results)
-
-
-def labels(rows: Sequence[RunData]) -> dict[str, str]:
-    """Return by run what it did, for the heads of columns."""
-    return work_labels(rows)
 
 
 def _facts(rows: Sequence[RunData], of: Callable[[RunData], Mapping[str, str]]) -> tuple[ComparedFact, ...]:

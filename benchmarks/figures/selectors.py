@@ -22,7 +22,7 @@ from benchmarks.runs.models import Chunk, Run, Series
 from benchmarks.runs.results import Summary
 from benchmarks.runs.selectors import RunFilter, run_list
 from benchmarks.sweeps.models import Sweep
-from benchmarks.workloads.catalogue import CATALOGUE
+from benchmarks.workloads.catalogue import CATALOGUE, workload_title
 from core.errors import NotFound
 from fabric.inventory.models import Host
 from hostwire.training import Spec
@@ -103,7 +103,7 @@ def load_run_data(runs: Sequence[Run]) -> list[RunData]:
             id=str(run.pk),
             title=run.title,
             workload=run.workload,
-            workload_title=CATALOGUE[run.workload].title if run.workload in CATALOGUE else run.workload,
+            workload_title=workload_title(run.workload),
             is_training=CATALOGUE[run.workload].is_training if run.workload in CATALOGUE else True,
             provenance=_mark_source(run.provenance),
             state=run.state,
@@ -124,7 +124,7 @@ def visible_workloads(person: User) -> list[tuple[str, str]]:
     """Return the workloads of completed runs that a person sees: name and title, by title."""
     seen = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED)
     names = set(seen.order_by().values_list("workload", flat=True).distinct())
-    titles = {name: CATALOGUE[name].title if name in CATALOGUE else name for name in names}
+    titles = {name: workload_title(name) for name in names}
     return sorted(titles.items(), key=lambda one: one[1].casefold())
 
 

@@ -25,7 +25,6 @@ from benchmarks.recommend.ranking import posterior_seconds, promising_candidates
 from benchmarks.recommend.request import Constraints, Objective, RecommendationRequest
 from core.text import join_words
 
-BASES: Final[dict[Basis, str]] = {"measured": "measured", "calibrated": "calibrated", "prior": "prior"}
 BASIS_SENTENCES: Final[dict[Basis, str]] = {
     "measured": "A run of just this was measured; what is shown is its time, with the spread of its steps.",
     "calibrated": "Predicted by the model, fitted to runs of this workload that you see.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -78,7 +78,6 @@ class RecommendationPool:
 
 __all__ = ["LOCAL", "DeviceClass", "FreeDevice", "HostPool", "RecommendationPool"]
 
-POOL_FORMAT: Final = "falconweb-pool"
 Count = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 Lanes = Literal[1, 2, 4, 8, 16]

@@ -78,11 +78,6 @@ class SoftwareChoices:
     strategies: tuple[Strategy, ...] = ()
     batches: tuple[int, ...] = ()
 
-    @property
-    def count(self) -> int:
-        """How many combinations there are."""
-        return max(1, len(self.precisions)) * max(1, len(self.strategies)) * max(1, len(self.batches))
-
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendationRequest:

@@ -51,7 +51,6 @@ class Trial:
     objective: Objective
     candidates: int
     regrets: tuple[float, ...]
-    abstained: bool  # at the end
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,6 @@ def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
         objective=asked.objective,
         candidates=len(every),
         regrets=tuple(regrets),
-        abstained=weighed is not None and not weighed.ranking.is_decided,
     )
 
 

@@ -185,7 +185,7 @@ def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -
         trouble="" if is_done else ("lost" if run.ended is None else "crash"),
         error="" if is_done else (f"Its status is '{run.status}'." if run.ended else "The log has no run_stop."),
         source={} if spec is None else {"assumed": list(ASSUMED_FIELDS)},
-        spec={} if spec is None else _spec_json(spec),
+        spec={} if spec is None else msgspec.to_builtins(spec),
         spec_hash="" if spec is None else spec.hash,
         results=_results(run),
         started_at=datetime.fromtimestamp(run.began, UTC),
@@ -198,11 +198,6 @@ def _submitter(run: _MlperfRun) -> str:
     parts = (str(run.told.get(name) or "") for name in ("submission_org", "submission_platform"))
     words = ", ".join(part for part in parts if part)
     return f", {words}" if words else ""
-
-
-def _spec_json(spec: Spec) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(spec)
-    return plain
 
 
 def _spec(run: _MlperfRun, workload: str) -> Spec | None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from accounts.models import User
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.topology import model_name, own_drive
-from core.errors import NotFound
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import (
     attached_devices,
@@ -24,8 +22,6 @@ from fabric.leases.selectors import returning_reason
 from fabric.operations.projected_state import projected_drawers
 from fabric.operations.rules import DrawerSnapshot, attach_violation
 from hostwire.protocol import HostReport, TrainerCapabilities
-
-CPU: Final = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +118,6 @@ def host_choices(person: User) -> tuple[HostChoice, ...]:
     return tuple(
         _host_choice(host, by_host.get(host.pk, []), agents.get(host.pk), found) for host in hosts.order_by("name")
     )
-
-
-def host_for(person: User, pk: int) -> HostChoice:
-    """Return one of `host_choices`; raises NotFound."""
-    found = next((host for host in host_choices(person) if host.id == pk), None)
-    if found is None:
-        raise NotFound("There is no such host.")
-    return found
 
 
 def visible_holds(person: User) -> dict[str, str]:

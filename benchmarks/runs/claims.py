@@ -6,16 +6,14 @@ runs wait for each other in a circle.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterable
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
 from django.db import DatabaseError, IntegrityError, transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from benchmarks.runs.models import Hold, Run, run_changed
@@ -29,19 +27,12 @@ from benchmarks.runs.rules import (
     resource_keys,
     waiting_reason,
 )
-from benchmarks.sweeps.models import Sweep
+from core.claims import RowClaim
 from core.errors import FalconWebError
-from core.threads import run_in_thread
 from fabric.inventory.models import Device, Host
 
-# A worker that died is followed by another one after so long; longer than a step takes that renews nothing.
-CLAIM_SECONDS: Final = 30.0
 CLAIM_RENEWAL_SECONDS: Final = 5.0
 State = Run.State
-
-
-class RunClaimLost(FalconWebError):
-    """Another worker has the run: this one writes nothing more."""
 
 
 class RunFailed(FalconWebError):
@@ -52,31 +43,24 @@ class RunFailed(FalconWebError):
         self.trouble = trouble
 
 
-class RunClaim:
+class RunClaim(RowClaim[Run]):
     """A worker's claim on a run."""
 
-    def __init__(self, run: Run, worker: str) -> None:
-        self.run, self.worker = run, worker
+    # Another worker follows one that died after so long; longer than a step takes that renews nothing.
+    duration = timedelta(seconds=30)
+    related = ("host", "plan", "plan_back", "requested_by", "tenant")
 
     @classmethod
     def claim(cls, run_id: str, worker: str) -> RunClaim | None:
-        """Take a run that is on its way and that nobody is at; None where somebody else was faster."""
-        now = timezone.now()
-        # Unlike for any other claim of this worker: one that took too long must not write as if it had held on.
+        """Claim a run that is on its way and unclaimed; None where another worker was faster."""
+        # Unlike any other claim of this worker: one that took too long must not write as if it were still valid.
         mine = f"{worker}:{secrets.token_hex(4)}"[-100:]
-        free = Run.objects.open().exclude(state=State.QUEUED).filter(Q(lease_until=None) | Q(lease_until__lt=now))
-        if not free.filter(pk=run_id).update(worker=mine, lease_until=_claim_end(now)):
-            return None
-        rows = Run.objects.select_related("host", "plan", "plan_back", "requested_by", "tenant")
-        run: Run | None = rows.filter(pk=run_id, worker=mine).first()
-        return None if run is None else cls(run, mine)
+        return cls.take(Run.objects.open().exclude(state=State.QUEUED), run_id, mine)
 
-    def write(self, **values: Any) -> None:
-        """Keep how far it is, and hold on; raises RunClaimLost."""
-        if not self._held().update(**{"lease_until": _claim_end(timezone.now()), **values}):
-            raise RunClaimLost("Another worker has the run.")
-        for name, value in values.items():
-            setattr(self.run, name, value)
+    @property
+    def run(self) -> Run:
+        """The run, as of what this worker read and wrote."""
+        return self.row
 
     def say(self, sentence: str) -> None:
         """Say what it waits for, or does."""
@@ -84,7 +68,7 @@ class RunClaim:
             self.write(sentence=sentence)
 
     def transition(self, state: Run.State, **values: Any) -> None:
-        """Bring it into another state; raises RunClaimLost."""
+        """Bring it into another state; raises ClaimLost."""
         self.write(state=state, state_since=timezone.now(), **{"sentence": "", **values})
         transaction.on_commit(partial(run_changed.send, Run, run=self.run), robust=True)
 
@@ -104,41 +88,16 @@ class RunClaim:
         """Read again what others may have changed: that somebody wants it cancelled."""
         self.run.refresh_from_db(fields=["cancel_requested_at", "cancelled_by_name"])
 
-    def release(self) -> None:
-        """Let it go: whoever comes next goes on with it."""
-        with contextlib.suppress(DatabaseError):  # the lease runs out
-            self._held().update(lease_until=None, worker="")
+    def release(self, **values: Any) -> bool:
+        """Release the run, so that whoever comes next goes on with it."""
+        with contextlib.suppress(DatabaseError):  # the claim expires
+            return super().release(**values)
+        return False
 
     @property
     def waits(self) -> float:
         """Seconds in its present state."""
         return (timezone.now() - self.run.state_since).total_seconds()
-
-    @contextlib.asynccontextmanager
-    async def keep_renewed(self) -> AsyncIterator[None]:
-        """Hold on while something takes long."""
-
-        async def renew() -> None:
-            while True:
-                await asyncio.sleep(CLAIM_RENEWAL_SECONDS)
-                with contextlib.suppress(DatabaseError):
-                    await run_in_thread(self._renew)
-
-        renewal = asyncio.create_task(renew())
-        try:
-            yield
-        finally:
-            renewal.cancel()
-
-    def _renew(self) -> None:
-        self._held().update(lease_until=_claim_end(timezone.now()))
-
-    def _held(self) -> Any:
-        return Run.objects.filter(pk=self.run.pk, worker=self.worker)
-
-
-def _claim_end(now: datetime) -> datetime:
-    return now + timedelta(seconds=CLAIM_SECONDS)
 
 
 def holds_acquire(run: Run) -> bool:
@@ -193,7 +152,7 @@ def queue_status() -> list[tuple[Run, str]]:
     found = []
     for run in queued:
         # One of a sweep that has completed was asked for once more: there is nobody else to begin it.
-        if run.sweep is not None and run.sweep.state in {Sweep.State.PAUSED, Sweep.State.HALTED}:
+        if run.sweep is not None and run.sweep.is_suspended:
             found.append((run, f"Waits for its sweep, which is {run.sweep.get_state_display().lower()}."))
             continue
         composition = Composition.from_json(run.composition)

@@ -18,9 +18,9 @@ from benchmarks import model
 from benchmarks.model.prediction import Prediction
 from benchmarks.runs.attachment import devices_to_restore
 from benchmarks.runs.models import Run
+from benchmarks.runs.quantities import field_label, format_number, value_text
 from benchmarks.runs.recording import PHASE_PREFIX, STEP_SECONDS_KEY, series_values
 from benchmarks.runs.results import Summary, summary_of
-from benchmarks.runs.templatetags.run_words import format_number, plain_words, value_words
 from benchmarks.runs.topology import recorded_topology
 from benchmarks.workloads.catalogue import CATALOGUE
 
@@ -266,7 +266,7 @@ def result_tables(summary: Summary) -> list[tuple[str, ResultTable]]:
     for name, value in sorted(summary.tables.items()):
         if isinstance(value, dict | list):
             unit = summary.units.get(name, "")
-            words = plain_words(name)
+            words = field_label(name)
             found.append((f"{words}, {unit}" if unit else words, _result_table(value)))
     return found
 
@@ -279,8 +279,8 @@ def single_results(summary: Summary) -> list[tuple[str, str]]:
             continue
         unit = summary.units.get(name, "")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        words = value_words(float(value), unit) if is_number and unit else f"{_cell_text(value)} {unit}".strip()
-        found.append((plain_words(name.removesuffix("_bytes") if unit == "B" else name), words))
+        words = value_text(float(value), unit) if is_number and unit else f"{_cell_text(value)} {unit}".strip()
+        found.append((field_label(name.removesuffix("_bytes") if unit == "B" else name), words))
     return found
 
 

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from benchmarks.runs.attachment import authorise_requester
-from benchmarks.runs.claims import RunClaim, RunFailed
+from benchmarks.runs.claims import CLAIM_RENEWAL_SECONDS, RunClaim, RunFailed
 from benchmarks.runs.models import Run
 from benchmarks.runs.recording import run_update_store
 from benchmarks.runs.rules import Composition
@@ -273,7 +273,7 @@ def _request_agent(turn: RunClaim, request: Request, *, wait: float = 0.0) -> Co
         return None
 
     async def ask() -> CommandAnswer | None:
-        async with turn.keep_renewed():
+        async with turn.keep_renewed(CLAIM_RENEWAL_SECONDS):
             return await agent_request(host, request, wait=wait)
 
     try:

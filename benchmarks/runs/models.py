@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
-from benchmarks.sweeps.models import Sweep
 from fabric.inventory.models import Device, Host
 from fabric.operations.models import Plan
 from hostwire.training import Spec
@@ -88,7 +87,8 @@ class Run(models.Model):
     sentence = models.TextField(blank=True)  # what it waits for, or does
     phase = models.CharField(max_length=20, blank=True)
     steps_done = models.PositiveIntegerField(default=0)
-    sweep = models.ForeignKey(Sweep, null=True, on_delete=models.SET_NULL, related_name="runs")
+    # By its name: sweeps are the feature above.
+    sweep = models.ForeignKey("sweeps.Sweep", null=True, on_delete=models.SET_NULL, related_name="runs")
     position = models.PositiveIntegerField(default=0)  # within its sweep
     point = models.JSONField(default=dict)  # the values of the sweep's axes
     repeat_of = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="repeats")

@@ -87,7 +87,7 @@ def summarise(run: Run) -> Summary:
     loss = _finite_values(recorded, LOSS_KEY)
     since, until = measured_span(run, recorded)
     return Summary(
-        step_seconds=_median(steps, "s"),
+        step_seconds=statistic_of(steps, "s"),
         samples_per_second=_rate(steps, run),
         exposed_seconds=_exposed(steps, _finite_values(recorded, NO_SYNC_SECONDS_KEY)),
         first_loss=float(loss[0]) if len(loss) else None,
@@ -118,10 +118,6 @@ def statistic_of(values: Floats, unit: str, *, mean: bool = False) -> Statistic 
     if not np.isfinite(value):  # of values so large that their sum is none
         return None
     return Statistic(value=value, low=min(float(low), value), high=max(float(high), value), unit=unit, count=len(there))
-
-
-def _median(steps: Floats, unit: str) -> Statistic | None:
-    return statistic_of(steps, unit)
 
 
 def _rate(steps: Floats, run: Run) -> Statistic | None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from benchmarks.runs import execution
 from benchmarks.runs.attachment import attach_devices, has_results, record_results, restore_devices
-from benchmarks.runs.claims import RunClaim, RunClaimLost, RunFailed, holds_acquire, queue_status
+from benchmarks.runs.claims import RunClaim, RunFailed, holds_acquire, queue_status
 from benchmarks.runs.models import Run, run_changed
+from core.claims import ClaimLost, unclaimed
 from core.errors import FalconWebError
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def runs_schedule() -> list[str]:
     """Begin the runs whose turn it is, and return the ids of those that a worker should take a step of."""
     _start_queued()
     now = timezone.now()
-    due = Run.objects.open().exclude(state=State.QUEUED).filter(Q(lease_until=None) | Q(lease_until__lt=now))
+    due = Run.objects.open().exclude(state=State.QUEUED).filter(unclaimed(now))
     return [str(pk) for pk in due.order_by("queued_at").values_list("pk", flat=True)]
 
 
@@ -49,7 +49,7 @@ def run_advance(run_id: str, *, worker: str) -> None:
             if not _advance_once(turn):
                 break
             turn.look()
-    except RunClaimLost:
+    except ClaimLost:
         logger.warning("run %s: another worker has it", run_id)
     finally:
         turn.release()
@@ -73,7 +73,7 @@ def _advance_once(turn: RunClaim) -> bool:
     except RunFailed as error:
         turn.ends(State.FAILED, trouble=error.trouble, sentence=error.sentence)
         return True
-    except (RunClaimLost, DatabaseError):
+    except (ClaimLost, DatabaseError):
         raise
     except FalconWebError as error:
         logger.warning("run %s: %s", turn.run.pk, error.sentence)
@@ -89,7 +89,7 @@ def _collect_results(turn: RunClaim) -> None:
         return
     try:
         record_results(turn)
-    except (RunClaimLost, OperationalError, InterfaceError):
+    except (ClaimLost, OperationalError, InterfaceError):
         raise
     except Exception:
         # Its devices do not wait for whoever mends its figures.

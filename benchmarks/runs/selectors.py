@@ -134,11 +134,6 @@ def catalogue_list(person: User) -> tuple[CatalogueEntry, ...]:
     return tuple(found)
 
 
-def workload_title(name: str) -> str:
-    """Return how a workload is called; of one that came by import, its name."""
-    return CATALOGUE[name].title if name in CATALOGUE else name
-
-
 def run_rows(rows: QuerySet[Run]) -> Iterator[tuple[object, ...]]:
     """Yield runs as a table has them."""
     # Page by page: each part of a download may come from another thread, where no cursor goes along.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from django.db import IntegrityError, transaction
@@ -27,9 +28,7 @@ from benchmarks.runs.requests import (
     validated_workload,
 )
 from benchmarks.runs.rules import Composition
-from benchmarks.sweeps.models import Sweep
 from benchmarks.workloads.definitions import Workload
-from core.database import lock_rows
 from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
 from core.idempotency import check_key, request_digest
@@ -49,7 +48,7 @@ def run_create(
     title: str = "",
     limit_seconds: float = 3600.0,
     keep_composed: bool = False,
-    sweep: Sweep | None = None,
+    sweep_id: UUID | None = None,
     position: int = 0,
     point: Mapping[str, Any] | None = None,
     repeat_of: Run | None = None,
@@ -75,7 +74,7 @@ def run_create(
         host = validated_host(person, spec, composition)
         validated_trainer(person, host, spec, composition, executor)
         topology = validated_topology(spec, composition, workload)
-        if sweep is None:
+        if sweep_id is None:
             validate_attachments(person, composition)
             refuse_too_many_open(person)
         try:
@@ -95,7 +94,7 @@ def run_create(
                     topology=msgspec.to_builtins(topology),
                     limit_seconds=limit_seconds,
                     keep_composed=keep_composed,
-                    sweep=sweep,
+                    sweep_id=sweep_id,
                     position=position,
                     point=dict(point or {}),
                     repeat_of=repeat_of,
@@ -157,13 +156,13 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
             raise Conflict("It has not ended. Cancel it, or wait for its end.")
         if run.executor not in {"torch", "simulated"}:
             raise Conflict("It was imported: nobody here knows how to run it.")
-        if run.sweep is not None and run.sweep.state in {Sweep.State.PAUSED, Sweep.State.HALTED}:
+        if run.sweep is not None and run.sweep.is_suspended:
             raise Conflict(f"Its sweep is {run.sweep.get_state_display().lower()}. Resume that: it goes on with it.")
         # To people of another tenant, such as administrators, it is no part of the sweep: that shows its own runs.
         sweep = run.sweep if run.sweep is not None and run.sweep.tenant_id == person.tenant_id else None
         with act.change():
             if sweep is not None:  # somebody may be deleting it
-                sweep = lock_rows(Sweep.objects.filter(pk=sweep.pk)).first()
+                sweep = sweep.locked()
             again = run_create(
                 person=person,
                 spec=run.specification(),
@@ -174,7 +173,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
                 limit_seconds=run.limit_seconds,
                 # What runs of a sweep compose the sweep gives back: outside of it, or after it, each does so itself.
                 keep_composed=run.keeps_devices or (sweep is not None and run.keep_composed),
-                sweep=sweep,
+                sweep_id=None if sweep is None else sweep.pk,
                 position=run.position,
                 point=run.point,
                 repeat_of=run,
@@ -194,7 +193,7 @@ def run_delete(*, person: User, run: Run) -> None:
         row = _lock_run(run)
         if row.is_open:
             raise Conflict("It has not ended. Cancel it first.")
-        if row.sweep is not None and row.sweep.state in {Sweep.State.RUNNING, Sweep.State.PAUSED}:
+        if row.sweep is not None and row.sweep.is_open:
             raise Conflict("It is part of a sweep that has not ended. Halt that first.")
         act.before = {"workload": row.workload, "state": row.state}
         row.delete()

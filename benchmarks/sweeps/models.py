@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Self
 
 import msgspec
 from django.conf import settings
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from accounts.models import Tenant
 from accounts.visibility import RestrictedQuerySet
+from core.database import lock_rows
 from hostwire.training import Spec
 
 
@@ -85,6 +87,16 @@ class Sweep(models.Model):
     def is_open(self) -> bool:
         """Whether it may still begin a run."""
         return self.state in {self.State.RUNNING, self.State.PAUSED}
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it begins no further run until somebody resumes it."""
+        return self.state in {self.State.PAUSED, self.State.HALTED}
+
+    def locked(self) -> Self | None:
+        """Wait until nobody else changes this sweep, and return its row as it is then; None where it was deleted."""
+        row: Self | None = lock_rows(type(self)._default_manager.filter(pk=self.pk)).first()  # noqa: SLF001 - public
+        return row
 
 
 class Point(models.Model):

@@ -1,7 +1,7 @@
 """A sweep's next step: start points, skip, complete, restore devices.
 
-A step is taken by whoever holds the sweep's lease; all that it needs is in the database, so that any worker goes on
-where one died.
+A step is taken by the worker that has claimed the sweep; all that it needs is in the database, so that any worker goes
+on where one died.
 
 All is read from the plans of its runs: nothing is kept in a process, so that one that dies takes nothing with it.
 """
@@ -28,6 +28,7 @@ from benchmarks.sweeps.expansion import composition_objection
 from benchmarks.sweeps.grid import SweepGrid
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.sweeps.services import lock_sweep, open_runs, with_newest_run
+from core.claims import RowClaim, unclaimed
 from core.errors import Conflict, FalconWebError, Forbidden, NotFound
 from fabric.inventory.models import Device
 from fabric.operations.models import Operation, Plan
@@ -36,7 +37,6 @@ from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_apply, plan_create, rollback_state
 
 logger = logging.getLogger(__name__)
-CLAIM_DURATION: Final = timedelta(seconds=60)
 POINT_RETRY_INTERVAL: Final = timedelta(seconds=5)  # until a point that could not begin is tried again
 MAX_ATTEMPTS: Final = 5
 MAX_CONSECUTIVE_FAILURES: Final = 5  # in a row: whatever it is, the next run would fail of it too
@@ -48,22 +48,26 @@ def sweeps_due() -> list[str]:
     now = timezone.now()
     has_open = Exists(Run.objects.filter(sweep=OuterRef("pk")).exclude(state__in=Run.FINAL))
     rows = Sweep.objects.filter(Q(state=State.RUNNING) | Q(settled=False) | has_open)
-    rows = rows.filter(Q(lease_until=None) | Q(lease_until__lt=now)).filter(Q(again_at=None) | Q(again_at__lte=now))
+    rows = rows.filter(unclaimed(now)).filter(Q(again_at=None) | Q(again_at__lte=now))
     return [str(pk) for pk in rows.order_by("created_at").values_list("pk", flat=True)]
+
+
+class SweepClaim(RowClaim[Sweep]):
+    """A worker's claim on a sweep, for one step."""
+
+    duration = timedelta(seconds=60)
+    related = ("requested_by", "requested_by__tenant")
 
 
 def sweep_advance(pk: str, *, worker: str) -> None:
     """Take a sweep one step further, unless somebody else does."""
-    now = timezone.now()
-    free = Sweep.objects.filter(pk=pk).filter(Q(lease_until=None) | Q(lease_until__lt=now))
-    if not free.update(worker=worker, lease_until=now + CLAIM_DURATION):
+    claim = SweepClaim.take(Sweep.objects.all(), pk, worker)
+    if claim is None:
         return
     try:
-        sweep = Sweep.objects.select_related("requested_by", "requested_by__tenant").filter(pk=pk).first()
-        if sweep is not None:  # nobody has deleted it meanwhile
-            _advance(sweep)
+        _advance(claim.row)
     finally:
-        Sweep.objects.filter(pk=pk, worker=worker).update(worker="", lease_until=None)
+        claim.release()
 
 
 def _advance(sweep: Sweep) -> None:
@@ -157,7 +161,7 @@ def _start_point(sweep: Sweep, person: User, grid: SweepGrid, point: Point, comp
                 title=f"{sweep.title}, {point.position + 1}",
                 limit_seconds=grid.limit_seconds,
                 keep_composed=True,
-                sweep=row,
+                sweep_id=row.pk,
                 position=point.position,
                 point=point.values,
                 repeat_of=earlier,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 from django.db import IntegrityError, transaction
@@ -23,7 +24,6 @@ from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
 from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, validated_grid, varied_axes
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import CATALOGUE
-from core.database import lock_rows
 from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
 from core.idempotency import check_key, request_digest
@@ -69,7 +69,7 @@ def sweep_create(
                     "runs": len(drawn.points), "left out": drawn.expansion.left_out_count,
                     "workloads": list(grid.workload), "executor": grid.executor,
                 }  # fmt: skip
-                transaction.on_commit(partial(enqueue_advance, sweep), robust=True)
+                transaction.on_commit(partial(enqueue_advance, sweep.pk), robust=True)
         except IntegrityError:
             if known := _idempotent_sweep(person, idempotency_key, digest):
                 return known
@@ -194,15 +194,15 @@ def failed_points(sweep: Sweep) -> QuerySet[Point]:
     return Point.objects.filter(pk__in=numbers)
 
 
-def enqueue_advance(sweep: Sweep) -> None:
-    """Tell a worker to look at a sweep; once it is committed."""
-    # A broker that is away loses nothing: beat asks again.
-    enqueue("sweeps.advance", str(sweep.pk))
+def enqueue_advance(sweep_id: UUID) -> None:
+    """Have a worker advance a sweep; call it once the change is committed."""
+    # A broker that is away loses nothing: beat enqueues it again.
+    enqueue("sweeps.advance", str(sweep_id))
 
 
 def lock_sweep(sweep: Sweep) -> Sweep:
     """Wait until nobody else changes a sweep, and return it; raises NotFound."""
-    row: Sweep | None = lock_rows(Sweep.objects.filter(pk=sweep.pk)).first()
+    row = sweep.locked()
     if row is None:
         raise NotFound("There is no such sweep.")
     return row
@@ -213,7 +213,7 @@ def _changed_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple
     """Change a locked sweep in a person's name, as `_locked_sweep`; a worker looks at it then."""
     with _locked_sweep(action, person, sweep) as (act, row):
         yield act, row
-        transaction.on_commit(partial(enqueue_advance, row), robust=True)
+        transaction.on_commit(partial(enqueue_advance, row.pk), robust=True)
 
 
 @contextmanager
@@ -312,11 +312,9 @@ def _clean_title(title: str) -> str:
 
 
 def on_run_changed(sender: Any, run: Run, **_: Any) -> None:
-    """Have the sweep of a run that has ended looked at."""
-    if run.sweep_id is None or run.is_open:
-        return
-    # A broker that is away loses nothing: beat asks again.
-    enqueue("sweeps.advance", str(run.sweep_id))
+    """Have the sweep of a run that has ended advanced."""
+    if run.sweep_id is not None and not run.is_open:
+        enqueue_advance(run.sweep_id)
 
 
 run_changed.connect(on_run_changed, dispatch_uid="benchmarks.sweeps")

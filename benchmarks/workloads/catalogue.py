@@ -296,3 +296,8 @@ def spec_of(name: str, preset: str, given: Mapping[str, Any]) -> Spec:
     if known not in workload.presets:
         raise SpecError({"preset": f"{workload.title} has no preset '{preset}'."})
     return spec_of_workload(workload, known, given)
+
+
+def workload_title(name: str) -> str:
+    """Return how a workload is called; of one that came by import, its name."""
+    return CATALOGUE[name].title if name in CATALOGUE else name

@@ -14,9 +14,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import ADMINISTRATORS, person_of
+from accounts.access import person_of
 from accounts.api import tenant_by
 from accounts.models import User
+from accounts.permissions import ADMINISTRATORS
 from core.api.fields import IdField, query_integer
 from core.api.requests import StrictSerializer, problem, refuse_body, validated_body
 from core.errors import Invalid, NotFound

@@ -12,9 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import ADMINISTRATORS, person_of, require_administrator
+from accounts.access import person_of, require_administrator
 from accounts.api import tenant_by
 from accounts.models import Tenant
+from accounts.permissions import ADMINISTRATORS
 from core.api.fields import IdField, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid, NotFound

@@ -8,7 +8,7 @@ and Conflict for what is not so any more.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -211,16 +211,6 @@ def shortages(lease: Lease, found: Iterable[LeaseCandidate]) -> list[str]:
     ]
 
 
-@receiver(tenant_holdings)
-def report_upcoming_leases(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[str]]:
-    """Say which tenants have leases to come: what is held is told by those who know it."""
-    found: dict[int, list[str]] = defaultdict(list)
-    rows = Lease.objects.filter(tenant__in=tenant_ids, state__in=(Lease.State.REQUESTED, Lease.State.APPROVED))
-    for tenant_id, number in rows.order_by().values_list("tenant").annotate(Count("pk")):
-        found[tenant_id].append(f"{number} lease{'' if number == 1 else 's'} to come")
-    return dict(found)
-
-
 def _leasable_parts(kinds: set[str]) -> list[LeasablePart]:
     devices = Device.objects.filter(kind__in=kinds, missing_since=None)
     things: list[LeasablePart] = list(
@@ -351,12 +341,15 @@ def ownership_revision() -> str:
 
 @receiver(tenant_holdings)
 def report_owned_counts(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[str]]:
-    """Say in words what tenants hold of the fabric."""
+    """Return in words what tenants own of the fabric, and how many leases they have to come."""
     found: dict[int, list[str]] = {}
     for model, one, more in ((Device, "device", "devices"), (HostPort, "host port", "host ports")):
         counted = model.objects.filter(tenant__in=tenant_ids).order_by().values_list("tenant").annotate(Count("pk"))
         for tenant_id, number in counted:
             found.setdefault(tenant_id, []).append(f"{number} {one if number == 1 else more}")
+    rows = Lease.objects.filter(tenant__in=tenant_ids, state__in=(Lease.State.REQUESTED, Lease.State.APPROVED))
+    for tenant_id, number in rows.order_by().values_list("tenant").annotate(Count("pk")):
+        found.setdefault(tenant_id, []).append(f"{number} lease{'' if number == 1 else 's'} to come")
     return found
 
 

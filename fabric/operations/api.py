@@ -13,8 +13,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import ADMINISTRATORS, person_of
+from accounts.access import person_of
 from accounts.models import User
+from accounts.permissions import ADMINISTRATORS
 from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, query_integer
 from core.api.requests import StrictSerializer, problem, refuse_body
 from core.errors import Invalid, NotFound

@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import ADMINISTRATORS, person_of, require_administrator
+from accounts.access import person_of, require_administrator
+from accounts.permissions import ADMINISTRATORS
 from core.api.fields import query_search
 from core.api.requests import StrictSerializer, problem, refuse_body
 from core.errors import NotFound

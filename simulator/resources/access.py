@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.accounts import MAX_PASSWORD, MIN_PASSWORD, ROLES, SESSION_TIMEOUT, Account, Session, forbidden
 from simulator.errors import Body, RedfishError, property_missing
+from simulator.service import Falcon
 from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 SESSIONS = f"{V1}/SessionService/Sessions"

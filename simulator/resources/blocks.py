@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.catalog import DeviceModel, DeviceModelKind
 from simulator.errors import Body
@@ -11,11 +10,9 @@ from simulator.resources.chassis import block_uri, drawer_uri, gpu_uri, processo
 from simulator.resources.devices import present_device, slot_health, typed_uri
 from simulator.resources.systems import SYSTEMS
 from simulator.resources.zones import ENDPOINTS, ZONES
+from simulator.service import Falcon
 from simulator.state import COMPOSITION_BLOCKS, ROOT_BLOCKS, SimulatedDevice, SimulatedDrawer, SimulatedSlot
 from simulator.tree import ResourceNode, add_references, collection, link, links
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 SERVICE = "/redfish/v1/CompositionService"
 POOLS = f"{SERVICE}/ResourceZones"

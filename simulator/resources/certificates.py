@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError, property_value
+from simulator.service import Falcon
 from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 SERVICE = f"{V1}/CertificateService"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.catalog import DeviceModel, DeviceModelKind
 from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
 from simulator.events import Actor
 from simulator.resources.tasking import task_accepted
 from simulator.rules import MODES, Mode
+from simulator.service import Falcon
 from simulator.state import COMPOSITION_BLOCKS, SimulatedDrawer, SimulatedSlot
 from simulator.tasks import BmcTask
 from simulator.tree import (
@@ -23,9 +23,6 @@ from simulator.tree import (
     collection,
     link,
 )
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 FALCON = f"{V1}/Chassis/falcon"

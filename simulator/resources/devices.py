@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.catalog import DeviceModel, DeviceModelKind
 from simulator.errors import Body, RedfishError, not_found, property_not_writable, property_unknown, property_value
 from simulator.resources.chassis import drawer_uri, gpu_uri, processor_uri, slot_uri, slots_of_kind
+from simulator.service import Falcon
 from simulator.state import SLOT_GENERATION, SLOT_LANES, SimulatedDevice, SimulatedDrawer, SimulatedSlot
 from simulator.tree import (
     AuthenticatedRequest,
@@ -20,9 +20,6 @@ from simulator.tree import (
     collection,
     link,
 )
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 _CLASSES = {

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from simulator.errors import Body, RedfishError, property_missing, property_value
 from simulator.events import DELIVERY_ATTEMPTS, MAX_SUBSCRIPTIONS, Subscription
+from simulator.service import Falcon
 from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 SERVICE = f"{V1}/EventService"

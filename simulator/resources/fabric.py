@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simulator.catalog import DeviceModelKind
 from simulator.errors import Body
 from simulator.resources.chassis import gpu_uri, slot_uri
 from simulator.resources.devices import typed_uri
 from simulator.resources.systems import system_uri
 from simulator.resources.zones import ENDPOINTS, FABRIC, ZONES
+from simulator.service import Falcon
 from simulator.state import SimulatedHostPort, SimulatedSlot
 from simulator.tree import ResourceNode, add_references, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 

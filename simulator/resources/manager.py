@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simulator.errors import Body, RedfishError, not_found
 from simulator.events import LOG_URI, EventLogEntry
 from simulator.faults import FaultRequest
 from simulator.resources.certificates import CERTIFICATES
+from simulator.service import Falcon
 from simulator.tree import AuthenticatedRequest, Reply, ResourceNode, WriteMethod, add_references, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 BMC = f"{V1}/Managers/bmc"

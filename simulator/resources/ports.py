@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError, property_not_writable, property_unknown, property_value
 from simulator.resources.chassis import drawer_uri
+from simulator.service import Falcon
 from simulator.state import SimulatedDrawer, SimulatedHostPort, SimulatedSlot
 from simulator.tree import (
     AuthenticatedRequest,
@@ -18,9 +18,6 @@ from simulator.tree import (
     collection,
     link,
 )
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 SWITCHES = f"{V1}/Fabrics/PCIe/Switches"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from simulator.errors import Body
 from simulator.query import MAX_LEVELS
+from simulator.service import Falcon
 from simulator.tree import ResourceNode, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 SERVICES = {

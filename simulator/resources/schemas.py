@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.errors import Body
+from simulator.service import Falcon
 from simulator.tree import RawReply, ResourceNode, collection
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 SCHEMA_FOLDER = Path(__file__).parent.parent / "schemas"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.errors import Body, RedfishError
 from simulator.lab import HostLab, stable_serial, stable_uuid
 from simulator.resources.zones import COMPOSERS, ENDPOINTS, bind_slots, check_etag, member_id, parameter_missing
+from simulator.service import Falcon
 from simulator.state import COMPOSITION_BLOCKS, SimulatedHostPort, SimulatedSlot
 from simulator.tree import (
     AuthenticatedRequest,
@@ -19,9 +19,6 @@ from simulator.tree import (
     collection,
     link,
 )
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 V1 = "/redfish/v1"
 SYSTEMS = f"{V1}/Systems"

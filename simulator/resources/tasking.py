@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from simulator.errors import Body
+from simulator.service import Falcon
 from simulator.tasks import ENDED, MONITORS_URI, TASKS_URI, BmcTask
 from simulator.tree import RawReply, Reply, ResourceNode, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 SERVICE = "/redfish/v1/TaskService"
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
 
 from simulator.catalog import DeviceModelKind
 from simulator.errors import Body
+from simulator.faults import FaultInjector
 from simulator.resources.chassis import FALCON, gpu_uri
 from simulator.resources.ports import PortOwner, port_owners, port_uri
 from simulator.resources.thermal import SensorPoint, current_sensor, sensor_points
+from simulator.service import Falcon
 from simulator.state import ERROR_COUNTERS, SimulatedLink, SimulatedSlot
 from simulator.tree import RawReply, ResourceNode, collection, link
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
-import re
-from collections import deque
-
-from simulator.faults import FaultInjector
 
 SERVICE = "/redfish/v1/TelemetryService"
 REPORTS = f"{SERVICE}/MetricReports"

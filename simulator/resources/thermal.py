@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulator.errors import Body
 from simulator.physics import CAUTION_CELSIUS, CRITICAL_CELSIUS
 from simulator.resources.chassis import FALCON, drawer_uri, slot_uri
+from simulator.service import Falcon
 from simulator.state import POWER_SUPPLIES, SimulatedDrawer, SimulatedFan, SimulatedSlot
 from simulator.tree import collection, link, links
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
 
 SUPPLY_WATTS = 2000.0
 INLET_CAUTION = 38.0

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from simulator.errors import Body, RedfishError, property_missing, property_not_writable, property_unknown
+from simulator.events import Actor
+from simulator.resources.tasking import task_accepted
+from simulator.service import Falcon
 from simulator.state import SimulatedHostPort, SimulatedSlot
+from simulator.tasks import BmcTask
 from simulator.tree import (
     AuthenticatedRequest,
     Handler,
@@ -16,20 +22,6 @@ from simulator.tree import (
     collection,
     links,
 )
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
-import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from simulator.events import Actor
-from simulator.resources.tasking import task_accepted
-from simulator.tasks import BmcTask
-
-if TYPE_CHECKING:
-    from simulator.service import Falcon
-
 
 FABRIC = "/redfish/v1/Fabrics/PCIe"
 ENDPOINTS = f"{FABRIC}/Endpoints"

@@ -22,6 +22,7 @@ from django.db.models import Exists, F, Min, OuterRef, Q, QuerySet
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
+from core.claims import RowClaim, unclaimed
 from core.enqueue import enqueue
 from core.errors import FalconWebError
 from fabric.leases.models import Tenure
@@ -45,9 +46,16 @@ GATHER_WAITS: Final = (10.0, 10.0, 60.0, 180.0)
 # What is critical waits for other critical news alone, and less long: it takes along what waits besides.
 URGENT_GATHER_WAITS: Final = (10.0, 10.0, 30.0, 60.0)
 LATELY: Final = timedelta(minutes=15)
-GATHER_CLAIM: Final = timedelta(seconds=30)  # whoever gathers and dies lets it expire
 MISSED: Final = timedelta(hours=1)
 MAX_ALERTS_PER_ROUND: Final = 2000
+
+
+class GatheringClaim(RowClaim[Route]):
+    """A worker's claim on gathering for a route; gathering twice is refused by the constraint of `Told`."""
+
+    duration = timedelta(seconds=30)
+    until_column = "gathering_until"
+    worker_column = ""
 
 
 def notifications_gather() -> int:
@@ -55,16 +63,17 @@ def notifications_gather() -> int:
     now = timezone.now()
     _mark_suppressed(now)
     made = 0
-    for route in Route.objects.filter(enabled=True).order_by("pk"):
-        free = Q(gathering_until=None) | Q(gathering_until__lt=now)
-        if not Route.objects.filter(free, pk=route.pk, enabled=True).update(gathering_until=now + GATHER_CLAIM):
+    routes = Route.objects.filter(enabled=True)
+    for pk in routes.order_by("pk").values_list("pk", flat=True):
+        claim = GatheringClaim.take(routes, pk)
+        if claim is None:
             continue
         try:
-            made += _gather(route, now)
+            made += _gather(claim.row, now)
         except IntegrityError:
-            logger.info("route %s was gathered for by another worker", route.pk)
+            logger.info("route %s was gathered for by another worker", pk)
         finally:
-            Route.objects.filter(pk=route.pk).update(gathering_until=None)
+            claim.release()
     return made
 
 
@@ -199,7 +208,6 @@ MAX_RETRY_AFTER: Final = 3600.0  # s that a receiver may ask us to wait
 GIVE_UP: Final = timedelta(days=7)
 # What the receiver refuses for good is tried for a while all the same: who restarts answers nonsense for minutes.
 GIVE_UP_REFUSED: Final = timedelta(hours=2)
-SEND_CLAIM: Final = timedelta(seconds=120)  # longer than any sender takes
 PARALLEL_ROUTES: Final = 8  # routes side by side: a slow one does not stand before the others
 DELIVERIES_IN_A_ROW: Final = 50  # deliveries of a route in a row
 DELIVERIES_KEPT: Final = timedelta(days=90)  # of what has come to its end
@@ -227,8 +235,8 @@ def route_deliver(route_id: int) -> int:
     """Send what is due of one route, the oldest first, until one fails or none is left; returns how many arrived."""
     arrived = 0
     for _ in range(DELIVERIES_IN_A_ROW):
-        row = _claim_next(route_id)
-        if row is None or not _send(row):
+        claim = _claim_next(route_id)
+        if claim is None or not _send(claim):
             break
         arrived += 1
     return arrived
@@ -247,7 +255,7 @@ def _route_in_thread(route_id: int) -> int:
 
 def _due_routes() -> set[int]:
     now = timezone.now()
-    free = Q(claimed_until=None) | Q(claimed_until__lt=now)
+    free = unclaimed(now, DeliveryClaim.until_column)
     waiting = Delivery.objects.waiting().filter(route__enabled=True)
     tests = Delivery.objects.waiting().filter(free, is_test=True, next_try_at__lte=now)
     heads = waiting.filter(is_test=False).values("route").annotate(head=Min("number"))
@@ -259,8 +267,17 @@ def _due_routes() -> set[int]:
     return found
 
 
-def _claim_next(route_id: int) -> Delivery | None:
-    """Return what is to be sent next by a route, held by this sender from now on; None where nothing is due.
+class DeliveryClaim(RowClaim[Delivery]):
+    """A sender's claim on a delivery; a receiver knows one that is sent twice by its id."""
+
+    duration = timedelta(seconds=120)  # longer than any sender takes
+    until_column = "claimed_until"
+    worker_column = ""
+    related = ("route",)
+
+
+def _claim_next(route_id: int) -> DeliveryClaim | None:
+    """Claim what is to be sent next by a route; None where nothing is due, or another sender was faster.
 
     That is a test, or the oldest of the others: while that one waits for its next try, those behind it wait too.
     """
@@ -271,32 +288,27 @@ def _claim_next(route_id: int) -> Delivery | None:
     for row in (test, head):
         if row is None or row.next_try_at > now:
             continue
-        free = Q(claimed_until=None) | Q(claimed_until__lt=now)
-        claim = waiting.filter(free, pk=row.pk, next_try_at__lte=now)
-        if claim.update(claimed_until=now + SEND_CLAIM, attempts=F("attempts") + 1):
-            found: Delivery = Delivery.objects.select_related("route").get(pk=row.pk)
-            return found
+        due = waiting.filter(next_try_at__lte=now)
+        if (claim := DeliveryClaim.take(due, row.pk, attempts=F("attempts") + 1)) is not None:
+            return claim
     return None
 
 
-def _send(row: Delivery) -> bool:
+def _send(claim: DeliveryClaim) -> bool:
     """Try one delivery and note how it went; tells whether the next one of the route may be tried."""
+    row = claim.row
     try:
         _transmit(row)
     except DeliveryFailed as error:
-        return _record_failure(row, error.sentence, permanent=error.permanent, asked=error.retry_after)
+        return _record_failure(claim, error.sentence, permanent=error.permanent, asked=error.retry_after)
     except FalconWebError as error:
         # An address that was fine when it was entered, or a secret whose key is lost: people have to see to it.
-        return _record_failure(row, error.sentence, permanent=False, asked=None)
+        return _record_failure(claim, error.sentence, permanent=False, asked=None)
     except Exception:
         logger.exception("delivery %s", row.pk)
-        return _record_failure(
-            row, "An error of the site stopped it; the log of the worker says which.", permanent=False, asked=None
-        )
-    now = timezone.now()
-    Delivery.objects.filter(pk=row.pk).update(
-        state=Delivery.State.DELIVERED, delivered_at=now, claimed_until=None, last_error=""
-    )
+        sentence = "An error of the site stopped it; the log of the worker says which."
+        return _record_failure(claim, sentence, permanent=False, asked=None)
+    claim.release(state=Delivery.State.DELIVERED, delivered_at=timezone.now(), last_error="")
     return True
 
 
@@ -316,13 +328,14 @@ def retry_delay(attempts: int) -> float:
     return RETRY_DELAYS[min(max(attempts, 1), len(RETRY_DELAYS)) - 1]
 
 
-def _record_failure(row: Delivery, sentence: str, *, permanent: bool, asked: float | None) -> bool:
+def _record_failure(claim: DeliveryClaim, sentence: str, *, permanent: bool, asked: float | None) -> bool:
     """Note a failure; tells whether the next delivery of the route may be tried: after one that is given up."""
-    now = timezone.now()
+    row, now = claim.row, timezone.now()
     wait = max(retry_delay(row.attempts), min(asked or 0.0, MAX_RETRY_AFTER))
     over = row.is_test or now - row.made_at > (GIVE_UP_REFUSED if permanent else GIVE_UP)
     state = Delivery.State.FAILED if over else Delivery.State.WAITING
-    Delivery.objects.filter(pk=row.pk, state=Delivery.State.WAITING).update(
+    # Only where it still waits: another sender may have delivered it since this claim expired.
+    claim.held().filter(state=Delivery.State.WAITING).update(
         state=state, last_error=sentence[:1000], next_try_at=now + timedelta(seconds=wait), claimed_until=None
     )
     if row.attempts == 1 or over:

@@ -79,7 +79,6 @@ class Condition(StrEnum):
 # As many decimals as a reading is good for, the same as on the other pages.
 DECIMALS: Final = {"°C": 1, "%": 0, "W": 0, "rpm": 0, "V": 2, "A": 1, "kWh": 2, "lanes": 0, "Gb/s": 0}
 VERBS: Final = {Condition.EQUALS: "equal to", Condition.DIFFERS: "other than"}
-SEVERITIES: Final = ("Warning", "Critical")  # in order
 
 
 @dataclass(frozen=True, kw_only=True)

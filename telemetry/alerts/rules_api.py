@@ -17,8 +17,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import ADMINISTRATORS, person_of
+from accounts.access import person_of
 from accounts.models import User
+from accounts.permissions import ADMINISTRATORS
 from core.api.fields import MAX_ID, SEARCH, query_search
 from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema, validated_body
 from core.errors import NotFound

@@ -1,4 +1,4 @@
-"""Turns log entries and stream records of a BMC into events, each once, with the position up to which they were read."""
+"""Turns log entries and stream records of a BMC into events, each once, and keeps the position up to which it has read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from telemetry.events.rules import (
     unique_key_suffix,
 )
 from telemetry.events.selectors import announce_writer
-from telemetry.events.services import MAX_TEXT_LENGTH, event_record, send_events_recorded
+from telemetry.events.services import MAX_TEXT_LENGTH, event_record
 from telemetry.events.subjects import ChassisSubjects, tenants_at
 
 # A BMC that was started without a clock tells times of long ago, until it is told what time it is.
@@ -193,7 +193,6 @@ def _ingest(
     events = _with_subjects(chassis_id, new, owners)
     Event.objects.bulk_create(events, batch_size=200)
     _update_known(seen, from_log=from_log)
-    send_events_recorded(events)
     return IngestResult(len(events), len(seen))
 
 

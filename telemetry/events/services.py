@@ -6,13 +6,11 @@ import logging
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.dispatch import Signal
 from django.http import QueryDict
 from django.utils import timezone
 
@@ -97,20 +95,7 @@ def event_record(
         if event.key is None:
             raise
         return None  # somebody else told of it in this moment
-    send_events_recorded([event])
     return event
-
-
-def send_events_recorded(events: Sequence[Event]) -> None:
-    """Tell whoever listens of new events, once they are committed."""
-    if events:
-        transaction.on_commit(partial(_send_signal, list(events)), robust=True)
-
-
-def _send_signal(events: list[Event]) -> None:
-    for receiver, answer in events_recorded.send_robust(Event, events=events):
-        if isinstance(answer, Exception):
-            logger.error("%r could not take events", receiver, exc_info=answer)
 
 
 def _row_name(model: type[Chassis | Tenant], pk: int | None) -> str:
@@ -226,6 +211,3 @@ def events_delete_old(*, most: int = 200_000) -> int:
     if deleted:
         logger.info("%s events of before %s were deleted", deleted, before.date())
     return deleted
-
-
-events_recorded = Signal()  # events: list[Event], with their numbers

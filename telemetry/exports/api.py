@@ -15,9 +15,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import ADMINISTRATORS, person_of
+from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
+from accounts.permissions import ADMINISTRATORS
 from core.api.fields import SEARCH, query_integer, query_search
 from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema
 from telemetry.delivery.formats import FACILITIES

@@ -18,6 +18,7 @@ from itertools import accumulate
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
+from core.claims import ClaimLost
 from core.errors import FalconWebError
 from telemetry.delivery.endpoints import DeliveryFailed
 from telemetry.delivery.senders import send_syslog, send_webhook
@@ -30,7 +31,7 @@ from telemetry.exports.files import files_delete_expired, parts_delete_abandoned
 from telemetry.exports.formats import EventFormatter
 from telemetry.exports.models import ExportDefinition, ExportRun, ExportSchedule, ExportTarget
 from telemetry.exports.options import ExportOptions, formatter_for, next_cron_time
-from telemetry.exports.services import ExportRunClaim, ExportRunEnded, ExportRunLost, State, cursor_move, run_request
+from telemetry.exports.services import ExportRunClaim, ExportRunEnded, State, cursor_move, run_request
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def run_continue(run_id: int, *, worker: str) -> bool:
     try:
         hold.look()
         return _write_file(hold) if hold.run.makes_file else _deliver(hold)
-    except ExportRunLost:
+    except ClaimLost:
         logger.warning("run %s of an export: another worker has it", run_id)
         return False
     except ExportRunEnded as error:
@@ -266,7 +267,7 @@ def retry_delay(attempts: int) -> float:
 def _end_run(hold: ExportRunClaim, state: ExportRun.State, sentence: str) -> None:
     try:
         hold.end(state, sentence)
-    except ExportRunLost:
+    except ClaimLost:
         return
     if state == State.FAILED:
         event_record(

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from core import credentials
+from core.claims import unclaimed
 
 
 class ExportFormat(models.TextChoices):
@@ -118,7 +119,7 @@ class ExportRunQuerySet(AdministratorOnlyQuerySet["ExportRun"]):
 
     def unclaimed(self, now: datetime) -> Self:
         """Return those that no living worker is at."""
-        return self.filter(Q(lease_until=None) | Q(lease_until__lt=now))
+        return self.filter(unclaimed(now))
 
     def due(self, now: datetime) -> Self:
         """Return those that a worker may go on with at once."""

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet, Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from accounts.access import require_administrator
@@ -15,6 +17,7 @@ from accounts.audit.actions import Action
 from accounts.audit.services import Target, attempt, audited, target_of
 from accounts.models import User
 from core import credentials
+from core.claims import ClaimLost, RowClaim
 from core.errors import Conflict, FalconWebError, Invalid, Unavailable
 from telemetry.delivery.senders import send_syslog, send_webhook
 from telemetry.events.models import Event, EventSeverity, EventSource
@@ -215,8 +218,6 @@ def cursor_move(run: ExportRun, cursor: int) -> None:
         rows.update(cursor=cursor)
 
 
-# Longer than one delivery may take, so that nobody takes over from who still waits for an answer.
-CLAIM_SECONDS = 30.0
 CHECK_SECONDS = 1.0
 State = ExportRun.State
 
@@ -227,10 +228,6 @@ class ExportRunEnded(FalconWebError):
     def __init__(self, state: State, sentence: str) -> None:
         super().__init__(sentence)
         self.state = state
-
-
-class ExportRunLost(FalconWebError):
-    """Another worker has the run: this one writes nothing more."""
 
 
 def run_request(*, by: User | None, definition: ExportDefinition, trigger: str = "person") -> ExportRun:
@@ -323,23 +320,32 @@ def _run_target(run: ExportRun) -> Target:
     return Target("export run", str(run.pk), run.name)
 
 
-class ExportRunClaim:
-    """A worker's claim on a run: every write asks whether it still has it."""
+class ExportRunClaim(RowClaim[ExportRun]):
+    """A worker's claim on a run of an export."""
 
-    def __init__(self, run: ExportRun, worker: str) -> None:
-        self.run, self.worker = run, worker
+    # Longer than one delivery may take, so that nobody takes over from who still waits for an answer.
+    duration = timedelta(seconds=30)
+    related = ("definition",)
+
+    def __init__(self, row: ExportRun, worker: str) -> None:
+        super().__init__(row, worker)
         self._kept_at = time.monotonic()
 
     @classmethod
     def claim(cls, run_id: int, worker: str) -> ExportRunClaim | None:
-        """Take a run that is due; None where somebody else was faster, or there is nothing to do."""
+        """Claim a run that is due; None where another worker was faster, or there is nothing to do."""
         now = timezone.now()
-        taken = ExportRun.objects.due(now).filter(pk=run_id)
-        if not taken.update(state=State.RUNNING, worker=worker, lease_until=_claim_end(now), retry_at=None):
-            return None
-        ExportRun.objects.filter(pk=run_id, started_at=None).update(started_at=now)
-        run = ExportRun.objects.select_related("definition").filter(pk=run_id, worker=worker).first()
-        return None if run is None else cls(run, worker)
+        started = {"started_at": Coalesce("started_at", Value(now))}
+        return cls.take(ExportRun.objects.due(now), run_id, worker, state=State.RUNNING, retry_at=None, **started)
+
+    @property
+    def run(self) -> ExportRun:
+        """The run, as of what this worker read and wrote."""
+        return self.row
+
+    def held(self) -> QuerySet[ExportRun]:
+        """Return the run, as long as it is this worker's and goes on."""
+        return super().held().filter(state=State.RUNNING)
 
     @property
     def due(self) -> bool:
@@ -347,8 +353,8 @@ class ExportRunClaim:
         return time.monotonic() - self._kept_at >= CHECK_SECONDS
 
     def keep(self, **values: Any) -> None:
-        """Keep how far it is, and hold on; raises ExportRunLost."""
-        self._write(lease_until=_claim_end(timezone.now()), **values)
+        """Keep how far it is, and extend the claim; raises ClaimLost."""
+        self.write(**values)
         self._kept_at = time.monotonic()
 
     def heed(self) -> None:
@@ -367,21 +373,12 @@ class ExportRunClaim:
         if minutes and not self.run.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
             raise ExportRunEnded(State.FAILED, f"It took longer than its {minutes} minutes. Resume it to let it go on.")
 
-    def release(self, **values: Any) -> None:
-        """Let the run go: whoever comes next goes on with it."""
-        self._write(lease_until=None, worker="", **values)
+    def release(self, **values: Any) -> bool:
+        """Release the run, so that whoever comes next goes on with it; raises ClaimLost."""
+        if not super().release(**values):
+            raise ClaimLost("Another worker has the run.")
+        return True
 
     def end(self, state: State, sentence: str = "", **values: Any) -> None:
-        """End the run."""
+        """End the run; raises ClaimLost."""
         self.release(state=state, error=sentence[:500], ended_at=timezone.now(), pending=None, retry_at=None, **values)
-
-    def _write(self, **values: Any) -> None:
-        held = ExportRun.objects.filter(pk=self.run.pk, worker=self.worker, state=State.RUNNING)
-        if not held.update(**values):
-            raise ExportRunLost("Another worker has the run.")
-        for name, value in values.items():
-            setattr(self.run, name, value)
-
-
-def _claim_end(now: datetime) -> datetime:
-    return now + timedelta(seconds=CLAIM_SECONDS)

@@ -44,7 +44,6 @@ from telemetry.history.subjects import HistorySubject, find_subjects, search_sub
 from telemetry.history.throughput import COLUMNS, SORTS, Throughput, throughput_lines, throughput_of
 
 DEFAULT_CHASSIS_SHOWN = 4  # that are shown where nothing is asked for
-DAYS_SHOWN = 14
 MAX_CHOICES = 500
 
 

@@ -9,7 +9,6 @@ What happened meanwhile is written once it is back; of a worker that dies, the r
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -40,8 +39,6 @@ from telemetry.links.verdicts import (
     verdict_save,
 )
 from telemetry.live.receivers import publish_chassis_changed
-
-logger = logging.getLogger(__name__)
 
 GAP = timedelta(seconds=60)  # see telemetry.links.watch
 MAX_SPANS_PER_HOUR = 60  # of one port; what comes on top is counted in one row

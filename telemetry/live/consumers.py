@@ -20,6 +20,7 @@ from django.utils.crypto import constant_time_compare
 from redis import RedisError
 
 from accounts.models import User
+from core.websockets import WRITE_FRAME
 from fabric.inventory.models import Chassis
 from fabric.inventory.selectors import ReadingScope, reading_scope
 from telemetry.instrumentation import metrics
@@ -58,7 +59,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.tasks: list[asyncio.Task[None]] = []
         # What falconweb.sockets offers; other servers do not.
         offered: Any = self.scope.get("extensions") or {}
-        write = offered.get("falconweb.shared")
+        write = offered.get(WRITE_FRAME)
         self.browser = SocketSubscriber(self.base_send, self._broken, write)
         await self.accept()
         person: object = self.scope.get("user")

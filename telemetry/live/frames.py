@@ -101,8 +101,6 @@ CATALOGUES_PER_BATCH = 20  # that are held at a time; each is up to 1 MB
 REFRESH_CHANNEL = "refresh"  # a chassis' number: its inventory may have changed
 RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
 
-Kept = tuple[int, list[SeriesEntry]]
-
 
 async def set_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[SeriesEntry], *, lost: int = 1) -> int:
     """Make a catalogue the one in force; returns its revision: the same for the same series, else the next (u16).

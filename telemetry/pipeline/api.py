@@ -11,7 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.access import ADMINISTRATORS, person_of
+from accounts.access import person_of
+from accounts.permissions import ADMINISTRATORS
 from core.api.requests import problem
 from telemetry.pipeline.rules import HealthLevel
 from telemetry.pipeline.selectors import pipeline_status

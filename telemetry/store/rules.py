@@ -328,11 +328,6 @@ CHART_STEPS = (
 )  # fmt: skip
 
 
-def step_of(tier: Tier) -> int:
-    """Return the width of a tier's buckets in ms; 1 for raw readings."""
-    return TIER_SHAPES[tier].step if tier is not Tier.RAW else 1
-
-
 def tier_for(step: int) -> Tier:
     """Return the widest tier of which buckets of `step` ms can be made."""
     return next((tier for tier in reversed(ROLLUPS) if step % TIER_SHAPES[tier].step == 0), Tier.RAW)

@@ -19,6 +19,7 @@ from falconweb.testing.processes import SimulatorProcess
 from simulator.lab import load_lab
 from simulator.physics import Clock
 from simulator.query import apply, parse
+from simulator.resources import register_all
 from simulator.service import Falcon, ServiceOptions
 from tests.simulator.conftest import V1, Client
 from tests.waiting import eventually
@@ -165,6 +166,7 @@ def test_a_log_longer_than_a_page_is_read_page_by_page() -> None:
     falcon = Falcon(
         lab, "falcon-1", lab.chassis["falcon-1"], password="long enough", clock=Clock(), options=ServiceOptions()
     )
+    register_all(falcon)
     for number in range(2500):
         falcon.events.emit("ResourceEvent.1.3.ResourceChanged", f"change {number}")
     node = falcon.tree.find(f"{LOG}/Entries")

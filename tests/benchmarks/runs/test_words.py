@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.runs.detail import result_tables, single_results
+from benchmarks.runs.quantities import format_number, value_text
 from benchmarks.runs.results import Statistic, Summary
-from benchmarks.runs.templatetags.run_words import counted, format_number, interval_words, option_label, value_words
+from benchmarks.runs.templatetags.run_words import counted, interval_words, option_label
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ def test_a_number_has_three_significant_digits_and_whole_ones_stay_whole(value: 
 def test_an_interval_has_the_unit_and_the_decimals_of_its_value() -> None:
     figure = Statistic(value=0.006009, low=0.0007752, high=0.01722, unit="s", count=5)
     assert interval_words(figure) == "0.78 to 17.22 ms"
-    assert value_words(1_506_888, "B") == "1.44 MiB"
+    assert value_text(1_506_888, "B") == "1.44 MiB"
 
 
 def test_sizes_and_devices_are_told_by_their_names() -> None:

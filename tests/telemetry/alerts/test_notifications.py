@@ -395,17 +395,17 @@ MORTAL = """
     import os, signal, sys
     import django
     django.setup()
-    from telemetry.alerts.services import delivering
+    from telemetry.alerts import notifications
 
-    hand_over = delivering._hand_over
+    transmit = notifications._transmit
 
     def die(row):
         if sys.argv[1] == "after":
-            hand_over(row)
+            transmit(row)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    delivering._hand_over = die
-    delivering.deliveries_send()
+    notifications._transmit = die
+    notifications.deliveries_send()
 """
 
 

@@ -23,6 +23,7 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.models import User
+from core.claims import ClaimLost
 from core.errors import Conflict, Invalid
 from telemetry.delivery.formats import SYSLOG_SEVERITIES
 from telemetry.events.models import Event
@@ -32,7 +33,6 @@ from telemetry.exports.models import ExportDefinition, ExportRun
 from telemetry.exports.options import ExportOptions, ExportSpec
 from telemetry.exports.services import (
     ExportRunClaim,
-    ExportRunLost,
     export_edit,
     export_remove,
     run_cancel,
@@ -188,9 +188,9 @@ def test_a_worker_whose_claim_ran_out_writes_nothing_more(define: Define, falcon
     first.keep(counted=1)
     ExportRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() - timedelta(seconds=1))
     assert turn(run, worker="second").state == "done"
-    with pytest.raises(ExportRunLost):
+    with pytest.raises(ClaimLost):
         first.keep(counted=7)
-    with pytest.raises(ExportRunLost):
+    with pytest.raises(ClaimLost):
         first.end(ExportRun.State.FAILED, "too late")
     run.refresh_from_db()
     assert (run.state, run.counted) == ("done", 1)
