@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import User
+from core.errors import NotFound
 
 
 class RestrictedQuerySet(models.QuerySet[Any]):
@@ -26,3 +27,11 @@ class RestrictedQuerySet(models.QuerySet[Any]):
     def granted_to(self, tenant_id: int) -> Q:
         """Return the condition under which a tenant sees a row."""
         raise TypeError(f"{type(self).__name__} does not say whom its rows belong to.")
+
+
+def visible_or_404(rows: RestrictedQuerySet, person: User, pk: object, kind: str) -> Any:
+    """Return the row of that id; raises NotFound ('There is no such <kind>.') where the person sees none."""
+    row = rows.visible_to(person).filter(pk=pk).first()
+    if row is None:
+        raise NotFound(f"There is no such {kind}.")
+    return row

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 
 from accounts.access import person_of
 from accounts.models import User
-from core.errors import NotFound
+from accounts.visibility import visible_or_404
 from fabric.agents.models import HostAgent
 from fabric.agents.selectors import attached_devices, holders_label, is_agent_away, latest_report, match_device
 from fabric.agents.services import agent_enrol, agent_remove
@@ -24,9 +24,7 @@ from fabric.inventory.models import Device, Host
 def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
     """Enrol the agent of a host and show its key once; `forget` believes it nothing more."""
     person = person_of(request)
-    host = Host.objects.visible_to(person).filter(pk=pk).first()
-    if host is None:
-        raise NotFound("There is no such host.")
+    host: Host = visible_or_404(Host.objects.all(), person, pk, "host")
     if request.POST.get("forget"):
         agent_remove(person=person, host=host)
         messages.success(request, f"Nothing more is believed of the agent of {host.name}. Stop it on the host.")

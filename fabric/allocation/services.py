@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from accounts.access import require_composer
 from accounts.models import Tenant, User
+from accounts.visibility import visible_or_404
 from core.documents import DocumentProblem
 from core.errors import Invalid, NotFound
 from fabric.allocation.document import AllocationDocument, export_document
@@ -39,9 +40,7 @@ def allocation_export(
     if chassis_id is not None and tenant_id is not None:
         raise Invalid("Choose a chassis or a tenant, not both.", errors={"tenant_id": "Leave it out, or chassis_id."})
     if chassis_id is not None:
-        chassis = Chassis.objects.visible_to(person).filter(pk=chassis_id).first()
-        if chassis is None:
-            raise NotFound("There is no such chassis.")
+        chassis: Chassis = visible_or_404(Chassis.objects.all(), person, chassis_id, "chassis")
         return export_document(
             visible_hardware(person, chassis_id=chassis.pk), scope="chassis", scope_name=chassis.name
         )

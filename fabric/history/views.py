@@ -13,8 +13,8 @@ from django.views.decorators.http import require_GET
 
 from accounts.access import person_of
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_table
-from core.errors import NotFound
 from fabric.history.models import Attachment
 from fabric.history.selectors import COLUMNS, attachment_rows, attachment_table_rows, attachment_views
 from fabric.inventory.models import Device, Slot
@@ -54,17 +54,12 @@ def device_history_csv(request: HttpRequest, pk: int) -> Download:
 
 
 def _slot(person: User, pk: int) -> Slot:
-    row: Slot | None = Slot.objects.visible_to(person).filter(pk=pk).select_related("chassis", "drawer").first()
-    if row is None:
-        raise NotFound("There is no such slot.")
+    row: Slot = visible_or_404(Slot.objects.select_related("chassis", "drawer"), person, pk, "slot")
     return row
 
 
 def _device(person: User, pk: int) -> Device:
-    rows = Device.objects.visible_to(person).filter(pk=pk).select_related("chassis", "slot__drawer")
-    row: Device | None = rows.first()
-    if row is None:
-        raise NotFound("There is no such device.")
+    row: Device = visible_or_404(Device.objects.select_related("chassis", "slot__drawer"), person, pk, "device")
     return row
 
 

@@ -13,7 +13,8 @@ from accounts.access import require_composer
 from accounts.audit.actions import Action
 from accounts.audit.services import attempt, target_of
 from accounts.models import User
-from core.errors import Conflict, Forbidden, NotFound, Unavailable
+from accounts.visibility import visible_or_404
+from core.errors import Conflict, Forbidden, Unavailable
 from fabric.bmc.client import CONNECTIONS_PER_OPERATION, REQUEST_SECONDS, BmcClient
 from fabric.bmc.composition import PortCounters, reset_port_counters
 from fabric.bmc.errors import BmcError, CompositionRefused
@@ -34,9 +35,7 @@ def port_reset_counters(*, person: User, port: Port) -> PortCounters:
     NotFound, Forbidden, Conflict where the BMC offers no reset or does not do it, Unavailable where it does not answer.
     """
     with attempt(Action.PORT_COUNTERS, actor=person, target=target_of(port)) as act:
-        row = Port.objects.visible_to(person).filter(pk=port.pk).select_related("chassis").first()
-        if row is None:
-            raise NotFound("There is no such port.")
+        row: Port = visible_or_404(Port.objects.select_related("chassis"), person, port.pk, "port")
         require_composer(person, "reset counters")
         if not may_configure(person, row):
             raise Forbidden("This port is not yours. Its holder or an administrator may reset its counters.")

@@ -16,6 +16,7 @@ from accounts.access import person_of, require_administrator
 from accounts.api import tenant_by
 from accounts.models import Tenant
 from accounts.permissions import ADMINISTRATORS
+from accounts.visibility import visible_or_404
 from core.api.fields import IdField, query_integer
 from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid, NotFound
@@ -152,9 +153,7 @@ class DeviceTenant(APIView):
     def put(self, request: Request, pk: int) -> Response:
         """Grant the device to a tenant, or free it; administrators only."""
         person = person_of(request)
-        device = Device.objects.visible_to(person).filter(pk=pk).first()
-        if device is None:
-            raise NotFound("There is no such device.")
+        device: Device = visible_or_404(Device.objects.all(), person, pk, "device")
         require_administrator(person)
         tenant, take = requested_holder(request)
         device_grant(person=person, device=device, tenant=tenant, take=take)
@@ -175,9 +174,7 @@ class HostPortTenant(APIView):
     def put(self, request: Request, pk: int) -> Response:
         """Grant the host port to a tenant, or free it; administrators only."""
         person = person_of(request)
-        host_port = HostPort.objects.visible_to(person).filter(pk=pk).first()
-        if host_port is None:
-            raise NotFound("There is no such host port.")
+        host_port: HostPort = visible_or_404(HostPort.objects.all(), person, pk, "host port")
         require_administrator(person)
         tenant, take = requested_holder(request)
         host_port_grant(person=person, host_port=host_port, tenant=tenant, take=take)

@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.models import User
 from accounts.permissions import ADMINISTRATORS
+from accounts.visibility import visible_or_404
 from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, query_integer
 from core.api.requests import StrictSerializer, problem, refuse_body
 from core.errors import Invalid, NotFound
@@ -192,9 +193,7 @@ class OperationList(generics.ListAPIView[Operation]):
         wanted = OperationRequestSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         values = wanted.validated_data
-        device = Device.objects.visible_to(person).filter(pk=values["device_id"]).first()
-        if device is None:
-            raise NotFound("There is no such device.")
+        device: Device = visible_or_404(Device.objects.all(), person, values["device_id"], "device")
         seen_at = "expected_host_port_id"
         operation, _ = operation_request(
             person=person,
@@ -244,9 +243,7 @@ class OperationCancellation(APIView):
     def post(self, request: Request, pk: UUID) -> Response:
         """Cancel an operation. One that runs ends as soon as it honestly can."""
         person = person_of(request)
-        operation = Operation.objects.visible_to(person).filter(pk=pk).first()
-        if operation is None:
-            raise NotFound("There is no such operation.")
+        operation: Operation = visible_or_404(Operation.objects.all(), person, pk, "operation")
         refuse_body(request)
         return operation_accepted(request, operation_cancel(person=person, operation=operation))
 
@@ -254,9 +251,7 @@ class OperationCancellation(APIView):
 def _host_port(person: User, pk: int | None) -> HostPort | None:
     if pk is None:
         return None
-    port: HostPort | None = HostPort.objects.visible_to(person).filter(pk=pk).first()
-    if port is None:
-        raise NotFound("There is no such host port.")
+    port: HostPort = visible_or_404(HostPort.objects.all(), person, pk, "host port")
     return port
 
 
@@ -281,9 +276,7 @@ class DrawerModeChange(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Ask for another mode: 202 with the operation's address. Administrators, and who holds all of it."""
         person = person_of(request)
-        drawer = Drawer.objects.visible_to(person).filter(pk=pk).select_related("chassis").first()
-        if drawer is None:
-            raise NotFound("There is no such drawer.")
+        drawer: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
         # Before the fields are looked at: those who may not are told nothing else.
         refuse_mode_change(person, drawer)
         wanted = ModeSerializer(data=request.data)

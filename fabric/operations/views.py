@@ -16,7 +16,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of
 from accounts.models import User
-from core.errors import Conflict, FalconWebError, NotFound
+from accounts.visibility import visible_or_404
+from core.errors import Conflict, FalconWebError
 from core.text import parse_id
 from fabric.inventory.models import Device, HostPort
 from fabric.operations import services
@@ -31,9 +32,7 @@ def operations(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         pages = Paginator(operations_visible_to(person), ROWS_A_PAGE)
         return render(request, "fabric/operations.html", {"page": pages.get_page(request.GET.get("page"))})
-    row = Device.objects.visible_to(person).filter(pk=parse_id(request.POST.get("device", ""))).first()
-    if row is None:
-        raise NotFound("There is no such device.")
+    row: Device = visible_or_404(Device.objects.all(), person, parse_id(request.POST.get("device", "")), "device")
     expected = visible_host_port(person, request.POST["expected"]) if "expected" in request.POST else services.UNKNOWN
     try:
         operation, _ = services.operation_request(
@@ -56,9 +55,7 @@ def operations(request: HttpRequest) -> HttpResponse:
 def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show one operation."""
     person = person_of(request)
-    row = Operation.objects.visible_to(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such operation.")
+    row: Operation = visible_or_404(Operation.objects.all(), person, pk, "operation")
     before = Operation.objects.open().filter(
         chassis=row.chassis_id, drawer=row.drawer_id, requested_at__lt=row.requested_at
     )
@@ -80,9 +77,7 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
 def operation_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Begin an operation no more, or end a running one as soon as it honestly can."""
     person = person_of(request)
-    row = Operation.objects.visible_to(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such operation.")
+    row: Operation = visible_or_404(Operation.objects.all(), person, pk, "operation")
     try:
         services.operation_cancel(person=person, operation=row)
     except Conflict as error:
@@ -112,7 +107,5 @@ def visible_host_port(person: User, text: str) -> HostPort | None:
     """Return the host port of that id, None for ''; raises NotFound where the person sees none."""
     if text == "":
         return None
-    row: HostPort | None = HostPort.objects.visible_to(person).filter(pk=parse_id(text)).first()
-    if row is None:
-        raise NotFound("There is no such host port.")
+    row: HostPort = visible_or_404(HostPort.objects.all(), person, parse_id(text), "host port")
     return row

@@ -16,9 +16,10 @@ from rest_framework.views import APIView
 
 from accounts.access import person_of
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from core.api.fields import IDEMPOTENCY_KEY, IdField
 from core.api.requests import StrictSerializer, problem, refuse_body
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from fabric.bmc.types import DrawerMode
 from fabric.operations.models import Plan
 from fabric.operations.rules import LANE_COUNTS, MODE_DESCRIPTIONS, PORT_TYPES, PortSetting
@@ -357,9 +358,7 @@ class PlanUndo(APIView):
 
 
 def _plan(person: User, pk: UUID) -> Plan:
-    plan: Plan | None = Plan.objects.visible_to(person).filter(pk=pk).first()
-    if plan is None:
-        raise NotFound("There is no such plan.")
+    plan: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
     return plan
 
 

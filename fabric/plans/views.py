@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.access import person_of, require_composer
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
 from core.text import parse_id
 from fabric.bmc.types import DrawerMode
@@ -204,9 +205,7 @@ def _desired_state(person: User, request: HttpRequest) -> DesiredState:
             raise NotFound("There is no such host port or host.")
         return DesiredState(cables={port.pk: host.pk if host is not None else None})
     if "port" in given:
-        row = Port.objects.visible_to(person).filter(pk=parse_id(given["port"])).first()
-        if row is None:
-            raise NotFound("There is no such port.")
+        row: Port = visible_or_404(Port.objects.all(), person, parse_id(given["port"]), "port")
         port_type, width = given.get("port_type", ""), given.get("configured_width", "")
         if (port_type and port_type not in PORT_TYPES) or (width and parse_id(width) not in LANE_COUNTS):
             raise Invalid("A port cannot be configured like this. Choose its type and its lanes from the lists.")
@@ -217,9 +216,7 @@ def _desired_state(person: User, request: HttpRequest) -> DesiredState:
 
 
 def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredState:
-    row = Drawer.objects.visible_to(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such drawer.")
+    row: Drawer = visible_or_404(Drawer.objects.all(), person, pk, "drawer")
     if mode not in {one.value for one in MODE_DESCRIPTIONS}:
         raise Invalid("Choose one of the three modes.")
     wanted = DesiredState(modes={row.pk: DrawerMode(mode)})
@@ -234,9 +231,7 @@ def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredS
 
 
 def _plan(person: User, pk: UUID) -> Plan:
-    row: Plan | None = Plan.objects.visible_to(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such plan.")
+    row: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
     return row
 
 

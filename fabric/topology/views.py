@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of, require_administrator_of
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_table
 from core.errors import Conflict, Invalid, NotFound
 from core.text import parse_id
@@ -140,9 +141,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drawer; POST `mode` asks for another mode."""
     person = person_of(request)
-    row = Drawer.objects.visible_to(person).filter(pk=pk).select_related("chassis").first()
-    if row is None:
-        raise NotFound("There is no such drawer.")
+    row: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
     if request.method == "POST":
         try:
             asked = mode_request(person=person, drawer=row, mode=request.POST.get("mode", ""))
@@ -202,9 +201,7 @@ def _mode_choices(person: User, row: Drawer) -> list[dict[str, Any]]:
 def slot(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one slot, with what is in it and the port behind it."""
     person = person_of(request)
-    row = Slot.objects.visible_to(person).filter(pk=pk).select_related("chassis", "drawer", "port").first()
-    if row is None:
-        raise NotFound("There is no such slot.")
+    row: Slot = visible_or_404(Slot.objects.select_related("chassis", "drawer", "port"), person, pk, "slot")
     device = Device.objects.visible_to(person).filter(slot=row).first()
     attached = HostPort.objects.visible_to(person).filter(devices=device).select_related("host") if device else None
     context = {
@@ -224,14 +221,8 @@ def slot(request: HttpRequest, pk: int) -> HttpResponse:
 def device(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one device, with the form that attaches and detaches it."""
     person = person_of(request)
-    row = (
-        Device.objects.visible_to(person)
-        .filter(pk=pk)
-        .select_related("chassis", "slot__port", "slot__drawer", "tenant", "host_port__host")
-        .first()
-    )
-    if row is None:
-        raise NotFound("There is no such device.")
+    rows = Device.objects.select_related("chassis", "slot__port", "slot__drawer", "tenant", "host_port__host")
+    row: Device = visible_or_404(rows, person, pk, "device")
     ports = HostPort.objects.visible_to(person).filter(chassis=row.chassis_id, missing_since=None)
     seen = ports.filter(pk=row.host_port_id).select_related("host").first()
     if row.slot is not None and row.slot.drawer_id is not None:
@@ -261,9 +252,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
 def port(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one port: its link against its capability, its error counters, and what is on it."""
     person = person_of(request)
-    row = Port.objects.visible_to(person).filter(pk=pk).select_related("chassis", "switch__drawer").first()
-    if row is None:
-        raise NotFound("There is no such port.")
+    row: Port = visible_or_404(Port.objects.select_related("chassis", "switch__drawer"), person, pk, "port")
     context: dict[str, Any] = {
         "port": row,
         "slot": Slot.objects.visible_to(person).filter(port=row).select_related("drawer").first(),
@@ -291,9 +280,7 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
 def host(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one host, its host ports and the visible devices attached to it."""
     person = person_of(request)
-    row = Host.objects.visible_to(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such host.")
+    row: Host = visible_or_404(Host.objects.all(), person, pk, "host")
     ports = list(
         HostPort.objects.visible_to(person)
         .filter(host=row, missing_since=None)
