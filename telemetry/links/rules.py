@@ -10,7 +10,7 @@ from typing import Final
 from fabric.bmc.values import LANE_GBPS
 from fabric.inventory.rules import LINK_SPEED_TOLERANCE
 
-UP: Final = "LinkUp"
+LINK_UP: Final = "LinkUp"
 MINUTE: Final = 60.0
 RATE_SECONDS: Final = 600.0
 HOUR: Final = 3600.0
@@ -216,7 +216,7 @@ def pcie_generation(gbps_a_lane: float) -> str:
 
 
 def _healthy_sentence(facts: LinkFacts) -> str:
-    if facts.status == UP:
+    if facts.status == LINK_UP:
         return "The link runs as both of its ends can, and almost without errors."
     return "The link is training just now." if facts.status in {"Training", "Starting"} else "Nothing is wrong with it."
 
@@ -225,7 +225,7 @@ def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
     if facts.gone:
         yield Reason("down", LinkLevel.DOWN, facts.gone)
         return
-    if facts.status == UP:
+    if facts.status == LINK_UP:
         yield from _width_reasons(facts)
         yield from _speed_reasons(facts)
         return

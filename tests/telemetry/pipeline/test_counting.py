@@ -14,10 +14,10 @@ import redis
 from django.conf import settings
 
 from telemetry.instrumentation import metrics
-from telemetry.instrumentation.metrics import HEALTHY_COUNTERS, PROBLEMS
+from telemetry.instrumentation.metrics import HEALTHY_COUNTERS, LAG_BOUNDS, PROBLEMS
 from telemetry.instrumentation.publisher import LoopLagProbe, MetricsPublisher
 from telemetry.pipeline.selectors import pipeline_snapshot
-from telemetry.polling.chassis_poller import LAG_BOUNDS, PollStatistics
+from telemetry.polling.chassis_poller import PollStatistics
 from tests.processes import ROOT
 from tests.waiting import eventually_in_loop
 
