@@ -307,8 +307,19 @@ def _json_text(quoted_text: str, offset: int) -> str:
 
 
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where the wheel has it
-YAML_LITERALS = {"null": None, "Null": None, "NULL": None, "~": None, "": None, "true": True, "True": True, "TRUE": True,
-         "false": False, "False": False, "FALSE": False}  # fmt: skip
+YAML_LITERALS = {
+    "null": None,
+    "Null": None,
+    "NULL": None,
+    "~": None,
+    "": None,
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
 YAML_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 YAML_NOT_A_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 YAML_PLAIN_TAGS = {None, "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"}

@@ -75,7 +75,7 @@ def _max_body_bytes(path: str) -> int:
 
 
 class BodyLimit:
-    """Refuses requests that are larger than what `MAX_BODY_BYTES` and `MAX_BODY_WITH_FILE` say, in bytes, from strangers too.
+    """Refuses requests that are larger than what `MAX_BODY_BYTES` and `MAX_BODY_WITH_FILE` say, in bytes, from anybody.
 
     Django writes a body of any size to the disk before it looks at the request, and the API reads it into memory: here
     it sees none, and says so as it says everything else.

@@ -132,11 +132,18 @@ def deploy(
     launch = launch_command(wanted, spec, topology.cores if topology is not None else None)
     reasons += _reasons(wanted, launch, weighed, read.taken)
     return Deployment(
-        form=read.form, name=wanted.job.name, scheduler=wanted.job.scheduler,
-        files=tuple(_deployment_files(wanted, launch, read.taken.names)), reasons=tuple(reasons), told=tuple(read.book.told),
-        gains=weighed.gains, prediction=weighed.prediction, why_not=weighed.why_not, secrets=dict(read.taken.names),
+        form=read.form,
+        name=wanted.job.name,
+        scheduler=wanted.job.scheduler,
+        files=tuple(_deployment_files(wanted, launch, read.taken.names)),
+        reasons=tuple(reasons),
+        told=tuple(read.book.told),
+        gains=weighed.gains,
+        prediction=weighed.prediction,
+        why_not=weighed.why_not,
+        secrets=dict(read.taken.names),
         request=read.request,
-    )  # fmt: skip
+    )
 
 
 def _parse_request(text: str) -> _ParsedRequest:

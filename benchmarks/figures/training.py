@@ -71,11 +71,20 @@ def time_by_configuration(rows: Sequence[RunData], baseline: str = "") -> Chart:
     labels, works = configuration_labels(timed), work_labels(timed, but=("devices",))
     return _relative_chart(
         Chart(
-            name="relative-time", title="Training time by configuration", kind="bars", groups="Configuration",
-            caption=RATIO_CAPTION, x=ChartAxis(title="Workload", kind="category"), y=ChartAxis(title="Time relative to the baseline"),
+            name="relative-time",
+            title="Training time by configuration",
+            kind="bars",
+            groups="Configuration",
+            caption=RATIO_CAPTION,
+            x=ChartAxis(title="Workload", kind="category"),
+            y=ChartAxis(title="Time relative to the baseline"),
         ).noted(note),
-        timed, lambda row: works[row.id], lambda row: labels[row.id], ordered_configurations(labels.values()), baseline,
-    )  # fmt: skip
+        timed,
+        lambda row: works[row.id],
+        lambda row: labels[row.id],
+        ordered_configurations(labels.values()),
+        baseline,
+    )
 
 
 def time_by_storage(rows: Sequence[RunData], baseline: str = "") -> Chart:
@@ -85,12 +94,20 @@ def time_by_storage(rows: Sequence[RunData], baseline: str = "") -> Chart:
     works, there = work_labels(known), {row.id: arrangement_label(row.topology) for row in known}
     return _relative_chart(
         Chart(
-            name="storage-time", title="Training time by storage", kind="bars", groups="Storage", caption=RATIO_CAPTION,
-            x=ChartAxis(title="Workload and devices", kind="category"), y=ChartAxis(title="Time relative to the baseline"),
+            name="storage-time",
+            title="Training time by storage",
+            kind="bars",
+            groups="Storage",
+            caption=RATIO_CAPTION,
+            x=ChartAxis(title="Workload and devices", kind="category"),
+            y=ChartAxis(title="Time relative to the baseline"),
         ).noted(note, omission_note([row for row in timed if row.topology is None], "whose topology is not recorded")),
-        known, _combined_label(works, there), lambda row: storage_label(row.topology) if row.topology else "",
-        [one for one in STORAGE_LABELS if one in {storage_label(row.topology) for row in known if row.topology}], baseline,
-    )  # fmt: skip
+        known,
+        _combined_label(works, there),
+        lambda row: storage_label(row.topology) if row.topology else "",
+        [one for one in STORAGE_LABELS if one in {storage_label(row.topology) for row in known if row.topology}],
+        baseline,
+    )
 
 
 def time_by_software(rows: Sequence[RunData], baseline: str = "") -> Chart:
@@ -112,12 +129,20 @@ def time_by_software(rows: Sequence[RunData], baseline: str = "") -> Chart:
                 variants[row.id] = f"{variant}, {field_label('batch', row.spec.batch)}" if has_batches else variant
     return _relative_chart(
         Chart(
-            name="software", title="Training time by software variant", kind="bars", groups="Variant", caption=RATIO_CAPTION,
-            x=ChartAxis(title="Workload and configuration", kind="category"), y=ChartAxis(title="Time relative to the baseline"),
+            name="software",
+            title="Training time by software variant",
+            kind="bars",
+            groups="Variant",
+            caption=RATIO_CAPTION,
+            x=ChartAxis(title="Workload and configuration", kind="category"),
+            y=ChartAxis(title="Time relative to the baseline"),
         ).noted(note),
-        timed, _combined_label(works, labels), lambda row: variants[row.id],
-        sorted(set(variants.values()), key=software_sort_key), baseline,
-    )  # fmt: skip
+        timed,
+        _combined_label(works, labels),
+        lambda row: variants[row.id],
+        sorted(set(variants.values()), key=software_sort_key),
+        baseline,
+    )
 
 
 def _combined_label(works: Mapping[str, str], places: Mapping[str, str]) -> Callable[[RunData], str]:

@@ -173,7 +173,8 @@ def _exchange_sentence(
     sent = float(ring_bytes(belief.mean[None], row)[0, 0])
     hidden = max(0.0, exchange - exposed)
     return (
-        f"{format_seconds(exposed)} exposed of {format_seconds(exchange)}: each device sends {sent / 1e6:.0f} MB a step, "
+        f"{format_seconds(exposed)} exposed of {format_seconds(exchange)}: "
+        f"each device sends {sent / 1e6:.0f} MB a step, "
         f"the slowest edge is {EDGE_LABELS[slowest]} at {float(found.rate[0, 0]) / 1e9:.3g} GB/s; "
         f"{format_seconds(hidden)} hide behind the computation."
     )

@@ -134,13 +134,15 @@ class Recommendation:
         amount = format_objective(self.asked.objective, first.objective.value)
         wish = OBJECTIVE_LABELS[self.asked.objective]
         sure = (
-            f"It is best with a probability of {format_share(first.probability)}, and within {format_share(TOLERATED_REGRET)} of the best "
+            f"It is best with a probability of {format_share(first.probability)}, "
+            f"and within {format_share(TOLERATED_REGRET)} of the best "
             f"with {format_share(first.near)}; the expected regret is {format_share(first.regret)}."
         )
         if self.abstains:
             return (
                 f"Nothing is recommended yet. {first.words} leads for the {wish} ({amount}), but others overlap with "
-                f"it. {sure} A choice is made once it is within {format_share(TOLERATED_REGRET)} of the best with {format_share(DECISION_CONFIDENCE)}."
+                f"it. {sure} A choice is made once it is within {format_share(TOLERATED_REGRET)} of the best "
+                f"with {format_share(DECISION_CONFIDENCE)}."
             )
         return f"{first.words}, for the {wish}: {amount}. {sure}"
 
@@ -352,4 +354,5 @@ def amount_text(answer: Recommendation, amount: AmountInterval) -> str:
     objective = answer.asked.objective
     if amount.low == amount.high:
         return format_objective(objective, amount.value)
-    return f"{format_objective(objective, amount.value)} ({format_objective(objective, amount.low)} to {format_objective(objective, amount.high)})"
+    value, low, high = (format_objective(objective, one) for one in (amount.value, amount.low, amount.high))
+    return f"{value} ({low} to {high})"

@@ -1,7 +1,7 @@
 """What one drawer can give a host: counts of devices by kind and host port, as the rules of its mode allow.
 
-The rules themselves are fabric.operations.rules and fabric.plans.rules: each option is planned, and only one without an objection
-stays. Devices of a drawer that nothing tells apart are counted, not listed.
+The rules themselves are fabric.operations.rules and fabric.plans.rules: each option is planned, and only
+one without an objection stays. Devices of a drawer that nothing tells apart are counted, not listed.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class FreeDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendationPool:
-    """Hosts by id, drawers as `fabric.operations.projected_state` sees them, and of their devices those that may be used.
+    """Hosts by id, drawers as `fabric.operations.projected_state` sees them, and of their devices the usable ones.
 
     `uplinks` maps ids of host ports that may be used to the link behind them. `modes` are the ids of drawers whose mode
     may be changed. `places` names a drawer for a reader: 'falcon-1/drawer 1'.

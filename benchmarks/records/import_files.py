@@ -87,7 +87,7 @@ class ImportFile:
             raise Invalid("This is no text: it has zero bytes.", errors={"file": "It is no text."})
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield lines that are not blank with their numbers from 1; raises InvalidDocument, whose field is the number."""
+        """Yield lines that are not blank with their numbers from 1; raises InvalidDocument for the number."""
         with self.open() as file:
             number = 0
             while raw := file.readline(MAX_LINE_BYTES + 1):

@@ -169,7 +169,8 @@ def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -
         )
     else:
         output.notes.append(
-            f"Line {run.line}: the log does not say the {', '.join(ASSUMED_FIELDS)}: the specification has what is usual here."
+            f"Line {run.line}: the log does not say the {', '.join(ASSUMED_FIELDS)}: "
+            f"the specification has what is usual here."
         )
     if run.ended is None:
         output.notes.append(f"Line {run.line}: the log ends before the run: kept as failed.")

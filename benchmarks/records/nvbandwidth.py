@@ -64,14 +64,18 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
     size = max(len(row) for rows in tables.values() for row in rows)
     on = f" on {root['Hostname']}" if isinstance(root.get("Hostname"), str) else ""
     header = RunLine(
-        id="nvbandwidth", title=f"nvbandwidth{on}, {size} GPU{'' if size == 1 else 's'}"[:200],
-        workload="host_copy" if is_host else "gpu_bandwidth", provenance="measured",
+        id="nvbandwidth",
+        title=f"nvbandwidth{on}, {size} GPU{'' if size == 1 else 's'}"[:200],
+        workload="host_copy" if is_host else "gpu_bandwidth",
+        provenance="measured",
         software=tool_software(
-            names, driver=str(root.get("Driver Version", ""))[:100], cuda=_cuda_version(root.get("CUDA Runtime Version")),
+            names,
+            driver=str(root.get("Driver Version", ""))[:100],
+            cuda=_cuda_version(root.get("CUDA Runtime Version")),
             libraries={"nvbandwidth": str(root["version"])[:100]} if root.get("version") else {},
         ),
         results=tool_results(tables=tables, units=units),
-    )  # fmt: skip
+    )
     output.runs.append(ToolRun(line, header))
     if not names:
         output.notes.append("It does not name the GPUs.")

@@ -41,9 +41,9 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class RunLine(_Line, frozen=True, kw_only=True, tag="run"):
     """A run without its samples: what it did, on what, and what it came to.
 
-    `spec` is hostwire.training.Spec, `software` its Software, `topology` benchmarks.model.topology.Topology and `results`
-    benchmarks.runs.results.Summary, each {} where nobody knows. `spec_hash` is the SHA-256 of the specification's
-    canonical JSON. `source` is of an imported one: what it was where it came from.
+    `spec` is hostwire.training.Spec, `software` its Software, `topology` benchmarks.model.topology.Topology and
+    `results` benchmarks.runs.results.Summary, each {} where nobody knows. `spec_hash` is the SHA-256 of the
+    specification's canonical JSON. `source` is of an imported one: what it was where it came from.
     """
 
     format: Literal["falconweb.record/1"] = RECORD_FORMAT

@@ -112,8 +112,8 @@ def records_check(
     *,
     person: User,
     content: ImportFile,
-    format: str = "",
-    largest: int = MAX_UPLOAD_BYTES,  # noqa: A002 - its name for who calls
+    format: str = "",  # noqa: A002 - as the API and the command call it
+    largest: int = MAX_UPLOAD_BYTES,
 ) -> ImportCheck:
     """Look at a file, and keep nothing of it; `format` '' finds out which it is.
 
@@ -133,8 +133,8 @@ def records_import(
     *,
     person: User,
     content: ImportFile,
-    format: str = "",
-    largest: int = MAX_UPLOAD_BYTES,  # noqa: A002 - its name for who calls
+    format: str = "",  # noqa: A002 - as the API and the command call it
+    largest: int = MAX_UPLOAD_BYTES,
 ) -> ImportResult:
     """Make runs of the records in a file, all or none; one that is here already is not made again.
 
@@ -278,9 +278,14 @@ def _store_samples(reading: FormatReader, runs: dict[str, Run]) -> None:
     for _, line in reading.lines():
         if isinstance(line, SeriesLine) and (run := runs.get(line.run)) is not None:
             series_append(
-                run, line.key, at=float_column(line.at), values=float_column(line.values), unit=line.unit, source=line.source,
+                run,
+                line.key,
+                at=float_column(line.at),
+                values=float_column(line.values),
+                unit=line.unit,
+                source=line.source,
                 interval=line.interval,
-            )  # fmt: skip
+            )
         elif isinstance(line, LogLine) and (run := runs.get(line.run)) is not None:
             LogPart.objects.create(run=run, first=line.first, text=line.text)
 

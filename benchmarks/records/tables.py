@@ -84,15 +84,34 @@ def _summary_row(run: Run) -> tuple[object, ...]:
     batch = spec.get("devices", 0) * spec.get("batch", 0) * spec.get("accumulation", 1)
     step = found.step_seconds
     return (
-        str(run.pk), run.title, run.workload, run.preset, run.provenance, run.source.get("provenance", ""), run.state,
-        run.topology.get("host", ""), run.spec_hash, spec.get("devices"), spec.get("batch"), batch or None,
-        spec.get("precision"), spec.get("strategy"),
+        str(run.pk),
+        run.title,
+        run.workload,
+        run.preset,
+        run.provenance,
+        run.source.get("provenance", ""),
+        run.state,
+        run.topology.get("host", ""),
+        run.spec_hash,
+        spec.get("devices"),
+        spec.get("batch"),
+        batch or None,
+        spec.get("precision"),
+        spec.get("strategy"),
         *(one.isoformat() if one else None for one in (run.started_at, run.ended_at)),
-        _statistic_value(step), step.low if step else None, step.high if step else None, _statistic_value(found.samples_per_second),
-        _statistic_value(found.exposed_seconds), _statistic_value(found.pcie), _statistic_value(readings.get("utilisation")),
-        _statistic_value(readings.get("memory_used")), _statistic_value(readings.get("cpu")), _statistic_value(readings.get("memory")),
-        found.first_loss, found.last_loss,
-    )  # fmt: skip
+        _statistic_value(step),
+        step.low if step else None,
+        step.high if step else None,
+        _statistic_value(found.samples_per_second),
+        _statistic_value(found.exposed_seconds),
+        _statistic_value(found.pcie),
+        _statistic_value(readings.get("utilisation")),
+        _statistic_value(readings.get("memory_used")),
+        _statistic_value(readings.get("cpu")),
+        _statistic_value(readings.get("memory")),
+        found.first_loss,
+        found.last_loss,
+    )
 
 
 def _statistic_value(figure: Statistic | None) -> float | None:

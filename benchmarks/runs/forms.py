@@ -285,15 +285,23 @@ def run_form_from(offered: RunChoices, run: Run) -> RunForm:
     """Return a form that begins with what a run had."""
     composition = Composition.from_json(run.composition)
     given = {
-        "workload": run.workload, "preset": run.preset or CUSTOM_PRESET,
-        "title": run.title.removesuffix(EXERCISE_SUFFIX), "executor": run.executor,
-        "host": str(composition.host), "where": "cpu" if composition.cpu else "gpu",
-        f"local-{composition.host}": str(composition.local_gpus), "limit": f"{run.limit_seconds / SECONDS_A_MINUTE:g}",
+        "workload": run.workload,
+        "preset": run.preset or CUSTOM_PRESET,
+        "title": run.title.removesuffix(EXERCISE_SUFFIX),
+        "executor": run.executor,
+        "host": str(composition.host),
+        "where": "cpu" if composition.cpu else "gpu",
+        f"local-{composition.host}": str(composition.local_gpus),
+        "limit": f"{run.limit_seconds / SECONDS_A_MINUTE:g}",
         **_device_values(composition),
-        **{name: _field_text(value) for name, value in run.spec.items() if name not in {"options", "command", "workload"}},
+        **{
+            name: _field_text(value)
+            for name, value in run.spec.items()
+            if name not in {"options", "command", "workload"}
+        },
         **{name: _field_text(value) for name, value in run.spec.get("options", {}).items()},
         "command": shlex.join(run.spec.get("command", [])),
-    }  # fmt: skip
+    }
     if run.keeps_devices:
         given["keep_composed"] = "on"
     return RunForm(offered=offered, given=given)

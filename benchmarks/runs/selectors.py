@@ -148,12 +148,28 @@ def run_row(run: Run) -> tuple[object, ...]:
     steps, rate, spec = summary.step_seconds, summary.samples_per_second, run.spec
     batch = spec.get("devices", 1) * spec.get("batch", 1) * spec.get("accumulation", 1) if spec else ""
     return (
-        run.pk, run.title, run.workload, run.preset, run.state, run.provenance, run.executor,
-        run.host.name if run.host is not None else "", spec.get("devices", ""), spec.get("precision", ""),
-        spec.get("strategy", ""), batch, *(_statistic_cells(steps)), rate.value if rate else "", run.requested_by_name,
-        _timestamp(run.queued_at), _timestamp(run.started_at), _timestamp(run.finished_at), run.trouble, run.error or run.sentence,
+        run.pk,
+        run.title,
+        run.workload,
+        run.preset,
+        run.state,
+        run.provenance,
+        run.executor,
+        run.host.name if run.host is not None else "",
+        spec.get("devices", ""),
+        spec.get("precision", ""),
+        spec.get("strategy", ""),
+        batch,
+        *(_statistic_cells(steps)),
+        rate.value if rate else "",
+        run.requested_by_name,
+        _timestamp(run.queued_at),
+        _timestamp(run.started_at),
+        _timestamp(run.finished_at),
+        run.trouble,
+        run.error or run.sentence,
         run.spec_hash,
-    )  # fmt: skip
+    )
 
 
 def runs_with_summaries(rows: Iterable[Run]) -> list[tuple[Run, Summary]]:

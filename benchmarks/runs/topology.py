@@ -68,8 +68,8 @@ def own_drive(
 ) -> PciDevice | None:
     """Return the NVMe drive of a host's own that data is read from: the first that its system does not start from.
 
-    `neighbours` are all devices that are attached to it, `of_chassis` fabric.agents.selectors.chassis_serial_numbers, for who asks
-    about several hosts. Where its system has all of them it is the first.
+    `neighbours` are all devices attached to it; `of_chassis` is fabric.agents.selectors.chassis_serial_numbers,
+    for who asks about several hosts. Where its system has all of them it is the first.
     """
     if report is None:
         return None

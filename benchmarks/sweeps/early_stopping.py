@@ -128,7 +128,8 @@ def skip_reason(one: PointEstimate, other: PointEstimate, early: EarlyStopping) 
     how = "predicted" if one.known == "predicted" else f"{one.known} before"
     return (
         f"Skipped: worse than point {other.position + 1} ({other.name}) in {aims}. {how.capitalize()}: "
-        f"{_interval_text(one)} a sample on {_device_count_text(one.devices)}; that one took {_interval_text(other)} on "
+        f"{_interval_text(one)} a sample on {_device_count_text(one.devices)}; "
+        f"that one took {_interval_text(other)} on "
         f"{_device_count_text(other.devices)}, {other.known}."
     )
 

@@ -156,9 +156,12 @@ class ManifestReader:
             self.grid["threads"] = sorted({max(1, int(one)) for one in values})
             self._keep(f"cpus: {values}")
             self._tell(
-                "cpus", node, "used",
-                f"The axis 'threads', CPU threads of a process: {_comma_separated(self.grid['threads'])}. No core is reserved.",
-            )  # fmt: skip
+                "cpus",
+                node,
+                "used",
+                f"The axis 'threads', CPU threads of a process: {_comma_separated(self.grid['threads'])}. "
+                "No core is reserved.",
+            )
 
     def _memory(self, node: DocumentNode) -> None:
         value = node.value

@@ -129,8 +129,11 @@ def placement_label(pool: SweepPool, placement: str) -> str:
         drawer = placement.removeprefix(DRAWER_PREFIX)
         return pool.drawers.get(int(drawer), placement) if drawer.isdecimal() else placement
     return {
-        CPU_PLACEMENT: "CPU only", LOCAL_PLACEMENT: "the host’s own GPUs", SPREAD_PLACEMENT: "evenly over drawers", HYBRID_PLACEMENT: "half own, half drawers",
-    }.get(placement, placement)  # fmt: skip
+        CPU_PLACEMENT: "CPU only",
+        LOCAL_PLACEMENT: "the host’s own GPUs",
+        SPREAD_PLACEMENT: "evenly over drawers",
+        HYBRID_PLACEMENT: "half own, half drawers",
+    }.get(placement, placement)
 
 
 def _local_count(wish: PlacementRequest) -> int:

@@ -1,7 +1,7 @@
 """What sweeps do by themselves: begin the next runs, skip what is not worth running, end, give devices back.
 
-A step is taken by the worker that has claimed the sweep; all that it needs is in the database, so that any worker goes on
-where one died.
+A step is taken by the worker that has claimed the sweep; all that it needs is in the database, so that any worker goes
+on where one died.
 
 All is read from the plans of its runs: nothing is kept in a process, so that one that dies takes nothing with it.
 """

@@ -160,7 +160,7 @@ def point_filter(points: Sequence[PointStatus], *, state: str = "", sort: str = 
 
 
 def sweep_scaling(points: Sequence[PointStatus], sweep: Sweep, names: dict[str, dict[Any, str]]) -> list[ScalingChart]:
-    """Return throughput along each axis that a sweep varies and that is a number; `names` are those of `axis_value_labels`."""
+    """Return throughput along each varied axis that is a number; `names` are those of `axis_value_labels`."""
     grid = SweepGrid.from_json(sweep.grid)
     shown = []
     for one in points:

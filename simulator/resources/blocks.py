@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from simulator.catalog import DeviceModelKind
+from simulator.catalog import DeviceModel, DeviceModelKind
 from simulator.errors import Body
 from simulator.resources.chassis import block_uri, drawer_uri, gpu_uri, processor_uri, slot_uri
 from simulator.resources.devices import present_device, slot_health, typed_uri
@@ -92,6 +92,11 @@ def _block_node(falcon: Falcon, slots: list[SimulatedSlot], last: str) -> Resour
     return None
 
 
+def _device_label(model: DeviceModel, slot: SimulatedSlot) -> str:
+    kind = "GPU" if model.kind is DeviceModelKind.GPU else model.model
+    return f"{kind} in drawer {slot.drawer} slot {slot.number}"
+
+
 def _block(falcon: Falcon, slot: SimulatedSlot) -> Body:
     model, owners = present_device(slot).model, []
     if slot.attached_to is not None:
@@ -106,7 +111,7 @@ def _block(falcon: Falcon, slot: SimulatedSlot) -> Body:
         "@odata.id": block_uri(slot),
         "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
         "Id": slot.endpoint,
-        "Name": f"{'GPU' if model.kind is DeviceModelKind.GPU else model.model} in drawer {slot.drawer} slot {slot.number}",
+        "Name": _device_label(model, slot),
         "ResourceBlockType": [_TYPES[model.kind]],
         "CompositionStatus": {"CompositionState": "Composed" if owners else "Unused"},
         "Status": {"State": "Enabled", "Health": slot_health(slot)},
@@ -158,7 +163,7 @@ def _processor(uri: str, slot: SimulatedSlot, device: SimulatedDevice) -> Body:
         "@odata.id": uri,
         "@odata.type": "#Processor.v1_22_0.Processor",
         "Id": uri.rpartition("/")[2],
-        "Name": f"{'GPU' if model.kind is DeviceModelKind.GPU else model.model} in drawer {slot.drawer} slot {slot.number}",
+        "Name": _device_label(model, slot),
         "ProcessorType": "GPU" if model.kind is DeviceModelKind.GPU else "Accelerator",
         "Manufacturer": model.manufacturer,
         "Model": model.model,

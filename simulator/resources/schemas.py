@@ -178,10 +178,11 @@ def _metadata() -> bytes:
     parts += _reference(f"{DMTF}/RedfishExtensions_v1.xml", ["RedfishExtensions.v1_0_0"], alias="Redfish")
     for name, version in VENDOR_SCHEMAS.items():
         parts += _reference(f"{V1}/schema/{name}_v1.xml", [name, f"{name}.{version}"])
+    root = STANDARD_SCHEMAS["ServiceRoot"]
     parts += [
         "  <edmx:DataServices>",
         '    <Schema xmlns="http://docs.oasis-open.org/odata/ns/edm" Namespace="Service">',
-        f'      <EntityContainer Name="Service" Extends="ServiceRoot.{STANDARD_SCHEMAS["ServiceRoot"]}.ServiceContainer"/>',
+        f'      <EntityContainer Name="Service" Extends="ServiceRoot.{root}.ServiceContainer"/>',
         "    </Schema>",
         "  </edmx:DataServices>",
         "</edmx:Edmx>",

@@ -98,11 +98,29 @@ def _slot_points(slot: SimulatedSlot) -> list[SensorPoint]:
     base = drawer_uri(slot.drawer)
     place = f"Drawer {slot.drawer} slot {slot.number}"
     return [
-        SensorPoint(base, f"slot{slot.number}_temp", f"{place} temperature", "Temperature", "Cel", "SystemBoard",
-                    lambda: slot.temperature if slot.present is not None else None, CAUTION_CELSIUS, CRITICAL_CELSIUS, slot_uri(slot)),
-        SensorPoint(base, f"slot{slot.number}_power", f"{place} power", "Power", "W", "SystemBoard",
-                    lambda: slot.watts if slot.present is not None else None, related=slot_uri(slot)),
-    ]  # fmt: skip
+        SensorPoint(
+            base,
+            f"slot{slot.number}_temp",
+            f"{place} temperature",
+            "Temperature",
+            "Cel",
+            "SystemBoard",
+            lambda: slot.temperature if slot.present is not None else None,
+            CAUTION_CELSIUS,
+            CRITICAL_CELSIUS,
+            slot_uri(slot),
+        ),
+        SensorPoint(
+            base,
+            f"slot{slot.number}_power",
+            f"{place} power",
+            "Power",
+            "W",
+            "SystemBoard",
+            lambda: slot.watts if slot.present is not None else None,
+            related=slot_uri(slot),
+        ),
+    ]
 
 
 def register(falcon: Falcon) -> None:

@@ -306,8 +306,9 @@ def _send(claim: DeliveryClaim) -> bool:
         return _record_failure(claim, error.sentence, permanent=False, asked=None)
     except Exception:
         logger.exception("delivery %s", row.pk)
-        return _record_failure(claim, "An error of the site stopped it; the log of the worker says which.", permanent=False,
-                       asked=None)  # fmt: skip
+        return _record_failure(
+            claim, "An error of the site stopped it; the log of the worker says which.", permanent=False, asked=None
+        )
     claim.release(state=Delivery.State.DELIVERED, delivered_at=timezone.now(), last_error="")
     return True
 

@@ -52,7 +52,8 @@ def rfc5424_message(
         raise ValueError("severity is 0 to 7, facility 0 to 23")
     instant = at.astimezone(UTC)
     header = (
-        f"<{facility * 8 + number}>1 {instant:%Y-%m-%dT%H:%M:%S}.{instant.microsecond:06d}Z {_header_field(hostname, 255)} "
+        f"<{facility * 8 + number}>1 {instant:%Y-%m-%dT%H:%M:%S}.{instant.microsecond:06d}Z "
+        f"{_header_field(hostname, 255)} "
         f"{_header_field(app, 48)} {_header_field(process, 128)} {_header_field(message_id, 32)} "
     ).encode("ascii")
     structured = _structured_data(data or {}, longest - len(header))

@@ -55,9 +55,9 @@ def send_webhook(
     """POST `body` to a URL; returns when it was answered with 2xx within `timeout` s.
 
     `message_id` tells a repeat from something new (one is made where none is given); with `secret` the request is
-    signed as Standard Webhooks 1.0 has it (see `webhook_signature`). `ca` (PEM) replaces the system's trust. `encoding` is
-    the Content-Encoding of `body`. Raises Invalid for a wrong URL or CA, DeliveryFailed for everything else: permanent
-    for 3xx and for 4xx but 408, 425 and 429.
+    signed as Standard Webhooks 1.0 has it (see `webhook_signature`). `ca` (PEM) replaces the system's trust. `encoding`
+    is the Content-Encoding of `body`. Raises Invalid for a wrong URL or CA, DeliveryFailed for everything else:
+    permanent for 3xx and for 4xx but 408, 425 and 429.
     """
     endpoint = webhook_endpoint(url)
     identity = message_id or f"msg_{uuid.uuid4().hex}"

@@ -100,8 +100,8 @@ def file_name(run: ExportRun) -> str:
 class PartFile:
     """A context manager: the file of a run that is being written, from a position on.
 
-    `digest` is the SHA-256 of all that it holds. Raises Elsewhere, InsufficientStorage, and FileNotFoundError where less is there
-    than was written once.
+    `digest` is the SHA-256 of all that it holds. Raises Elsewhere, InsufficientStorage, and FileNotFoundError where
+    less is there than was written once.
     """
 
     def __init__(self, name: str, position: int, *, heed: Callable[[], None]) -> None:

@@ -112,9 +112,13 @@ class ExportForm(forms.Form):
         "Schedule (cron, UTC)", "Minute, hour, day, month, day of the week: 15 3 * * * is 03:15 each day."
     )
     span = forms.ChoiceField(
-        label="What a run takes", choices=ExportSpan.choices, widget=forms.RadioSelect, initial=ExportSpan.ALL, required=False,
+        label="What a run takes",
+        choices=ExportSpan.choices,
+        widget=forms.RadioSelect,
+        initial=ExportSpan.ALL,
+        required=False,
         help_text="All the time takes what is new, always.",
-    )  # fmt: skip
+    )
     from_now = forms.BooleanField(
         label="Leave out what has happened until now", required=False,
         help_text="For what takes what is new: else it begins with the oldest event.",

@@ -119,10 +119,20 @@ def run_lines(rows: ExportRunQuerySet) -> Iterator[tuple[object, ...]]:
     for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
         for run in pages.page(number).object_list:
             yield (
-                run.pk, run.name, run.state, run.requested_by_name or run.get_trigger_display(), rfc3339(run.created_at),
-                rfc3339(run.started_at), rfc3339(run.ended_at), run.counted, run.total, run.bytes, run.checksum, run.file,
+                run.pk,
+                run.name,
+                run.state,
+                run.requested_by_name or run.get_trigger_display(),
+                rfc3339(run.created_at),
+                rfc3339(run.started_at),
+                rfc3339(run.ended_at),
+                run.counted,
+                run.total,
+                run.bytes,
+                run.checksum,
+                run.file,
                 run.error,
-            )  # fmt: skip
+            )
 
 
 def definition_lines(rows: ExportDefinitionQuerySet) -> Iterator[tuple[object, ...]]:

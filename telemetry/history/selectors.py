@@ -86,7 +86,7 @@ class SeriesPart:
 class HistoryLine:
     """One line of a chart: `mean`, `low` and `high` are f8[rows], NaN where there is nothing to tell.
 
-    `parts` are the series that it is made of by the rule `combine`; `combination_words` says so in words, '' for one alone.
+    `parts` are the series that it is made of by the rule `combine`; `combination_words` is that in words, '' for one.
     """
 
     subject: HistorySubject

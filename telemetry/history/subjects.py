@@ -96,7 +96,7 @@ def visible_subjects(person: User, refs: Sequence[str], span: TimeRange) -> list
 
 
 def find_subjects(person: User, refs: Sequence[str], span: TimeRange) -> tuple[list[HistorySubject], list[str]]:
-    """Return what the person may see of subjects, and the names of those of which they may not: see `visible_subjects`."""
+    """Return what the person may see of subjects, and the names of the other ones: see `visible_subjects`."""
     ids: dict[str, list[int]] = defaultdict(list)
     found: dict[str, HistorySubject] = {}
     sights = SightCache(person)

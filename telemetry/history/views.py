@@ -189,13 +189,19 @@ def heat(request: HttpRequest) -> HttpResponse:
             "gaps_shown": [(iso_utc(gap.since)[11:16], iso_utc(gap.until)[11:16], gap.reason) for gap in found.gaps],
             "before": day - timedelta(days=1),
             "after": day + timedelta(days=1) if day < today else None,
-            "csv": reverse("api:telemetry_table") + "?" + urlencode(
+            "csv": reverse("api:telemetry_table")
+            + "?"
+            + urlencode(
                 {
-                    "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows), "metrics": "temperature_celsius",
-                    "since": iso_utc(found.span.since), "until": iso_utc(found.span.until), "points": 96, "stats": "band",
+                    "subjects": ",".join(f"slot/{row.slot.pk}" for row in found.rows),
+                    "metrics": "temperature_celsius",
+                    "since": iso_utc(found.span.since),
+                    "until": iso_utc(found.span.until),
+                    "points": 96,
+                    "stats": "band",
                 }
             ),
-        }  # fmt: skip
+        }
     return render(request, "history/heat.html", context)
 
 

@@ -139,7 +139,8 @@ PROBLEMS: dict[str, ProblemDescription] = {
     "readings_not_a_number": ProblemDescription(
         "Readings that are no number",
         "The BMC gave null, a text or nothing for a value: it is a gap in charts.",
-        f"A sensor that is never there is its BMC's way. Where it was there before: {BMC_ADVICE[0].lower()}{BMC_ADVICE[1:]}",
+        f"A sensor that is never there is its BMC's way. Where it was there before: "
+        f"{BMC_ADVICE[0].lower()}{BMC_ADVICE[1:]}",
     ),
     "readings_negative_counter": ProblemDescription(
         "Counters below zero",

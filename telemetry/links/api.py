@@ -153,15 +153,20 @@ class LinkList(generics.GenericAPIView[Any]):
             OpenApiParameter("drawer_id", OpenApiTypes.INT64, description="Keeps the links of the drawer of this id"),
             OpenApiParameter("tenant_id", OpenApiTypes.INT64, description="Keeps what the tenant of this id holds"),
             OpenApiParameter("verdict", str, enum=LEVEL_NAMES, description="Keeps the links that are so"),
-            OpenApiParameter("kind", str, enum=list(KIND_LABELS), description="Keeps those with such a thing at the far end"),
             OpenApiParameter(
-                "sort", str, enum=[*SORTS, *(f"-{name}" for name in SORTS)], default="verdict",
+                "kind", str, enum=list(KIND_LABELS), description="Keeps those with such a thing at the far end"
+            ),
+            OpenApiParameter(
+                "sort",
+                str,
+                enum=[*SORTS, *(f"-{name}" for name in SORTS)],
+                default="verdict",
                 description="What comes first: the worst, or, with '-' before it, the least",
             ),
             SEARCH,
         ],
         responses=LinkSerializer(many=True),
-    )  # fmt: skip
+    )
     def get(self, request: Request) -> Response:
         """List links, worst first."""
         page = self.paginate_queryset(self.get_queryset())

@@ -89,7 +89,7 @@ class LinkSpan(models.Model):
     """
 
     class LinkSpanQuerySet(PortHistoryQuerySet):
-        """See PortHistoryQuerySet; what began earlier begins, for a tenant, when the port became its own (see selectors)."""
+        """See PortHistoryQuerySet; what began earlier begins, for a tenant, when the port became its own."""
 
     port = models.ForeignKey(Port, on_delete=models.CASCADE, related_name="link_spans")
     since = models.DateTimeField()

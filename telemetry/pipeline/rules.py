@@ -156,9 +156,11 @@ def _process_findings(process: PublishingProcess, now: float) -> Iterator[Findin
     name = f"{process.kind.capitalize()} {process.host}:{process.pid}"
     if (silent := now - process.heard_at) > SILENT_SECONDS:
         yield Finding(
-            HealthLevel.WARNING, f"{name} was not heard for {silent:.0f} s", "It ended, or it is too busy to say anything.",
+            HealthLevel.WARNING,
+            f"{name} was not heard for {silent:.0f} s",
+            "It ended, or it is too busy to say anything.",
             "Where it was ended on purpose, this goes away by itself.",
-        )  # fmt: skip
+        )
     lag = process.gauges.get("loop_lag_seconds", 0.0)
     if lag > LAG_SECONDS:
         yield Finding(
@@ -198,10 +200,11 @@ def _undelivered_findings(waiting: Sequence[Undelivered], now: float) -> Iterato
     for one in waiting:
         if one.count and now - one.oldest_at > LONG_WAIT_SECONDS:
             yield Finding(
-                HealthLevel.WARNING, f"{one.count} {one.what} wait, the oldest for {(now - one.oldest_at) / 60:.0f} min",
+                HealthLevel.WARNING,
+                f"{one.count} {one.what} wait, the oldest for {(now - one.oldest_at) / 60:.0f} min",
                 "They are not delivered: what they go to does not take them. They are tried again.",
                 "See whether the target is up; the log of deliveries says what it answered.",
-            )  # fmt: skip
+            )
 
 
 def _counter_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
@@ -251,7 +254,7 @@ class PublishingProcess:
 
 @dataclass(frozen=True)
 class CounterValue:
-    """How often something happened: since `PipelineSnapshot.since`, in the last minutes, and when last (Unix s, 0 unknown)."""
+    """How often something happened: since `PipelineSnapshot.since`, in the last minutes, and last (Unix s or 0)."""
 
     total: int
     recent: int = 0

@@ -161,11 +161,11 @@ def summary_of(trials: list[Trial]) -> dict[str, Any]:
 def _text(answer: Recommendation) -> str:
     lines = [answer.sentence]
     for rank, line in enumerate(answer.lines, 1):
-        spec = line.candidate.spec
+        spec, amount = line.candidate.spec, amount_text(answer, line.objective)
         lines += [
             "",
             f"{rank}. {line.words}",
-            f"   {amount_text(answer, line.objective)} with {spec.precision}, {spec.strategy}, batch {spec.batch} a GPU",
+            f"   {amount} with {spec.precision}, {spec.strategy}, batch {spec.batch} a GPU",
             f"   best with {format_share(line.probability)}, expected regret {format_share(line.regret)}, {line.basis}",
             *(f"   - {one}" for one in line.reasons),
         ]
