@@ -193,6 +193,6 @@ def test_the_length_of_celerys_queue_and_redis_memory_are_told(empty_redis: Any)
 def test_everything_that_rooms_count_has_a_meaning_or_is_no_trouble() -> None:
     names = set()
     for path in (ROOT / "telemetry").rglob("*.py"):
-        names |= set(re.findall(r'tally\.add\(\s*"([a-z_]+)"', path.read_text()))
+        names |= set(re.findall(r'(?:metrics\.)?\bincrement\(\s*"([a-z_]+)"', path.read_text()))
     assert len(names) > 5
     assert names - set(PROBLEMS) - HEALTHY_COUNTERS == set()
