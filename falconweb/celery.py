@@ -14,6 +14,7 @@ application = Celery("falconweb")
 application.set_default()
 application.config_from_object("django.conf:settings", namespace="CELERY")
 application.autodiscover_tasks()
+application.autodiscover_tasks(["telemetry.polling"])  # a feature that is no Django application
 
 
 @worker_init.connect(weak=False)

@@ -30,8 +30,8 @@ from benchmarks.runs.requests import (
 from benchmarks.runs.rules import Composition
 from benchmarks.workloads.definitions import Workload
 from core.enqueue import enqueue
-from core.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
-from core.idempotency import check_key, request_digest
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.idempotency import find_replayed, request_digest
 from hostwire.training import Spec
 
 MAX_TITLE_LENGTH: Final = 200
@@ -67,7 +67,7 @@ def run_create(
         digest = request_digest(
             "run", spec.hash, composition.as_json(), executor, title, limit_seconds, keep_composed, exercise
         )
-        if known := _idempotent_run(person, idempotency_key, digest):
+        if known := find_replayed(Run, person, idempotency_key, digest):
             return known
         workload = validated_workload(spec)
         _validate_limit(limit_seconds)
@@ -112,7 +112,7 @@ def run_create(
                 act.after = {"workload": spec.workload, "executor": executor, "host": host.name, "spec": spec.hash}
                 transaction.on_commit(partial(_notify_and_enqueue, run), robust=True)
         except IntegrityError:
-            if known := _idempotent_run(person, idempotency_key, digest):
+            if known := find_replayed(Run, person, idempotency_key, digest):
                 return known
             raise
     return run
@@ -228,19 +228,6 @@ def _notify_and_enqueue(run: Run) -> None:
     run_changed.send(Run, run=run)
     # A broker that is away loses nothing: beat asks each second.
     enqueue("runs.tend")
-
-
-def _idempotent_run(person: User, idempotency_key: str, digest: str) -> Run | None:
-    """Return what a person asked for by the same key before; raises KeyReused for another request, Invalid."""
-    if not idempotency_key:
-        return None
-    check_key(idempotency_key)
-    known: Run | None = Run.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
-    if known is not None and (
-        known.request_digest != digest or not Run.objects.visible_to(person).filter(pk=known.pk).exists()
-    ):
-        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
-    return known
 
 
 def _validate_limit(seconds: float) -> None:

@@ -25,8 +25,8 @@ from benchmarks.sweeps.grid import AXIS_LABELS, SweepGrid, validated_grid, varie
 from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.enqueue import enqueue
-from core.errors import Conflict, Forbidden, Invalid, KeyReused, NotFound
-from core.idempotency import check_key, request_digest
+from core.errors import Conflict, Forbidden, Invalid, NotFound
+from core.idempotency import find_replayed, request_digest
 
 MAX_TITLE_LENGTH: Final = 200
 MAX_MANIFEST_LENGTH: Final = 100_000
@@ -46,7 +46,7 @@ def sweep_create(
     with attempt(Action.SWEEP_CREATE, actor=person, target=Target("sweep", name=named)) as act:
         require_composer(person, "run anything")
         digest = request_digest("sweep", grid.as_json(), title, manifest)
-        if known := _idempotent_sweep(person, idempotency_key, digest):
+        if known := find_replayed(Sweep, person, idempotency_key, digest):
             return known
         if (
             Sweep.objects.filter(requested_by=person, state__in=[State.RUNNING, State.PAUSED]).count()
@@ -71,7 +71,7 @@ def sweep_create(
                 }  # fmt: skip
                 transaction.on_commit(partial(enqueue_advance, sweep.pk), robust=True)
         except IntegrityError:
-            if known := _idempotent_sweep(person, idempotency_key, digest):
+            if known := find_replayed(Sweep, person, idempotency_key, digest):
                 return known
             raise
     return sweep
@@ -290,19 +290,6 @@ def _refuse_empty(drawn: ExpandedSweep) -> None:
         first = f" {reasons[0]['why']}" if reasons else ""
         sentence = f"Nothing is left to run: each of {drawn.expansion.left_out_count} combinations is left out.{first}"
         raise Invalid(sentence, errors={"grid": sentence}, left_out=reasons)
-
-
-def _idempotent_sweep(person: User, idempotency_key: str, digest: str) -> Sweep | None:
-    """Return what a person asked for by the same key before; raises KeyReused for another request, Invalid."""
-    if not idempotency_key:
-        return None
-    check_key(idempotency_key)
-    known: Sweep | None = Sweep.objects.filter(requested_by=person, idempotency_key=idempotency_key).first()
-    if known is not None and (
-        known.request_digest != digest or not Sweep.objects.visible_to(person).filter(pk=known.pk).exists()
-    ):
-        raise KeyReused("This Idempotency-Key was used for another request. Take a new key.")
-    return known
 
 
 def _clean_title(title: str) -> str:

@@ -1,6 +1,6 @@
 """Counters and gauges of this process, cheap enough for each reading, and what each problem that is counted means.
 
-Names are those of `tally.add`. What has no meaning here is counted all the same, and shown by its name.
+Names are those of `increment`. What has no meaning here is counted all the same, and shown by its name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TypeVar
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 MetricKey = tuple[str, int | None]
+# Upper bounds, in s, of what is counted as poll_lag_le_<bound>: from the beat to the frame's being published.
+LAG_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 _lock = Lock()
 _counts: Counter[MetricKey] = Counter()

@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from fabric.bmc.series import counter_label
+from telemetry.links.rules import LINK_UP
 
 
 class Direction(StrEnum):
@@ -191,7 +192,6 @@ class KnownLinks:
     values: dict[tuple[int, str], float]
 
 
-LINK_UP = "LinkUp"
 FLAPPING = "Flapping"
 DOWN_STATES = {"LinkDown", "NoLink"}
 # Longer than this, a link was down and did not flap: a host that was switched off, a device that was taken out.

@@ -11,9 +11,9 @@ from django.conf import settings
 from django.utils import timezone
 
 from fabric.inventory.models import Device
-from telemetry.links.counters import FLAPPING, LINK_UP
+from telemetry.links.counters import FLAPPING
 from telemetry.links.models import LinkCount
-from telemetry.links.rules import UP, LinkLevel
+from telemetry.links.rules import LINK_UP, LinkLevel
 from telemetry.links.verdicts import far_end_name, link_name, link_place
 
 LEVEL_LABELS = {
@@ -74,7 +74,7 @@ class LinkView:
     @property
     def why(self) -> str:
         """The gravest reason; '' for a link that is up and fine."""
-        fine = self.level == LinkLevel.HEALTHY and self.status == UP
+        fine = self.level == LinkLevel.HEALTHY and self.status == LINK_UP
         return self.reasons[0]["sentence"] if self.reasons and not fine else ""
 
     @property

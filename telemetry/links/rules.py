@@ -10,7 +10,7 @@ from typing import Final
 from fabric.bmc.values import LANE_GBPS
 from fabric.inventory.rules import LINK_SPEED_TOLERANCE
 
-UP: Final = "LinkUp"
+LINK_UP: Final = "LinkUp"
 MINUTE: Final = 60.0
 RATE_SECONDS: Final = 600.0
 HOUR: Final = 3600.0
@@ -63,7 +63,10 @@ class Threshold:
 ALLOWED_UNIT = "times what the specification allows"
 THRESHOLDS: Final = {
     "sent": Threshold(
-        0.1, 1.0, 100.0, ALLOWED_UNIT,
+        0.1,
+        1.0,
+        100.0,
+        ALLOWED_UNIT,
         "A lane may get 1 bit in 10^12 wrong, and each such bit costs one replay. A tenth of that is ten times what "
         "links in good order show; a hundredfold is a damaged cable, connector or chip, and costs bandwidth.",
     ),
@@ -76,30 +79,50 @@ THRESHOLDS: Final = {
         "The same for both directions together: the hardware mends these, and counts them.",
     ),
     "rollovers": Threshold(
-        1, 3, 30, "an hour",
+        1,
+        3,
+        30,
+        "an hour",
         "Four replays of one packet in vain, after which the link retrains: none occurs by chance.",
     ),
     "recoveries": Threshold(
-        3, 20, 200, "an hour",
+        3,
+        20,
+        200,
+        "an hour",
         "A working link has no reason to retrain; one attachment explains one or two. Our own choice.",
     ),
     "flaps": Threshold(
-        2, 5, 20, "an hour",
+        2,
+        5,
+        20,
+        "an hour",
         "A host that restarts explains one. More of them take devices away from whoever computes. Our own choice.",
     ),
     "flow": Threshold(
-        1, 3, 30, "an hour", "The far end said nothing for longer than any link in order does; the link then retrains.",
+        1,
+        3,
+        30,
+        "an hour",
+        "The far end said nothing for longer than any link in order does; the link then retrains.",
     ),
     "non_fatal": Threshold(
-        1, None, None, "since the counters began",
+        1,
+        None,
+        None,
+        "since the counters began",
         "A request failed. Software that looks for devices can cause that, so that old ones are only worth a look.",
     ),
     "non_fatal_now": Threshold(None, 1, 10, "an hour", "A request failed for good: some program may have noticed."),
     "fatal": Threshold(
-        None, 1, None, "since the counters began", "The link could not be relied on, and its cause may be there still.",
+        None,
+        1,
+        None,
+        "since the counters began",
+        "The link could not be relied on, and its cause may be there still.",
     ),
     "fatal_now": Threshold(None, None, 1, "an hour", "The link cannot be relied on."),
-}  # fmt: skip
+}
 SENT_COUNTERS = ("ReplayCount", "NAKReceivedCount")
 RECEIVED_COUNTERS = ("NAKSentCount", "BadTLPCount", "BadDLLPCount")
 
@@ -218,7 +241,7 @@ def pcie_generation(gbps_a_lane: float) -> str:
 
 
 def _healthy_sentence(facts: LinkFacts) -> str:
-    if facts.status == UP:
+    if facts.status == LINK_UP:
         return "The link runs as both of its ends can, and almost without errors."
     return "The link is training just now." if facts.status in {"Training", "Starting"} else "Nothing is wrong with it."
 
@@ -227,7 +250,7 @@ def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
     if facts.gone:
         yield Reason("down", LinkLevel.DOWN, facts.gone)
         return
-    if facts.status == UP:
+    if facts.status == LINK_UP:
         yield from _width_reasons(facts)
         yield from _speed_reasons(facts)
         return

@@ -24,9 +24,9 @@ from core.database import lock_rows
 from fabric.bmc.series import LINK_STATUSES
 from fabric.inventory.models import Chassis, Port
 from telemetry.instrumentation import metrics
-from telemetry.links.counters import DOWN_STATES, FLAPPING, LINK_UP, KnownLinks, LinkState, PortChange
+from telemetry.links.counters import DOWN_STATES, FLAPPING, KnownLinks, LinkState, PortChange
 from telemetry.links.models import CounterReset, LinkCount, LinkMinute, LinkSpan, LinkVerdict, Watched
-from telemetry.links.rules import judge_link
+from telemetry.links.rules import LINK_UP, judge_link
 from telemetry.links.verdicts import (
     OPERATION_GRACE,
     JudgedLink,

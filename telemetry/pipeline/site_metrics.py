@@ -23,11 +23,10 @@ from fabric.inventory.models import Chassis
 from fabric.leases.models import Lease
 from fabric.operations.models import Operation
 from telemetry.alerts.models import Alert
-from telemetry.instrumentation.metrics import PROBLEMS
+from telemetry.instrumentation.metrics import LAG_BOUNDS, PROBLEMS
 from telemetry.pipeline.rules import PipelineSnapshot, StorageSizes, Undelivered
 from telemetry.pipeline.selectors import pipeline_snapshot, storage_sizes, undelivered_now
 
-LAGS = ("0.05", "0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "inf")
 # Counted of each chassis: the name of the metric, and what it says.
 CHASSIS_COUNTERS = {
     "polls_done": ("falconweb_polls", "Polls whose readings were published."),
@@ -158,7 +157,7 @@ def _bad_input(pipeline: PipelineSnapshot, names: dict[int, str]) -> Iterator[Me
 def _lag_histogram(pipeline: PipelineSnapshot) -> Metric:
     family = HistogramMetricFamily("falconweb_poll_lag_seconds", "From a beat to its readings being published.")
     running, buckets = 0, []
-    for bound in LAGS:
+    for bound in (*map(str, LAG_BOUNDS), "inf"):
         running += _total(pipeline, f"poll_lag_le_{bound}")
         buckets.append(("+Inf" if bound == "inf" else bound, float(running)))
     family.add_metric([], buckets, sum_value=_total(pipeline, "poll_lag_milliseconds") / 1000)

@@ -29,6 +29,7 @@ from fabric.inventory.models import Chassis
 from fabric.inventory.sync import inventory_mark_unreachable
 from telemetry.alerts.watch import AlertWatch
 from telemetry.instrumentation import metrics
+from telemetry.instrumentation.metrics import LAG_BOUNDS
 from telemetry.links.watch import LinkWatch
 from telemetry.live.catalogue import ReadingContext, ReadingSubscriber, Sample, SeriesCatalogue
 from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate, set_catalogue
@@ -202,8 +203,6 @@ async def cancel_and_wait(task: asyncio.Task[Any], *, again: float = 1.0) -> Non
         await asyncio.wait({task}, timeout=again)
 
 
-# Upper bounds, in s, of what is counted as poll_lag_le_<bound>: from the beat to the frame's being published.
-LAG_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LATE_SHARE = 0.5  # of a period
 EARLY_SHARE = 0.05  # of a period: a timer may end so much before its beat
 _LAG_COUNTERS = [*(f"poll_lag_le_{bound}" for bound in LAG_BOUNDS), "poll_lag_le_inf"]

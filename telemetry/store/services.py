@@ -224,7 +224,7 @@ def roll_up_all(*, seconds: float = 50.0, breath: Callable[[], None] = lambda: N
 DELETE_BATCH = 100  # rows
 PAUSE_SECONDS = 0.05
 FUTURE_SECONDS = 86400.0  # what is from so long after now was stored while our clock was wrong
-SIZE_KEY = "store:size"
+SIZE_KEY = "store:size:2"  # with the version of StoreSize, which is pickled
 SIZE_SECONDS = 60
 
 

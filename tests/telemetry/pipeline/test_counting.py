@@ -14,10 +14,10 @@ import redis
 from django.conf import settings
 
 from telemetry.instrumentation import metrics
-from telemetry.instrumentation.metrics import HEALTHY_COUNTERS, PROBLEMS
+from telemetry.instrumentation.metrics import HEALTHY_COUNTERS, LAG_BOUNDS, PROBLEMS
 from telemetry.instrumentation.publisher import LoopLagProbe, MetricsPublisher
 from telemetry.pipeline.selectors import pipeline_snapshot
-from telemetry.polling.chassis_poller import LAG_BOUNDS, PollStatistics
+from telemetry.polling.chassis_poller import PollStatistics
 from tests.processes import ROOT
 from tests.waiting import eventually_in_loop
 
@@ -193,6 +193,6 @@ def test_the_length_of_celerys_queue_and_redis_memory_are_told(empty_redis: Any)
 def test_everything_that_rooms_count_has_a_meaning_or_is_no_trouble() -> None:
     names = set()
     for path in (ROOT / "telemetry").rglob("*.py"):
-        names |= set(re.findall(r'tally\.add\(\s*"([a-z_]+)"', path.read_text()))
+        names |= set(re.findall(r'(?:metrics\.)?\bincrement\(\s*"([a-z_]+)"', path.read_text()))
     assert len(names) > 5
     assert names - set(PROBLEMS) - HEALTHY_COUNTERS == set()

@@ -1,4 +1,4 @@
-"""Celery's faces of telemetry."""
+"""Celery's faces of polling, and what else a polling worker does by itself."""
 
 from __future__ import annotations
 
