@@ -71,11 +71,17 @@ THRESHOLDS: Final = {
         "links in good order show; a hundredfold is a damaged cable, connector or chip, and costs bandwidth.",
     ),
     "received": Threshold(
-        0.1, 1.0, 100.0, ALLOWED_UNIT,
+        0.1,
+        1.0,
+        100.0,
+        ALLOWED_UNIT,
         "The same for the other direction: each damaged packet is refused or dropped once.",
     ),
     "correctable": Threshold(
-        0.1, 1.0, 100.0, ALLOWED_UNIT,
+        0.1,
+        1.0,
+        100.0,
+        ALLOWED_UNIT,
         "The same for both directions together: the hardware mends these, and counts them.",
     ),
     "rollovers": Threshold(
