@@ -1,4 +1,4 @@
-"""Who asks: the person behind a page's request, and the pages that are for administrators."""
+"""Access: the person behind a request, and what is for administrators alone."""
 
 from __future__ import annotations
 

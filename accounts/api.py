@@ -1,4 +1,4 @@
-"""People and their tokens by the API: for administrators, like their pages."""
+"""People, tenants, tokens and one's own account by the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading people and tenants, for administrators' pages."""
+"""Queries for people and tenants, and the signals of this room for the rooms above."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds a device: open device files, mounts, swap, what is built of its disks, interfaces that are set up.
+"""Use of a device: open files, mounts, swap, network interfaces; and a data folder or raw access of an NVMe drive.
 
 Runs in a process of its own, like all that reads of the host.
 """

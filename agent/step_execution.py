@@ -1,4 +1,4 @@
-"""Steps with a time limit: each is taken by a process that can be given up."""
+"""Execution of steps in processes with a time limit, and the log of a command's steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables as CSV, streamed, safe to open in a spreadsheet."""
+"""Downloads that are streamed: tables as CSV, safe to open in a spreadsheet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of people, tenants and tokens: they read what was typed; the services decide whether it may be."""
+"""Errors of services as errors of a form."""
 
 from __future__ import annotations
 

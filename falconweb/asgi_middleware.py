@@ -1,4 +1,4 @@
-"""What is let in before Django sees it: requests of a bearable size, and websockets of the site's own pages."""
+"""ASGI middleware: limits of request bodies, origin and session of websockets."""
 
 from __future__ import annotations
 

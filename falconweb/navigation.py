@@ -1,4 +1,4 @@
-"""The site's navigation: what it offers whom, and where somebody is."""
+"""The site's navigation, and the template context of every page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of commands, answers and reports, as frozen structs; JSON on the wire.
+"""Commands, answers and reports between site and agents, as frozen structs; JSON on the wire.
 
 IDs are as sysfs writes them (`0x10de`), addresses `0000:41:00.0`, times Unix seconds, speeds GT/s a lane.
 

@@ -1,4 +1,4 @@
-"""Simulated chassis as measurements use them: mirrored once, and asked for the truth.
+"""Chassis for measurements: simulated, recorded and replayed, or filled with synthetic readings.
 
 Readings go the way of the worker's: the store's own recorder and writer take them. Rollups are made at once.
 """

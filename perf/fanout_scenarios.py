@@ -1,4 +1,4 @@
-"""The same two thousand sockets over ever more chassis: what a web process spends, and how late frames are.
+"""Scenarios of the fan-out: more chassis, and a browser that stops reading.
 
 Each chassis has a frame a second, as a worker publishes them: one after the other, spread over half of the second. So
 many frames reach sockets at any number of chassis; what grows is how many are read from Redis and made into bytes.

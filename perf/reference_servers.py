@@ -1,4 +1,4 @@
-"""The way that Channels itself offers: a consumer in a group, frames by `group_send`, the core layer over Redis.
+"""Servers to compare the fan-out with: the channel layer of Channels, and bare picows.
 
 No sign-in, no rights, no routing, and a socket that stops reading fills its memory: a measure, not a choice.
 """

@@ -1,4 +1,4 @@
-"""What fan-out is measured with: frames, servers that send them, and processes that play the browsers."""
+"""Servers, frame sources and load generators of the fan-out measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control address: faults, the truth, and the speed of time. Plain HTTP, for this machine alone."""
+"""The control address: faults, events, hosts, the true state, and the speed of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to one host while it is played: its files, the devices that it shows, and who uses them.
+"""State of a simulated host: its files, visible devices, loads and meters.
 
 `loads/PID.json` is of the process with that number on this machine. It counts while that process lives and the file is
 at most 5 s old. While a host has loads, its devices do what they say and the others rest; without any, all of them go

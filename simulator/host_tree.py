@@ -1,4 +1,4 @@
-"""The files of a simulated host: PCIe devices, processes and mounts where Linux has them, below a folder of its own.
+"""Files of a simulated host as Linux has them: PCIe devices, processes, mounts.
 
 Control files (`rescan`, `remove`, `unbind`, `drivers_probe`) are plain files that whoever plays the host appends to.
 """

@@ -1,4 +1,4 @@
-"""What time does to a chassis: links train, load makes traffic, heat, noise and a few errors.
+"""Physics of a chassis over simulated time: link training, traffic, heat, errors; and the clock.
 
 Everything follows from the seed and the simulated seconds: the same seed gives the same readings.
 """

@@ -1,4 +1,4 @@
-"""HTTPS in front of a chassis: authentication, preconditions, queries, and the faults of requests."""
+"""HTTPS server of a chassis: authentication, preconditions, queries, faults of requests, event streams."""
 
 from __future__ import annotations
 

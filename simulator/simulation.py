@@ -1,4 +1,4 @@
-"""The chassis that one process plays, with their servers: begun at the start, and anew at each reset."""
+"""The chassis that one process simulates, with their servers, and the options of the command line."""
 
 from __future__ import annotations
 

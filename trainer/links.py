@@ -1,4 +1,4 @@
-"""Measures links in place of training: a step is one round over all sizes of message."""
+"""Workloads that measure links in place of training: a step is one round over all sizes of message."""
 
 from __future__ import annotations
 

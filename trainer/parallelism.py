@@ -1,4 +1,4 @@
-"""Spreads a model over the devices of a run: DP, DDP or sharded, and the precision of arithmetic and gradients."""
+"""Rank, device and process group; the model spread over them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AutocastModule(nn.Module):
 class ParallelModel:
     """A model as the run's strategy spreads it.
 
-    `exchanging(False)` lets a backward pass keep its gradients to itself. `can_skip` says whether whole steps can go
+    `gradient_sync(False)` lets a backward pass keep its gradients to itself. `can_skip` says whether whole steps can go
     without exchange: not where the weights themselves are spread.
     """
 

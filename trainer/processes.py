@@ -1,4 +1,4 @@
-"""The processes of a run, its ranks: forked from one that has imported PyTorch, they meet on the loopback alone.
+"""The processes of a run: forked, meeting on the loopback, ended with their parent. Imports no torch.
 
 torchrun imports PyTorch for itself and again in each of them, listens on every address of the host, asks nobody who
 they are, and unpickles what it is sent.

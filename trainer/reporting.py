@@ -1,4 +1,4 @@
-"""Tells what happens in a run: each event one line of JSON in a file, and a line now and then in the log."""
+"""Events, log and errors of a run, reported by its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How entries come to be: in the transaction of the change they tell of, or, of what was refused, after it.
+"""Writing audit entries: in the transaction of the change, or after a refusal; summaries of counted refusals.
 
     with audited(Action.TENANT_EDIT, actor=by, target=target_of(tenant)) as act:
         act.before = {"name": tenant.name}

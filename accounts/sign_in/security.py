@@ -1,4 +1,4 @@
-"""How many wrong passwords come from one address, whatever the names: a list of names is no way around the lock.
+"""Security of the sign-in: client addresses, failed logins by address, password hashes, sessions.
 
 The lock of one name at one address is django-axes'. This count lives in the cache; where that is away, nobody is kept
 out by it.

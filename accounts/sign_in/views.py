@@ -1,7 +1,4 @@
-"""Pages of people, tenants and one's own account: thin faces over services and selectors.
-
-Secrets that are shown once come with the answer to the POST, uncached and kept nowhere, not with a page after it.
-"""
+"""Pages for signing in and out."""
 
 from __future__ import annotations
 

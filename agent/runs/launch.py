@@ -1,4 +1,4 @@
-"""From what the site asks for to what a keeper carries out, or the sentence why this host cannot."""
+"""Launch of a run: from the site's request to a launch specification, or why this host cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of a run: who they are, and how all of them are ended, whatever sessions they made for themselves.
+"""Processes of a run: their identity, account, limits, and termination.
 
 A keeper is made the one that orphans of its run fall to, so that all of them stay its descendants.
 """

@@ -1,4 +1,4 @@
-"""Scripts for Slurm, for Torque, and for a shell alone. Nothing in them is anybody's text but as a word of its own."""
+"""Job scripts, container definitions, and how the command is launched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody wants to be deployed, whatever form it was written in; and how parts of it are read."""
+"""A deployment request: its fields, how members are read, and the specification it means."""
 
 from __future__ import annotations
 

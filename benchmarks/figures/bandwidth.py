@@ -1,4 +1,4 @@
-"""How well GPUs reach each other: bandwidth and latency by where the two of a pair are."""
+"""Charts of bandwidth: GPU pairs, PCIe traffic, storage reads."""
 
 from __future__ import annotations
 

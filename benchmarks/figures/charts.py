@@ -1,4 +1,4 @@
-"""Figures as data: what a chart draws, what its table tells, and what is sent of both, are one and the same."""
+"""Charts as data: axes, marks, lines; marks made from estimates with intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs side by side: what differs between them, and what they came to, against the first.
+"""Runs side by side, and predictions beside runs.
 
 They are made of what was published alone, not of the runs that they stand beside: so they tell how far it is off.
 """

@@ -1,4 +1,4 @@
-"""Figures as JSON and as tables."""
+"""Charts and comparisons as JSON, CSV and page tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What figures are made of: a run as a frozen value, whoever it comes from."""
+"""Runs as figures read them, and the labels that tell them apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs that figures are made of, on somebody's behalf."""
+"""The runs of a query with their series, and the figure rendered of them."""
 
 from __future__ import annotations
 

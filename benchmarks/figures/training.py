@@ -1,4 +1,4 @@
-"""Training time against a baseline: by configuration, by storage, by software."""
+"""Charts of training: relative time, throughput scaling, loss, step times."""
 
 from __future__ import annotations
 

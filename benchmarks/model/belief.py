@@ -1,4 +1,4 @@
-"""What is believed of the parameters, and draws of it: mean and covariance of their logarithms, and what is left.
+"""Beliefs about the parameters: draws of them, and their fit to data.
 
 All is in logarithms, so that errors are relative. The derivatives are differences, all of them from one evaluation of
 the formula over as many draws as there are parameters.

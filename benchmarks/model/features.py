@@ -1,4 +1,4 @@
-"""What of a run and its topology the formula of a step needs: plain numbers, worked out once for a cell."""
+"""What the formula needs of a run and its topology, and the memory that it needs."""
 
 from __future__ import annotations
 

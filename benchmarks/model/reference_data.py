@@ -1,4 +1,4 @@
-"""Every published figure that the performance model begins with, as data beside its source; nothing else is recalled.
+"""Published figures and data sheets, and the model's parameters with what is known of them before any run.
 
 Rates are bytes or operations a second, times seconds. The figures of EXPERIMENT, RATES and CPU_STEPS are those of the
 project's design notes; those of devices are from the manufacturers' data sheets, at boost clock and without sparsity.

@@ -1,4 +1,4 @@
-"""The formula of a step, over many draws of the parameters and many cells at once.
+"""The formula of a step, of training and of workloads that measure links.
 
 compute   = forward and backward of all batches of the step, on the slowest device
 exposed   = what of the exchange does not hide behind the backward pass, and what slows it while hidden

@@ -1,4 +1,4 @@
-"""What the performance model reads and answers: frozen values, no database.
+"""What a run gets: host, accelerators, links, storage; and the JSON file of it.
 
 Rates are bytes a second, sizes bytes, times seconds. A topology is what one run gets: one host, its accelerators with
 the links that lead to them, and where its data lies.

@@ -1,4 +1,4 @@
-"""Why a candidate takes what it takes, in sentences with their numbers."""
+"""Reasons for a candidate, why no candidate is feasible, amounts as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which candidate is best, how sure that is, and which run would tell: pure arithmetic on draws.
+"""Candidates evaluated and ranked, the covariance between alike cells, and the deciding run.
 
 A matrix of costs has a row a draw and a column a candidate; less is better. Regret is what a choice costs more than
 the best one of the same draw, as a share of the best one's cost.

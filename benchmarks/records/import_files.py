@@ -1,4 +1,4 @@
-"""A file to import, whether it came as bytes or lies on the disk: read line by line, never held as a whole."""
+"""A file to import: content, problems by line, staging between preview and import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as JSON Lines, read line by line: what is wrong is noted with its line and field."""
+"""Records as JSON Lines, read and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of a record, version 1: what is exported, and what an import takes; the published JSON Schema is of these.
+"""The lines of a record: structure, validation, identity; runs found by other tools.
 
 A record is a header, its series in pieces, its log in pieces, and an end that tells how many lines there were. Times
 are Unix seconds in series, RFC 3339 in headers; sizes and units are told with each series.

@@ -1,4 +1,4 @@
-"""Benchmarks by the API: the catalogue, and runs: asked for, followed, cancelled, tried again, deleted."""
+"""Benchmarks by the API: the catalogue of workloads, and runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of a run's devices to its host: a plan in the name of who asked, waited for."""
+"""Plans that attach a run's devices to its host and restore them afterwards."""
 
 from __future__ import annotations
 

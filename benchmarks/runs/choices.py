@@ -1,4 +1,4 @@
-"""Where runs can run: the hosts that a person may compose, and what the performance model reads of a composition."""
+"""Hosts and devices that a person may choose for a run, and why some are not available."""
 
 from __future__ import annotations
 

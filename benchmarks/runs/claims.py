@@ -1,4 +1,4 @@
-"""A worker's claim on a run: it holds for some seconds, and every write asks whether it still does.
+"""A worker's claim on a run, and the devices that runs hold.
 
 A key is held by at most one run: the database sees to it. All that a run needs is taken at once, or nothing: no two
 runs wait for each other in a circle.

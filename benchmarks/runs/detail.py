@@ -1,4 +1,4 @@
-"""A run as it goes: its steps, how far it is, how long it will take, and what it came to beside its prediction."""
+"""What the page of a run shows: stages, progress, prediction, tables of results."""
 
 from __future__ import annotations
 

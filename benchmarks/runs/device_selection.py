@@ -1,4 +1,4 @@
-"""What is chosen in the form of a run: GPUs one by one, by number or all of a drawer, and the drive to read from.
+"""The device fields of the run form, and a sample request.
 
 Pure: it reads what was typed, and says what is wrong with it. `static/js/run-form.js` chooses in the same order.
 """

@@ -1,4 +1,4 @@
-"""A run on its host: its agent is asked to begin it, what became of it, to end it, and to forget it.
+"""A run on its host, by its agent: start, poll, stop, delete; and orphaned runs.
 
 What such a host reports is ended there and forgotten, so that no process keeps a device that another run is given.
 """

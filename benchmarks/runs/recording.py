@@ -1,4 +1,4 @@
-"""What a host tells of a run becomes series, log, phase and results: each event once, in order."""
+"""What a host reports of a run, stored: series, log, phase, results."""
 
 from __future__ import annotations
 

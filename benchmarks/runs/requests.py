@@ -1,4 +1,4 @@
-"""What somebody asks for, as a form or a file says it: a specification and where it runs, or what is wrong with it."""
+"""Run requests: parsed from a file or the API, and validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run comes to: medians and spreads of what was recorded, kept with the run."""
+"""What a run comes to: summary, traffic of its links, observations for the model."""
 
 from __future__ import annotations
 

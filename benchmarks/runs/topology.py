@@ -1,4 +1,4 @@
-"""What the performance model reads of a device: how its model is called, and its link.
+"""The topology of a composition: devices, drives, links and their labels.
 
 A GPU of a chassis is known by its place, one of the host's own by its number. Which address a device had is noted when
 the run begins: afterwards it is somebody else's.

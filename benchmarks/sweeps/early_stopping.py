@@ -1,4 +1,4 @@
-"""Which points of a sweep are skipped, by what its runs have shown and what is predicted of the rest."""
+"""Points that another one dominates, and skipping them."""
 
 from __future__ import annotations
 

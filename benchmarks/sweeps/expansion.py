@@ -1,4 +1,4 @@
-"""A grid drawn out for a person: its points in the order in which they run, each predicted, and what that comes to."""
+"""A grid expanded for a person: feasible points in order, with predictions and cost."""
 
 from __future__ import annotations
 

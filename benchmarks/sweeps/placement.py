@@ -1,4 +1,4 @@
-"""What a sweep may compose with, as frozen values, and how a wish for devices becomes a composition: pure.
+"""From a pool and a placement to a composition, and the order that moves the fewest devices. Pure.
 
 Devices are taken in one order, so that a run with fewer of them uses some of those that one with more has composed.
 

@@ -1,4 +1,4 @@
-"""What sweeps do by themselves: begin the next runs, skip what is not worth running, end, give devices back.
+"""A sweep's next step: start points, skip, complete, restore devices.
 
 A step is taken by whoever holds the sweep's lease; all that it needs is in the database, so that any worker goes on
 where one died.

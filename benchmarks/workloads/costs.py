@@ -1,4 +1,4 @@
-"""What one sample of each workload costs, by the arithmetic of its architecture: a function for each, Spec to Costs.
+"""What one sample of each workload costs, layer by layer. Pure.
 
 Multiply and add count as two operations, and a step of training computes each layer three times. Nothing here is a
 measurement. Sizes of files are those of the data set that the workload stands for: 110 kB for an image of ImageNet

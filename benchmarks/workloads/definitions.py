@@ -1,4 +1,4 @@
-"""The shape of a workload's definition."""
+"""What a workload is, the parameters people may set, and how a specification is validated. Pure."""
 
 from __future__ import annotations
 

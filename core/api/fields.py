@@ -1,4 +1,4 @@
-"""Fields that read through relations, parameters of addresses, and the pages of lists."""
+"""Serializer fields that read through relations, query parameters, pagination and content negotiation of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests carry: nothing of it is left out unsaid, since that would change what a request means."""
+"""Request bodies of the API: unknown members are refused, and documented problems."""
 
 from __future__ import annotations
 

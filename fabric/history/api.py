@@ -1,4 +1,4 @@
-"""Drift and history by the API: what is not as approved, what to do about it, and who held which slot when."""
+"""The state of the fabric at an earlier time by the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hardware by the API: what its lists and details have in common."""
+"""Hardware by the API: drawers, slots, devices, hosts, ports and switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases by the API: asked for, decided, given, extended and returned; what is held when, and for how long."""
+"""Leases by the API: request, decide, grant, extend and return them; the calendar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices by the API, and whose they are."""
+"""Ownership by the API: what tenants hold, quotas and usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations by the API: a device is attached, detached or moved, and one sees how that goes."""
+"""Operations by the API: attach, detach, move, change a drawer's mode, and follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chassis by the API: everybody reads what they may see, administrators add, change and remove."""
+"""Chassis by the API, as a tree, and a drawer with its slots."""
 
 from __future__ import annotations
 

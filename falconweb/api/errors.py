@@ -1,4 +1,4 @@
-"""Every error of the API as a problem document (RFC 9457)."""
+"""Every error of the API as a problem document (RFC 9457), in views and outside of them."""
 
 from __future__ import annotations
 

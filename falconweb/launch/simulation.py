@@ -1,4 +1,4 @@
-"""The simulated chassis of `make up`: stable ports and certificates, so that a second start is the same lab."""
+"""The simulated chassis and their hosts' agents of `make up`: stable ports and certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django's engine for SQLite, with a queue before the write lock, and with connections that stay open.
+"""Database engine for SQLite: a fair write lock, a pool of open connections, a limit of the wait for a lock.
 
 SQLite lets one connection write and has the others ask again, more and more rarely: who has waited long asks least
 often, and where many write, some are refused in the end. Here the threads of a process take turns, and the one whose

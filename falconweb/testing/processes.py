@@ -1,4 +1,4 @@
-"""Real processes that tests talk to: the simulated chassis."""
+"""Real processes that tests talk to, and how they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The telemetry service: one report with every reading of the chassis."""
+"""The telemetry service: a metric report with every reading, and its faults."""
 
 from __future__ import annotations
 

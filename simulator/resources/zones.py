@@ -1,4 +1,4 @@
-"""The zones of the fabric, and composition by them: by PATCH, as today or as older services have it, and by actions."""
+"""Zones of the fabric, and composition by them."""
 
 from __future__ import annotations
 

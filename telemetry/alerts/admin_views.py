@@ -1,4 +1,4 @@
-"""Pages of rules and of silences, for administrators."""
+"""Pages of rules, silences, routes and deliveries, for administrators."""
 
 from __future__ import annotations
 

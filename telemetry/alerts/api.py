@@ -1,4 +1,4 @@
-"""Alerts by the API: what rings and rang, taking notice of it, and silences."""
+"""Alerts, silences, routes and deliveries by the API."""
 
 from __future__ import annotations
 

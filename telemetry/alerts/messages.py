@@ -1,4 +1,4 @@
-"""What notifications say: one message for all that a route is told at a time. Pure, but for the site's address."""
+"""The text of notifications, and sending them by e-mail, webhook or syslog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a route is to be told is gathered: one notification for all that comes together, not one for each.
+"""Groups alerts into one notification a route, and delivers notifications in order, with retries.
 
 Nothing is remembered but which route was told of which alert: what is left to tell follows from the alerts as they
 stand. So a storm, a restart and a silence that ends need no cases of their own, and nothing is told twice.

@@ -1,4 +1,4 @@
-"""Routes: who is told of which alerts, and how."""
+"""Adds, changes and removes routes and silences."""
 
 from __future__ import annotations
 

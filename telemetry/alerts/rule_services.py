@@ -1,4 +1,4 @@
-"""Administrators' rules, and the switches of the built-in ones."""
+"""Adds, changes and removes rules; which metrics a rule may name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule, a silence or a route is about: everything, or one part of the lab. Pure.
+"""Scopes, conditions, built-in rules, and the state machine that evaluates them. Pure.
 
     quiet    -> pending  the condition is met (firing at once where nothing has to be held)
     pending  -> firing   it was met all the time for as long as it has to hold

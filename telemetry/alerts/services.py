@@ -1,4 +1,4 @@
-"""What engines find out becomes rows: each turn once, whoever tells of it, and however often."""
+"""Opens, resolves and acknowledges alerts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The alert rules' ear: plays the engine of one chassis on each of its readings, and hands on what turns.
+"""Evaluates the checks of one chassis on each reading; one thread a worker writes the transitions.
 
 It keeps what turns, in order and until the database has it, works out what is to be checked of each chassis, and looks
 every few seconds whether rules have changed. Nothing here is waited for by the poller's event loop.

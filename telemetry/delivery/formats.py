@@ -1,4 +1,4 @@
-"""Messages of RFC 5424, to the letter: priority, header, structured data, a text in UTF-8 behind its mark."""
+"""RFC 5424 messages, CEF lines, CSV and JSON Lines as bytes."""
 
 from __future__ import annotations
 

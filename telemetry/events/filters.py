@@ -1,4 +1,4 @@
-"""Which events somebody wants: one filter, read from the parameters of an address, for page, API and exports."""
+"""Filters of events and of the message catalogue, read from query parameters."""
 
 from __future__ import annotations
 

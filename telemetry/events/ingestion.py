@@ -1,4 +1,4 @@
-"""What a BMC tells becomes events: each once, with the position up to which it was read, in one transaction."""
+"""Turns log entries and stream records of a BMC into events, each once, with the position that was read up to."""
 
 from __future__ import annotations
 

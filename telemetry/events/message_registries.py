@@ -1,4 +1,4 @@
-"""What a message of the catalogue consists of."""
+"""Texts and severities of messages by registry: FalconWeb's own, Fabric, platform, service."""
 
 from __future__ import annotations
 

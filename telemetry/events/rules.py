@@ -1,4 +1,4 @@
-"""What messages mean: severity and plain words for each that is known, by registry and key without the version.
+"""The message catalogue, and how an event is recognised in log and stream. Pure.
 
 A BMC says how much a message matters, or should. Where it says nothing, or something that is no severity, what stands
 here counts. Facts are those of the public registries, words are our own.

@@ -1,4 +1,4 @@
-"""Reading events on somebody's behalf: a page at a time, by time, however many there are.
+"""Reads events for a person, page by page, and the cursor for those who follow them.
 
 A number is given when a row is written, and the row is seen when its transaction commits. SQLite has one writer at a
 time, so both orders are the same. PostgreSQL has many: event 7 may be seen while 6 is still being written. There each

@@ -1,4 +1,4 @@
-"""How events come to be: each once, whoever tells of it and how often."""
+"""Records events once, keeps saved views, deletes old events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who was where at a moment: devices in slots, hosts at host ports, and the tenants that held them.
+"""The subject of an event and the tenant that owned it, as of the event's time.
 
 The rows of the fabric say what is so now. An event that is read from a log afterwards may have happened when it was
 otherwise: what no history tells of was nobody's, so that administrators alone see it.

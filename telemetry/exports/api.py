@@ -1,4 +1,4 @@
-"""Exports of events by the API, for administrators: defined, tried, run, cancelled, resumed, downloaded."""
+"""Exports of events and their runs by the API, for administrators."""
 
 from __future__ import annotations
 

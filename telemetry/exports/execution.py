@@ -1,4 +1,4 @@
-"""A worker's turn at a run: events in the order of their numbers, into a file or to a receiver.
+"""Carries a run out: into a file or to a receiver, up to a cursor; begins what is due.
 
 A run is known to be done up to its cursor, always. What a worker did after the cursor was kept is done again by the
 next: cut off and written anew in a file, sent again to a receiver, under the same id.

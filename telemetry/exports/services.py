@@ -1,4 +1,4 @@
-"""Definitions of exports: added, changed, switched, removed and tried by administrators."""
+"""Export definitions and runs: added, changed, requested, cancelled, resumed; a worker's claim on a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured, over any range, by the API: the faces of telemetry.history."""
+"""Recorded readings over any range, and one's own dashboards, by the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories as JSON and as CSV, from numpy without a detour: a day of 32 series is 16,000 numbers."""
+"""Histories as JSON and CSV, and raw readings as CSV."""
 
 from __future__ import annotations
 

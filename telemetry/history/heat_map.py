@@ -1,4 +1,4 @@
-"""The temperatures of a drawer's slots over a day: slots by time."""
+"""The temperatures of a drawer's slots over a day: data, drawing and table."""
 
 from __future__ import annotations
 

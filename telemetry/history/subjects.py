@@ -1,4 +1,4 @@
-"""What one can look at, and of which devices and ports it consists at which time: on somebody's behalf.
+"""What can be charted (device, slot, drawer, host, tenant), its devices and ports over time, and the search for it.
 
 A subject is named as its page is: 'device/3', 'slot/3', 'port/5', 'drawer/1', 'chassis/1', 'host/2', 'tenant/4'; one
 series by itself is 'series/<chassis>/<key of the catalogue>'. Who held which slot, when, tells which devices belonged

@@ -1,6 +1,6 @@
-"""What happened to readings and events in this process, counted; cheap enough for each reading.
+"""Counters and gauges of this process, cheap enough for each reading, and the meaning of each problem counted.
 
-Names are those of `tally.add`. What has no meaning here is counted all the same, and shown by its name.
+Names are those of `increment`. What has no meaning here is counted all the same, and shown by its name.
 """
 
 from __future__ import annotations

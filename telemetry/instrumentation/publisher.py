@@ -1,4 +1,4 @@
-"""Each process' counts and gauges in Redis, for everybody to read.
+"""Publishes each process' counters and gauges to Redis (keys below); `MetricsMiddleware` does so in web processes.
 
     pipeline:processes       sorted set: process, and when it was heard last (Unix s)
     pipeline:<process>       JSON, gone after EXPIRY_SECONDS: what it is and its gauges; `<process>` is worker@host:pid

@@ -1,4 +1,4 @@
-"""What each error counter of a PCIe port says, and of which direction: pure.
+"""Error counters of a port: meaning, steps between readings (gain, reset, wrap), changes of state, flaps. Pure.
 
 Sources: the descriptions of DMTF's PCIeErrors (PCIeDevice, which PortMetrics uses; schema bundle 2025.4) and the PCI
 Express base specification: data link layer rules (LCRC, sequence numbers, NAK, replay buffer and REPLAY_NUM), link

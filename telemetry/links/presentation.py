@@ -1,4 +1,4 @@
-"""One link as a person reads it: its verdict, whether that is of now or of then, and the figures behind it."""
+"""A link and its state timeline as pages show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings what the watches saw to the database: one thread a process for all its chassis, never their event loop.
+"""The thread of a worker that writes what the watches saw and judges links.
 
 What waits is kept by port and put together: a database that is away costs no more memory the longer it stays away.
 What happened meanwhile is written once it is back; of a worker that dies, the rows know all but its last seconds.

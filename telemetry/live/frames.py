@@ -1,4 +1,4 @@
-"""The live frame: one chassis at one second, little-endian, encoded once for all browsers with the same sight.
+"""Live frames: their binary form, what Redis keeps of them, and how a worker publishes them.
 
     u8 kind (1 key, 2 delta) · u8 version · u16 catalogue revision · u32 chassis · u32 sequence · f64 Unix time · u16 n
     key: n f64 values; delta: a bitmap of ceil(n/8) bytes (bit i%8 of byte i//8: value i changed), then those f64 values
@@ -14,9 +14,6 @@ NaN says that there is no value. Values are f64 because error counters pass the 
 
 Recent values are f32, half the memory: charts show no more, and counters keep their exact value in the live frame.
 Most of a frame are counters that stand still, so that zstd leaves a quarter of it: some 0.3 MB a chassis.
-
-A browser's mailbox keeps only the newest frame: one that reads slowly skips frames and gets a key frame next, and one
-that stops reading costs the others nothing. No database is touched here.
 """
 
 from __future__ import annotations

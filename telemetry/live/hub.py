@@ -1,4 +1,4 @@
-"""One Redis listener a web process that hands the same bytes to every browser with the same sight.
+"""One Redis subscriber a web process, which hands the same bytes to every socket with the same sight.
 
 A browser's mailbox keeps only the newest frame: one that reads slowly skips frames and gets a key frame next, and one
 that stops reading costs the others nothing. No database is touched here.

@@ -1,4 +1,4 @@
-"""Which metric of Prometheus a reading is: names, units and types by its conventions.
+"""Prometheus families of readings, and the labels of what a person may see.
 
 Base units: bytes, seconds, joules, and shares as ratios of 0 to 1. Counters are totals as the BMC counts them and end
 with _total; rates are Prometheus' own work.

@@ -1,4 +1,4 @@
-"""What is wrong with the pipeline, worst first: pure rules over what was read of it."""
+"""Findings on the pipeline's health, worst first. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One chassis followed: its mirror kept true, and its readings handed on each second.
+"""Polls one chassis each second, publishes its frames and feeds the subscribers.
 
 Readings come first: a beat is one request and one frame, and inventory, events and the database go on beside it.
 """

@@ -1,4 +1,4 @@
-"""The mirror of one chassis in the database, kept true beside its readings.
+"""Keeps the inventory of one chassis in the database current, and tracks units of sensors that may have changed.
 
 A thousand chassis are looked at all the time, and nearly always nothing has changed: a look that finds what the one
 before found writes only that it was there, and while the BMC's events are heard the next look comes later.

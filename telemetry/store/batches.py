@@ -1,4 +1,4 @@
-"""What a recorder hands to the writer: some rows of one chassis, and what it knows to be missing."""
+"""What a recorder hands to the writer: rows of one chassis, cleaned and encoded, and the gaps between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks as arrays: raw readings with counters as rates, and the buckets of rollups.
+"""Reads chunks and catalogues from the database as arrays.
 
 A chart needs some seven of them: put together anew by the ORM, they would take longer than all that is decoded.
 """

@@ -1,4 +1,4 @@
-"""The tiers of the store: how wide a bucket is, how long the window of a chunk is, how often it is made. Pure.
+"""Tiers, grids of buckets, time spans and derived series: the arithmetic of the store. Pure.
 
 Each is made from the one before it. What is not made yet is read from there, so that no answer has a hole.
 
@@ -10,9 +10,6 @@ The BMC counts bytes and errors without end. Kept raw is what it counts; shown, 
     errors: the total under that key ('port/5/errors/ReplayCount') and its rate under key + '/rate' (1/s)
     all else: the reading itself
 A series is told from others by its key and its unit: what is measured in another unit from some day on is another one.
-
-They may lie in a database of their own, so that no row points to another room's: `chassis` is its number. Times are
-Unix seconds.
 """
 
 from __future__ import annotations

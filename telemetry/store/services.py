@@ -1,4 +1,4 @@
-"""Rollups: windows of buckets, each made from the tier before it.
+"""Makes rollups and deletes what has passed its retention.
 
 What has to be made is written down (Due) in the transaction that stores what it is made from, and struck off in the one
 that stores the rollup: a death in between, at any moment, leaves nothing unmade and nothing made twice. A late reading
