@@ -8,8 +8,8 @@
 5. The plan (`lock_plan`), then its operations.
 6. Devices, by id, then host ports, by id (`lock_parts`), all at once too, and before anything is written that refers to
    them. What is kept of them is written under these locks: attachments, tenures, the items of leases, drift.
-7. The end of the audit log, which `accounts.audit` takes by itself right before the commit (see `audit_batch` there, for
-   several actions in one transaction).
+7. The end of the audit log, which `accounts.audit` takes by itself right before the commit (see `audit_batch` there,
+   for several actions in one transaction).
 
 Nobody takes all of them, and nothing is asked of a BMC, a host or a broker while one of them is held.
 
