@@ -1,4 +1,4 @@
-"""People and tenants."""
+"""Models of people, tenants and tokens."""
 
 from __future__ import annotations
 

@@ -1,21 +1,4 @@
-"""Rows that nobody else changes until the transaction ends: always taken in one order, so that no two wait in a circle.
-
-1. Of people: those who are changed; the one whose draft grows.
-2. All tenants, by id (`holdings_lock`): whoever changes grants, leases or quotas, or removes a chassis.
-3. The lease (`lease_locked`). Whoever ends leases of which nothing is left takes theirs later, after devices: all who
-   take a lease have the tenants, so that no two of them meet.
-4. Chassis, by id (`lock_chassis`), all that the transaction is about at once.
-5. The plan (`lock_plan`), then its operations.
-6. Devices, by id, then host ports, by id (`lock_held`), all at once too, and before anything is written that refers to
-   them. What is kept of them is written under these locks: attachments, tenures, the items of leases, drift.
-7. The end of the audit log, which `accounts.audit` takes by itself right before the commit (see `together` there, for
-   several actions in one transaction).
-
-Nobody takes all of them, and nothing is asked of a BMC, a host or a broker while one of them is held.
-
-A row that is held may be referred to by new rows of others (FOR NO KEY UPDATE, `locked_rows`): who writes the history
-of a device does not wait for whoever holds its chassis, nor who asks for an operation for whoever holds its tenant or
-its person, and so never in a circle with them. Only what is about to be deleted is held against that too.
+"""Row locks in one order, so that no two transactions wait in a circle, and values that a column can hold.
 
 Where a lock is waited for, what was read before may be old by then, and so may be the rows that are joined to the
 locked ones: what depends on it is read again under the lock.

@@ -1,4 +1,4 @@
-"""Where in a file something is, and what is wrong there.
+"""Strict JSON and YAML whose values know their place in the text, and the problems found there.
 
 A date, `yes` or `0x10` is the text that it looks like; nothing is made of a text but null, true, false and numbers.
 """

@@ -1,10 +1,4 @@
-"""Ids as addresses and forms have them: text that anybody may have written.
-
-Source of the rules: the published description of the Falcon 4016 (arXiv 2103.10911), as design notes summarise it.
-Standard with one host: one connection reaches all 8 slots. Standard with two hosts: two connections, each reaches one
-half; both may lead to the same host. Advanced: up to three hosts share the 8 slots in any split. Each drawer is
-configured on its own, so that both may go to one host: 16 devices.
-"""
+"""Text from people and files: parsed ids, clean lines, and what a database can store."""
 
 from __future__ import annotations
 

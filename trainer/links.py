@@ -1,4 +1,4 @@
-"""Workloads that measure links"""
+"""Workloads that measure links in place of training: a step is one round over all sizes of message."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class AutocastModule(nn.Module):
 class ParallelModel:
     """A model as the run's strategy spreads it.
 
-    `exchanging(False)` lets a backward pass keep its gradients to itself. `can_skip` says whether whole steps can go
+    `gradient_sync(False)` lets a backward pass keep its gradients to itself. `can_skip` says whether whole steps can go
     without exchange: not where the weights themselves are spread.
     """
 

@@ -1,4 +1,4 @@
-"""Reads storage, past the host's cache as far as the host lets it go: a scratch file, or a drive's device file.
+"""Storage reads and samples on a drive, past the host's cache: a scratch file, or a drive's device file.
 
 `FALCONWEB_DRIVE` names a folder on the drive that was chosen, where each process writes a file of random bytes, or the
 drive's own device file, of which each process reads a part of its own. Nothing is ever written to a device file.

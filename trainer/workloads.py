@@ -1,4 +1,4 @@
-"""What each training workload is made of: a model, samples, a loss and an optimiser.
+"""What each training workload is made of: model, samples, loss and optimiser.
 
 Images lie as bytes in memory or on the drive that was chosen, a stock of them, and are made into normalised floats one
 by one when they are asked for, as a loader does with decoded files. In memory, the same seed and process draw the same

@@ -1,7 +1,4 @@
-"""Pages for signing in and out.
-
-Secrets that are shown once come with the answer to the POST, uncached and kept nowhere, not with a page after it.
-"""
+"""Pages for signing in and out."""
 
 from __future__ import annotations
 

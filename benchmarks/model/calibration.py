@@ -1,8 +1,4 @@
-"""The prior fitted to published figures, its leave-one-out check, the refit to runs, and the published experiment.
-
-Rates are bytes a second, sizes bytes, times seconds. A topology is what one run gets: one host, its accelerators with
-the links that lead to them, and where its data lies.
-"""
+"""The prior fitted to published figures, its leave-one-out check, the refit to runs, the published experiment."""
 
 from __future__ import annotations
 

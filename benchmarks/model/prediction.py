@@ -1,8 +1,4 @@
-"""A prediction with its interval, its terms and what it rests on.
-
-Rates are bytes a second, sizes bytes, times seconds. A topology is what one run gets: one host, its accelerators with
-the links that lead to them, and where its data lies.
-"""
+"""A prediction with its interval, its terms and what it rests on."""
 
 from __future__ import annotations
 

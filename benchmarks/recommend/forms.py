@@ -64,7 +64,7 @@ class RecommendationForm:
         return self.given.get(name, usual).strip()[:MAX_VALUE_LENGTH]
 
     def plain(self) -> dict[str, Any]:
-        """Return the request as `asked_of` takes it; raises Invalid where a number is none."""
+        """Return the request as `parse_recommendation_request` takes it; raises Invalid where a number is none."""
         plain: dict[str, Any] = {
             "workload": self.text("workload"), "preset": self.text("preset", "paper") or "paper",
             "objective": self.text("objective", "time") or "time",

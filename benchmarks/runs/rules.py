@@ -1,8 +1,4 @@
-"""Where a run runs (composition), and which resources it holds or waits for. Pure.
-
-A key is held by at most one run: the database sees to it. All that a run needs is taken at once, or nothing: no two
-runs wait for each other in a circle.
-"""
+"""Where a run runs (composition), and which resources it holds or waits for. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     @classmethod
     def from_json(cls, plain: Any) -> Composition:
-        """Read what `as_json` or `as_kept` returned; raises msgspec.ValidationError for anything else."""
+        """Read what `as_json` or `as_stored` returned; raises msgspec.ValidationError for anything else."""
         if not isinstance(plain, dict) or DEVICE_ORDER not in plain:
             return msgspec.convert(plain, cls, strict=False)
         made = msgspec.convert(

@@ -1,4 +1,4 @@
-"""Sweeps: asked for, paused, resumed, halted, tried again, deleted; the rest is benchmarks.sweeps.tending's."""
+"""Sweeps: requested, paused, resumed, halted, retried, deleted; their steps are in benchmarks.sweeps.scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Redfish client polite to one BMC: one session, at most four requests at a time, nothing repeated blindly."""
+"""A Redfish client polite to one BMC: one session, four requests at a time, and retries that repeat nothing blindly."""
 
 from __future__ import annotations
 

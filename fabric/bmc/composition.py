@@ -1,4 +1,4 @@
-"""Attaching and detaching in the dialects of real services, each write conditional and each result read back.
+"""Attaching, detaching and port settings in the dialects of real services, each write conditional and read back.
 
 ZONE_PATCH is what H3's Falcon and Intel's PSME do (the whole list of endpoints, If-Match), ZONE_ACTIONS is Redfish's
 own AddEndpoint and RemoveEndpoint, RESOURCE_BLOCKS the CompositionService's AddResourceBlock: there the zone is the

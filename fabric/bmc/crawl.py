@@ -88,13 +88,13 @@ class Crawl:
         self._keep(uri, root.body, root.etag, listed_by="")
 
     def pack(self) -> None:
-        """Keep what was found packed until `unfold`: 30 KB instead of 1.4 MB, and nothing for a garbage collector."""
+        """Keep what was found packed until `unpack`: 30 KB instead of 1.4 MB, and nothing for a garbage collector."""
         found = [(each.uri, each.kind, each.etag, each.body) for each in self.found.values()]
         self._folded = zstandard.compress(msgspec.json.encode((found, list(self._known))), 1)
         self.found, self._known = {}, set()
 
     def unpack(self) -> None:
-        """Take out what `fold` packed; harmless where nothing is."""
+        """Take out what `pack` packed; harmless where nothing is."""
         if self._folded:
             found, known = msgspec.json.decode(zstandard.decompress(self._folded))
             self.found = {uri: CrawledResource(uri, kind, body, etag) for uri, kind, etag, body in found}

@@ -1,4 +1,4 @@
-"""Which way a BMC lets devices be attached, told from what it shows; nothing is written to find out."""
+"""Which way a BMC lets devices be attached, and how it shows host ports; nothing is written to find out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a BMC as they happen, from its event stream; what was missed meanwhile is in its log: see `eventlog`."""
+"""Events of a BMC: as they happen from its event stream, and those that were missed from its log."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What a property of a reading measures, and which object of the inventory it belongs to.
-
-Every object keeps its identifying fields (`id`, `name`, serial and part numbers, vendor and device IDs) exactly as the
-service gave them; numbers that a service gives as text or null become None here, never zero. URIs are paths on the BMC
-(`/redfish/v1/...`) and are the keys by which objects refer to each other.
-"""
+"""What a property of a reading measures, and which object of the inventory it belongs to."""
 
 from __future__ import annotations
 

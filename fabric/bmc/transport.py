@@ -1,4 +1,4 @@
-"""One HTTP exchange with a BMC: origin, TLS, time-outs, size, redirects. Knows nothing of sessions or resources."""
+"""One HTTP exchange with a BMC: origin, TLS trust, time-outs, size, redirects, and what an answer says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties of a Redfish resource read with tolerance: null, absent and wrongly typed values become '' or None."""
+"""Properties and types of Redfish resources read with tolerance: null, absent and wrong types become '' or None."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drift and history by the API: what is not as approved, what to do about it, and who held which slot when."""
+"""Drift by the API: what is not as approved, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the hardware stands to what was approved, and how it stood before: drift, and who held which slot when."""
+"""Models of drift: what differs from the approved state."""
 
 from __future__ import annotations
 

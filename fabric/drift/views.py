@@ -1,4 +1,4 @@
-"""Pages of drift and of history."""
+"""Pages of drift."""
 
 from __future__ import annotations
 

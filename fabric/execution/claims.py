@@ -1,4 +1,4 @@
-"""A worker's turn at an operation: it holds the lease, keeps the steps as they go, and notices that it is cancelled.
+"""A worker's claim on an operation: renewed, its steps saved as they go, and a cancellation noticed.
 
 A host that looks for a new device finds all that are plugged in: also one that it has just let go, and that is not
 detached yet. So whoever drains holds the host's turn until the device is detached, and whoever has the host look waits.

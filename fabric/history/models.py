@@ -1,4 +1,4 @@
-"""How the hardware stands to what was approved, and how it stood before: drift, and who held which slot when."""
+"""Models of history: who held which slot, when."""
 
 from __future__ import annotations
 

@@ -1,16 +1,4 @@
-"""Changes of hardware in sentences, for whoever may see them: another tenant's host is not named.
-
-A drift row keeps words that may name hosts. They are shown here alone, and only where the person sees what they name.
-
-A host port's or host's id, '' for none; a mode; 'type/lanes' of a port. None is what the BMC does not say.
-
-The one place where `tenant` of a device or host port is written for people and leases. Call it in a transaction, with
-`holdings_lock` held, then the rows locked. `swapped` alone is called without `holdings_lock`, by walks, which hold the
-chassis and could only take it too late: it gives nothing to anybody and changes no lease's row.
-
-Several write: walks, operations that read back, grants. Each takes the devices' rows first and then writes what these
-rows say at that moment, so that no two times of a device are open, and none is told twice.
-"""
+"""Names of hardware in sentences, for whoever may see them: another tenant's host is not named."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 """The hardware. Rows mirror it: `uri` is the resource on the BMC, hardware is the truth.
 
 Rows that vanish from the BMC are kept and marked with `missing_since`.
-
-The one place where `tenant` of a device or host port is written for people and leases. Call it in a transaction, with
-`holdings_lock` held, then the rows locked. `swapped` alone is called without `holdings_lock`, by walks, which hold the
-chassis and could only take it too late: it gives nothing to anybody and changes no lease's row.
 """
 
 from __future__ import annotations

@@ -2,11 +2,6 @@
 
 Whoever shows such a row reads relations through their objects (`device.host_port`), never their numbers
 (`device.host_port_id`): the numbers are in the row whoever may see what they name.
-
-A room above follows the counters and tells it; without one, nothing was counted before.
-
-Others' slots are masked here, before any face sees them: a masked slot carries a number and 'in use' or 'in the pool',
-nothing else, as the calendar of leases does.
 """
 
 from __future__ import annotations

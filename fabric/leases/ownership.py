@@ -1,7 +1,7 @@
 """A device or host port changes hands: its row, the tenure that ends and begins, and the lease that loses it.
 
 The one place where `tenant` of a device or host port is written for people and leases. Call it in a transaction, with
-`lock_tenants` held, then the rows locked. `ownership_end_replaced` alone runs without `lock_tenants`, in walks, which
+`lock_tenants` held, then the rows locked. `device_replaced` alone is called without `lock_tenants`, by walks, which
 hold the chassis and could only take it too late: it gives nothing to anybody and changes no lease's row.
 """
 

@@ -1,11 +1,6 @@
 """Time that is held or promised, as spans: whether two overlap, how many at once, how much of each month.
 
 Pure: no database. All instants are aware; a span includes its begin and not its end, None ends never. Months are UTC.
-
-Everything here runs in a transaction that has `holdings_lock`.
-
-A step is one transaction that looks under the lock whether it is still to be done: whoever dies in the middle leaves
-nothing half done, and two who tend at once do nothing twice. States go one way only, whatever the clock is set to.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Leases as people see them: lists, what wants a decision or a look, and what could be proposed for a request.
-
-Whoever changes one holds `holdings_lock` and the lease's row, in this order, so that two who decide at once decide one
-after the other. Everything raises NotFound for a lease that the person may not see, Forbidden for those who may not,
-and Conflict for what is not so any more.
-"""
+"""Leases as people see them: lists, what wants a decision or a look, and what could be proposed for a request."""
 
 from __future__ import annotations
 

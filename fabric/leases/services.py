@@ -1,6 +1,6 @@
 """Leases: asked for by a tenant and decided by an administrator, or given; until they start.
 
-Whoever changes one holds `holdings_lock` and the lease's row, in this order, so that two who decide at once decide one
+Whoever changes one holds `lock_tenants` and the lease's row, in this order, so that two who decide at once decide one
 after the other. Everything raises NotFound for a lease that the person may not see, Forbidden for those who may not,
 and Conflict for what is not so any more.
 """

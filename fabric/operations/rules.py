@@ -4,11 +4,6 @@ Source of the rules: the published description of the Falcon 4016 (arXiv 2103.10
 Standard with one host: one connection reaches all 8 slots. Standard with two hosts: two connections, each reaches one
 half; both may lead to the same host. Advanced: up to three hosts share the 8 slots in any split. Each drawer is
 configured on its own, so that both may go to one host: 16 devices.
-
-`fabric.stepping` finds the steps.
-
-Every step looks first and writes only what is not so yet, so that an operation that is taken over after a worker's
-death goes on from the hardware as it stands: nothing is done twice.
 """
 
 from __future__ import annotations

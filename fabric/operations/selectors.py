@@ -1,13 +1,4 @@
-"""How far an attachment has come: requested, switched, link trained, seen by the host, in use.
-
-Whoever shows such a row reads relations through their objects (`device.host_port`), never their numbers
-(`device.host_port_id`): the numbers are in the row whoever may see what they name.
-
-Others' slots are masked here, before any face sees them: a masked slot carries a number and 'in use' or 'in the pool',
-nothing else, as the calendar of leases does.
-
-A host port's or host's id, '' for none; a mode; 'type/lanes' of a port. None is what the BMC does not say.
-"""
+"""How far an attachment has come: requested, switched, link trained, seen by the host, in use."""
 
 from __future__ import annotations
 

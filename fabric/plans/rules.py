@@ -1,7 +1,5 @@
 """What is, what is wanted, and the steps between them, as frozen values: pure, no database, no BMC.
 
-`fabric.stepping` finds the steps.
-
 Within a drawer devices are detached before others are attached, and the mode, cables and ports change in between;
 drawers do not wait for each other. No step breaks a rule of its drawer's mode. What need not move is not touched; a
 device that must make room, or that a change would cut off, is taken out first and put in later; every other one goes

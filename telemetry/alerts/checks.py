@@ -1,4 +1,4 @@
-"""From rules and a chassis' catalogue to the checks that its engine plays. Pure."""
+"""The checks of a chassis, made of the rules and its catalogue. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading alerts, on somebody's behalf."""
+"""Filters of alerts, read from query parameters."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Scoped(models.Model):
         return self.as_scope().id
 
     def alerts(self) -> Q:
-        """Return the condition under which an alert is in it: what `AlertScope.takes` says, to a database."""
+        """Return the condition under which an alert is in it: what `AlertScope.includes` says, to a database."""
         match self.scope:
             case "all":
                 return Q()

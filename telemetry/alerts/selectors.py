@@ -1,4 +1,4 @@
-"""Reading alerts, on somebody's behalf."""
+"""Reads alerts for a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where something may be sent: addresses that administrators give, checked as text and again as numbers.
+"""Addresses to send to: parsed, resolved, and refused where they lead to link-local or metadata services.
 
 A name is looked up by the sender itself, which then connects to what was found and checked, so that a name that
 answers differently the second time leads nowhere else.

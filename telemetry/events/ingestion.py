@@ -1,4 +1,4 @@
-"""Turns log entries and stream records of a BMC into events, each once, and keeps how far it has read."""
+"""Turns log entries and stream records of a BMC into events, each once, with the position that was read up to."""
 
 from __future__ import annotations
 

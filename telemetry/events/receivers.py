@@ -1,4 +1,4 @@
-"""What the site itself does becomes events: told by signals at once, and looked up again in case one was lost.
+"""Signal receivers that record the site's own actions as events, and the catch-up for lost signals.
 
 A process may die between a change and its signal, so `events_catch_up` looks at what changed lately. Each thing has a
 key, so that it is one event whoever tells of it.

@@ -3,10 +3,6 @@
 A metric is a quantity of the live catalogue. What has several readings of it (a drawer has eight ports) gets one line
 by the metric's rule. Of a sum and of a mean, low and high are bounds: the ports need not have been at their lowest in
 the same second. Of the highest, high is exact, mean and low are at least so.
-
-A subject is named as its page is: 'device/3', 'slot/3', 'port/5', 'drawer/1', 'chassis/1', 'host/2', 'tenant/4'; one
-series by itself is 'series/<chassis>/<key of the catalogue>'. Who held which slot, when, tells which devices belonged
-to a slot, drawer, host or tenant at a time; so a host's throughput of last week is that of the devices it had then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be charted, which devices and ports it consisted of at which time, and the search for it.
+"""What can be charted (device, slot, drawer, host, tenant), its devices and ports over time, and the search for it.
 
 A subject is named as its page is: 'device/3', 'slot/3', 'port/5', 'drawer/1', 'chassis/1', 'host/2', 'tenant/4'; one
 series by itself is 'series/<chassis>/<key of the catalogue>'. Who held which slot, when, tells which devices belonged

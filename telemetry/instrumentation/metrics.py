@@ -1,4 +1,4 @@
-"""Counters and gauges of this process, cheap enough for each reading, and what each problem that is counted means.
+"""Counters and gauges of this process, cheap enough for each reading, and the meaning of each problem counted.
 
 Names are those of `increment`. What has no meaning here is counted all the same, and shown by its name.
 """

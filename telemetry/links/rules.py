@@ -1,4 +1,4 @@
-"""The health of one link, judged by what is known of it: pure, and every threshold in one table with its reason."""
+"""The verdict on a link: thresholds, facts, reasons. Pure."""
 
 from __future__ import annotations
 

@@ -2,9 +2,6 @@
 
 Rows of a chassis are written by the worker that follows it; where two do for a moment, the lock on a port's row lets
 them take turns.
-
-What waits is kept by port and put together: a database that is away costs no more memory the longer it stays away.
-What happened meanwhile is written once it is back; of a worker that dies, the rows know all but its last seconds.
 """
 
 from __future__ import annotations

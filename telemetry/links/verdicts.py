@@ -1,8 +1,4 @@
-"""Collects the facts of links from the database and saves verdicts.
-
-Rows of a chassis are written by the worker that follows it; where two do for a moment, the lock on a port's row lets
-them take turns.
-"""
+"""Collects the facts of links from the database and saves verdicts."""
 
 from __future__ import annotations
 
@@ -118,7 +114,7 @@ def link_facts(
 def port_tenancy(port: Port) -> tuple[int, datetime | None] | None:
     """Return the tenant (id) that holds what is on a port, and since when (None: always); None: nobody.
 
-    `port` is one of `judged_ports`: what another device did in the slot is not this one's holder's to see.
+    `port` is one of `ports_to_judge`: what another device did in the slot is not this one's holder's to see.
     """
     device, host_port = _attached_parts(port)
     if device is not None and device.tenant_id is not None:

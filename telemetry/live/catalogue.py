@@ -2,11 +2,6 @@
 
 A tap lives as long as its chassis is followed by this worker, in the event loop that reads all of its chassis: each
 call has to be quick, and what waits (a database) goes on in a task or a thread of the tap's own.
-
-    u8 kind (1 key, 2 delta) · u8 version · u16 catalogue revision · u32 chassis · u32 sequence · f64 Unix time · u16 n
-    key: n f64 values; delta: a bitmap of ceil(n/8) bytes (bit i%8 of byte i//8: value i changed), then those f64 values
-
-NaN says that there is no value. Values are f64 because error counters pass the 24 bits of an f32.
 """
 
 from __future__ import annotations

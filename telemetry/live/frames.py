@@ -14,9 +14,6 @@ NaN says that there is no value. Values are f64 because error counters pass the 
 
 Recent values are f32, half the memory: charts show no more, and counters keep their exact value in the live frame.
 Most of a frame are counters that stand still, so that zstd leaves a quarter of it: some 0.3 MB a chassis.
-
-A browser's mailbox keeps only the newest frame: one that reads slowly skips frames and gets a key frame next, and one
-that stops reading costs the others nothing. No database is touched here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells browsers what changed: signals of the rooms below become messages in Redis."""
+"""Signal receivers that publish changes to browsers and to the pollers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading what was measured, on somebody's behalf."""
+"""Recent readings, as far as a person may see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether held devices are used: what the frames of the last minute say, noted for the room that grants."""
+"""Records which leased devices were in use during the last minute."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who follows which chassis (`poller`), how one is followed (`following`), and what hears it (`heard`)."""
+"""The pollers: which worker polls which chassis (`claims`, `poller`), and how one chassis is polled."""

@@ -1,4 +1,4 @@
-"""Who reads which chassis: leases in Redis, shared fairly among the workers that are there.
+"""Claims of workers on chassis in Redis, shared fairly.
 
     polling:<chassis>   the name of the worker that reads it, for CLAIM_SECONDS
     polling:workers     sorted set: each worker and the moment (ms of Redis' clock) until which it counts as there

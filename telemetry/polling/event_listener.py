@@ -1,4 +1,4 @@
-"""The events of one chassis, beside its readings: none missed, none twice.
+"""Receives the events of one chassis from its stream and log: none missed, none twice.
 
 The stream is opened first, then the log is read from where it was read last, then both go on together: what happens
 meanwhile is in both, and known by what it says (telemetry.events.rules). The log is also asked now and then while

@@ -1,4 +1,4 @@
-"""The newest end of the readings: what a worker has not stored yet, from the minutes that Redis has of the live path.
+"""The newest readings, which are not stored yet, from Redis.
 
 It is another process that knows them; values are f32 there, and byte counters are rates already.
 """

@@ -1,4 +1,4 @@
-"""The store's ear: it keeps the readings of one chassis for a minute (a setting), then hands them to the writer.
+"""Collects the readings of one chassis for a minute and hands them to the writer.
 
 What a death takes is what was not handed over: less than that. The next recorder of the chassis sees by the last
 stored row that it is missing. An outage is told once it lasts, so that a death does not take the word of it along.

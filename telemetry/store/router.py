@@ -1,4 +1,4 @@
-"""Which database holds readings."""
+"""The database router of readings."""
 
 from __future__ import annotations
 

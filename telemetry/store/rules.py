@@ -10,9 +10,6 @@ The BMC counts bytes and errors without end. Kept raw is what it counts; shown, 
     errors: the total under that key ('port/5/errors/ReplayCount') and its rate under key + '/rate' (1/s)
     all else: the reading itself
 A series is told from others by its key and its unit: what is measured in another unit from some day on is another one.
-
-They may lie in a database of their own, so that no row points to another room's: `chassis` is its number. Times are
-Unix seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading the store: any series of a chassis, over any range, at the resolution that is asked for.
+"""Any series of a chassis over any range, at the resolution that is requested.
 
 Each bucket comes from the widest tier that its width is a whole number of. What is not rolled up yet comes from the
 tiers below, down to raw readings, and what is not even stored from Redis: the newest end has no hole.

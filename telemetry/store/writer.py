@@ -1,4 +1,4 @@
-"""The thread of a process that writes what its recorders hand over: many chassis in one transaction.
+"""The thread of a process that writes batches of many chassis in one transaction.
 
 Where the database does not take it, it is kept in memory, packed, up to a limit; then the oldest goes, which is counted
 and told as a gap. Nobody waits for it meanwhile, and it goes on by itself.

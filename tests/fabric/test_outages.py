@@ -35,7 +35,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give a locked database up soon, and the operations of a worker that is away."""
     monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", BUSY_SECONDS)
     for room in (services, claims):
-        monkeypatch.setattr(room, "LEASE_SECONDS", LEASE_SECONDS)
+        monkeypatch.setattr(room, "CLAIM_SECONDS", LEASE_SECONDS)
     monkeypatch.setattr(claims, "CLAIM_RENEW_SECONDS", LEASE_SECONDS / 3)
     monkeypatch.setattr(services, "HANDED_OVER_SECONDS", 0)
     connection.close()

@@ -16,7 +16,6 @@ from fabric.bmc.types import DrawerMode
 from fabric.execution import services, steps
 from fabric.execution.proof import PROOF_UNTOUCHED
 from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Port
-from fabric.operations import rules
 from fabric.operations.models import Operation, Plan
 from fabric.operations.rules import PortSetting
 from fabric.operations.services import operation_cancel, operation_request
@@ -432,7 +431,7 @@ def test_nobody_is_hurried_who_goes_to_move_a_cable(
 ) -> None:
     """A worker's turn at a cable is as long as that of other operations, and the time that a person has for it."""
     monkeypatch.setattr(services, "OPERATION_SECONDS", 0.5)
-    monkeypatch.setattr(rules, "CABLE_SECONDS", 0.7)
+    monkeypatch.setattr(steps, "CABLE_SECONDS", 0.7)
     monkeypatch.setattr(steps, "CABLE_POLL_SECONDS", 0.1)
     plan = carry_out_plan(applied(administrator, DesiredState(cables={port("H3").pk: None})))
     assert plan.state == "stopped"
