@@ -1,5 +1,5 @@
 // Stands in for chart-painter.js: paints the charts of a page with uPlot, which browser.py compares ours with.
-import uPlot from "../../node_modules/uplot/dist/uPlot.esm.js";
+import uPlot from "../node_modules/uplot/dist/uPlot.esm.js";
 
 const HEIGHT = 220;
 const DASHES = { solid: [], dot: [3, 3], dash: [8, 4], dashdot: [8, 3, 3, 3] };
