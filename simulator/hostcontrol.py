@@ -29,11 +29,10 @@ class HostControl:
         application.router.add_delete("/hosts/{host}/mounts/{device}", self.unmount)
 
     def _hosts(self, request: web.Request) -> Hosts:
-        falcon = self._chassis(request)
-        falcon.advance()
-        if falcon.hosts is None:
+        hosts = self._chassis(request).hosts
+        if hosts is None:
             raise HostError("hosts are not played: start the simulator with --hosts-root")
-        return falcon.hosts
+        return hosts
 
     async def hosts(self, request: web.Request) -> web.Response:
         """Answer which of our devices each host shows."""
