@@ -54,39 +54,34 @@ class ControlHandlers:
         return application
 
     def _of(self, request: web.Request) -> Falcon:
+        """Return the chassis that a request is about, at the present: what was written before is done by then."""
         name = request.match_info.get("chassis") or request.query.get("chassis")
         known = {falcon.name: falcon for falcon in self._simulation.chassis}
         if not known:
             raise web.HTTPNotFound(text="nothing is played until the next reset")
-        if name is None:
-            return self._simulation.chassis[0]
-        if name not in known:
+        if name is not None and name not in known:
             raise web.HTTPNotFound(text=f"there is no chassis {name!r}; there are {', '.join(known)}")
-        return known[name]
+        falcon = self._simulation.chassis[0] if name is None else known[name]
+        falcon.advance(at_once=True)
+        return falcon
 
     async def state(self, request: web.Request) -> web.Response:
         """Answer the truth about a chassis."""
-        falcon = self._of(request)
-        falcon.advance(at_once=True)
-        return _json(falcon.truth())
+        return _json(self._of(request).truth())
 
     async def faults(self, request: web.Request) -> web.Response:
         """Answer the faults in force."""
-        falcon = self._of(request)
-        falcon.advance()
-        return _json([_fault_data(fault) for fault in falcon.faults.active.values()])
+        return _json([_fault_data(fault) for fault in self._of(request).faults.active.values()])
 
     async def add_fault(self, request: web.Request) -> web.Response:
         """Put a fault in force."""
         falcon = self._of(request)
-        falcon.advance()
         wanted = msgspec.json.decode(await request.read(), type=FaultRequest)
         return _json(_fault_data(falcon.faults.add(wanted)), status=201)
 
     async def remove_fault(self, request: web.Request) -> web.Response:
         """End one fault."""
         falcon = self._of(request)
-        falcon.advance()
         if not falcon.faults.remove(request.match_info["fault"]):
             raise web.HTTPNotFound(text="there is no such fault")
         return web.Response(status=204)
@@ -94,7 +89,6 @@ class ControlHandlers:
     async def clear_faults(self, request: web.Request) -> web.Response:
         """End every fault."""
         falcon = self._of(request)
-        falcon.advance()
         for fault in list(falcon.faults.active):
             falcon.faults.remove(fault)
         return web.Response(status=204)
@@ -102,7 +96,6 @@ class ControlHandlers:
     async def recable(self, request: web.Request) -> web.Response:
         """Move the cable of a host port to a host of the lab, or out of the port, as a person does."""
         falcon = self._of(request)
-        falcon.advance()
         wanted = msgspec.json.decode(await request.read(), type=CableRequest)
         ports = {name: port for port in falcon.state.host_ports() for name in (port.name, port.endpoint)}
         port = ports.get(wanted.port)
@@ -187,7 +180,7 @@ class LogRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EventHandlers:
-    """The handlers; `chassis` finds the chassis that a request is about."""
+    """The handlers; `chassis` finds the chassis that a request is about, at the present."""
 
     def __init__(self, chassis: Callable[[web.Request], Falcon]) -> None:
         self._chassis = chassis
@@ -200,9 +193,7 @@ class EventHandlers:
 
     async def events(self, request: web.Request) -> web.Response:
         """Answer every event that there was, in order, also those that stand in no log any more."""
-        falcon = self._chassis(request)
-        falcon.advance()
-        return _json([entry.event_record() for entry in falcon.events.told])
+        return _json([entry.event_record() for entry in self._chassis(request).events.told])
 
     async def add_events(self, request: web.Request) -> web.Response:
         """Make events, all at once; answers how many there were by then."""
@@ -229,7 +220,7 @@ class EventHandlers:
 
 
 class HostHandlers:
-    """The handlers; `chassis` finds the chassis that a request is about."""
+    """The handlers; `chassis` finds the chassis that a request is about, at the present."""
 
     def __init__(self, chassis: Callable[[web.Request], Falcon]) -> None:
         self._chassis = chassis
@@ -244,11 +235,10 @@ class HostHandlers:
         application.router.add_delete("/hosts/{host}/mounts/{device}", self.unmount)
 
     def _hosts(self, request: web.Request) -> HostSimulation:
-        falcon = self._chassis(request)
-        falcon.advance()
-        if falcon.hosts is None:
+        hosts = self._chassis(request).hosts
+        if hosts is None:
             raise HostError("hosts are not played: start the simulator with --hosts-root")
-        return falcon.hosts
+        return hosts
 
     async def hosts(self, request: web.Request) -> web.Response:
         """Answer which of our devices each host shows."""

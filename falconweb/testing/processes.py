@@ -172,15 +172,13 @@ class SimulatorProcess(OwnProcess):
             raise
 
     def _wait_until_ready(self, output: queue.SimpleQueue[str | None]) -> None:
-        said: list[str] = []
         while True:
             try:
                 line = output.get(timeout=START_SECONDS)
             except queue.Empty:
                 line = None
             if line is None:
-                raise RuntimeError("the simulator did not get ready: " + "\n".join(said))
-            said.append(line)
+                raise RuntimeError("the simulator did not get ready: " + "\n".join(self.output))
             key, _, value = line.partition(" ")
             if key == "address":
                 self.addresses.append(value)

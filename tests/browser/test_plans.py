@@ -69,9 +69,9 @@ def tab_to(page: Page, target: Locator) -> None:
 
 def has_moved(site: RunningSite, endpoint: str, before: dict[str, list[str]]) -> bool:
     """Tell whether a device is in another zone than before, and its link is up there."""
-    zone = next((zone for zone, held in zones(site).items() if endpoint in held), None)
-    links = site.control("falcon-1", "GET", "/state")["links"]
-    return zone is not None and endpoint not in before[zone] and links[endpoint]["status"] == "LinkUp"
+    state = site.control("falcon-1", "GET", "/state")
+    zone = next((zone for zone, held in state["zones"].items() if endpoint in held), None)
+    return zone is not None and endpoint not in before[zone] and state["links"][endpoint]["status"] == "LinkUp"
 
 
 def settled(page: Page, state: str, site: RunningSite) -> None:

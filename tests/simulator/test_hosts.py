@@ -91,6 +91,19 @@ def test_the_state_of_a_chassis_is_that_of_the_moment_in_which_it_is_asked_for(
         assert slot in falcon.state()["hosts"]["node-a"]
 
 
+def test_a_scan_before_the_end_of_a_fault_does_not_find_what_the_fault_hid(
+    falcon: SimulatorProcess, root: Path
+) -> None:
+    hidden = "drawer1slot7"
+    falcon.fault("host_misses_device", hidden)
+    compose(falcon, *SLOTS, hidden)
+    write(root, "rescan")
+    falcon.clear_faults()
+    assert hidden not in falcon.state()["hosts"]["node-a"]
+    write(root, "rescan")
+    assert hidden in falcon.state()["hosts"]["node-a"]
+
+
 def test_a_device_that_is_detached_without_removal_stays_as_an_entry_of_ones(
     falcon: SimulatorProcess, root: Path
 ) -> None:
