@@ -1,0 +1,95 @@
+"""Endpoints of one resource: its rows as a person sees them, and the commands that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar
+
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.models import User
+from accounts.visibility import visible_or_404
+from core.api.requests import problem, refuse_body, validated_body
+
+BodySerializer = type[serializers.Serializer[Any]]
+
+
+class ResourceViewSet(ViewSet):
+    """One row of a model by its id; `command` adds what can be done with it.
+
+    A router gives each method its handler: `PlanViewSet.as_view({"post": "apply"})`.
+    """
+
+    request: Request
+    model: ClassVar[Any]  # its manager has `visible_to`
+    kind: ClassVar[str]  # what a 404 calls it: 'plan'
+    serializer_class: ClassVar[BodySerializer]
+    address: ClassVar[str] = ""  # the name of the address of one row, which `Location` has after a command; '' for none
+
+    @property
+    def person(self) -> User:
+        """Who asks."""
+        return person_of(self.request)
+
+    def rows(self) -> Any:
+        """Return all rows, before what the person may see is kept."""
+        return self.model.objects.all()
+
+    def find_row(self, pk: object) -> Any:
+        """Return a row; raises NotFound where the person sees none with that id."""
+        return visible_or_404(self.rows(), self.person, pk, self.kind)
+
+    def answer(self, row: Any, status: int = 200) -> Response:
+        """Return a row as the serializer shows it, with its address where something was begun or made."""
+        headers = {"Location": self.location(row)} if self.address and status != 200 else None
+        data = self.serializer_class(row, context={"request": self.request, "view": self}).data
+        return Response(data, status=status, headers=headers)
+
+    def location(self, row: Any) -> str:
+        """Return the full address of a row."""
+        where: str = self.request.build_absolute_uri(reverse(self.address, args=[row.pk]))
+        return where
+
+
+def command(
+    body: BodySerializer | None = None,
+    *,
+    audited_as: Action,
+    target_kind: str = "",
+    status: int = 200,
+    answers: Any = None,
+    conflict: str | None = None,
+    **described: Any,
+) -> Callable[[Any], Any]:
+    """Declare a method of a `ResourceViewSet` as a command: `method(view, row, values)` returns the row afterwards.
+
+    The row is found first, then the body is read (None: it must have no members). `answers` is the serializer of the
+    answer for the schema, and `conflict` the words for 409; a status of 204 answers nothing.
+    """
+
+    def decorate(method: Any) -> Any:
+        @wraps(method)
+        def handler(view: ResourceViewSet, request: Request, pk: object) -> Response:
+            row = view.find_row(pk)
+            values: dict[str, Any] = {}
+            if body is None:
+                refuse_body(request)
+            else:
+                values = validated_body(body, request)
+            result = method(view, row, values)
+            return Response(status=204) if status == 204 else view.answer(result, status)
+
+        responses = {status: answers} if conflict is None else {status: answers, 409: problem(conflict)}
+        documented = extend_schema(request=body, responses=responses, **described)(handler)
+        return declare(audited_as=audited_as, target_kind=target_kind)(documented)
+
+    return decorate
