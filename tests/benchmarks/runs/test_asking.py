@@ -16,6 +16,7 @@ from core.errors import Conflict, Forbidden, NotFound
 from fabric.agents.models import HostAgent
 from falconweb.testing import host_port_of
 from tests.benchmarks.runs.lab import Lab
+from tests.pages import page_text
 from tests.without import needs_torch
 
 pytestmark = pytest.mark.process
@@ -147,7 +148,7 @@ def test_the_form_and_a_file_ask_for_the_same_run(lab: Lab) -> None:
         answer = client.post("/benchmarks/runs/new/file/", {"text": wrong_text})
         assert answer.status_code == 400
         assert field in answer.content.decode()
-    again = client.get(f"/benchmarks/runs/new/?again={by_form.pk}").content.decode()
+    again = page_text(client.get(f"/benchmarks/runs/new/?again={by_form.pk}"))
     assert f'name="device-{lab.host.pk}-{device}" value="{port}" checked' in again
     several = client.post("/benchmarks/runs/cancel/", {"run": [by_form.pk, by_file.pk], "next": "//elsewhere.example"})
     assert several["Location"] == "/benchmarks/runs/"

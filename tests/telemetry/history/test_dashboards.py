@@ -17,6 +17,7 @@ from telemetry.history import services
 from telemetry.history.models import Dashboard
 from telemetry.history.rules import TelemetryView
 from telemetry.history.services import dashboard_add, dashboard_change
+from tests.pages import page_text
 from tests.telemetry.history.conftest import Lab
 
 JSON = "application/json"
@@ -139,7 +140,7 @@ def test_a_dashboard_of_things_that_went_shows_the_rest(lab: Lab) -> None:
     own, others = (f"device/{one.pk}" for one in lab.devices[:2])
     page = lab.clients["owner"].get(where, {"of": [own, others, "device/999999"]})
     assert page.status_code == 200
-    text = page.content.decode()
+    text = page_text(page)
     assert "2 things of this view are not there, or not yours to see" in text
     assert "GPU 2" not in text
 
