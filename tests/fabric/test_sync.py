@@ -35,6 +35,8 @@ from tests.fabric.walks import last_walk, with_device
 from tests.turns import in_turn
 
 PARTS: tuple[type[Part], ...] = (Drawer, Switch, Port, HostPort, Slot, Device)
+# Errors that a simulated link may have had by itself by then; a burst makes thousands.
+FEW = 10
 
 
 def rows(chassis: Chassis) -> dict[str, dict[str, Any]]:
@@ -139,11 +141,11 @@ def test_a_walk_that_is_older_than_a_reset_does_not_bring_the_errors_back(
     simulator.clear_faults()
     inventory_apply(chassis=chassis, inventory=older)
     port = Port.objects.get(slot__device=device_in(chassis, drawer=1, slot=3))
-    assert port.errors["BadTLPCount"] > 0
+    assert port.errors["BadTLPCount"] > FEW
     port_reset_counters(person=administrator, port=port)
     inventory_apply(chassis=chassis, inventory=older, begun_at=begun)
     port.refresh_from_db()
-    assert port.errors["BadTLPCount"] == 0
+    assert port.errors["BadTLPCount"] < FEW
 
 
 @pytest.mark.usefixtures("simulator")
