@@ -7,11 +7,11 @@ from django.test import Client
 
 from accounts.models import Role, User
 from falconweb.addresses import addresses
-from falconweb.navigation import BAR, NavigationGroup, navigation, navigation_entries, section_of
+from falconweb.navigation import NavigationGroup, navigation, navigation_entries, section_of
 
 
 def test_every_page_is_somewhere() -> None:
-    known = {*BAR, *(one.name for one, _ in navigation_entries()), ""}
+    known = {place for one, entry in navigation_entries() for place in (one.name, entry.menu)}
     for name, one in addresses().items():
         if one.is_page and one.declaration.section is not None:
             assert section_of(name) in known, f"{name}: its section is the view of no entry, and no menu"
