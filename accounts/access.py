@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from django.http import HttpRequest
-
 from accounts.models import User
 from core.errors import Forbidden, NotFound
 
@@ -23,13 +21,6 @@ def person_of(request: RequestWithUser) -> User:
     if not isinstance(request.user, User):
         raise NotFound("There is nobody signed in.")
     return request.user
-
-
-def require_administrator_of(request: HttpRequest) -> User:
-    """Return the signed-in administrator; raises Forbidden for everybody else."""
-    person = person_of(request)
-    require_administrator(person)
-    return person
 
 
 def require_administrator(person: User) -> None:

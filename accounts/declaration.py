@@ -5,15 +5,22 @@ The audit log, the gate of requests, the navigation, the access matrix and the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
 
 from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.decorators import method_decorator
 
+from accounts.access import person_of, require_administrator, require_composer
 from accounts.audit.actions import Action
 
-ATTRIBUTE: Final = "declaration"  # of a function, a method or a class, where `declare` leaves it
+ATTRIBUTE: Final = "declared_facts"  # of a function, a method or a class, where `declare` leaves them
+View = TypeVar("View", bound=Callable[..., Any])
 
 
 class Audience(Enum):
@@ -26,54 +33,86 @@ class Audience(Enum):
     ADMINISTRATORS = "administrators"
 
 
+# Why the tests of pages do not open an address by themselves.
+NO_PAGE: Final = "It answers with a file, a part of a page, or data for a script."
+NONE_YET: Final = "The site of the tests has nothing to show there before a test makes it."
+
+
 @dataclass(frozen=True, slots=True)
 class MenuEntry:
-    """An entry of the navigation: the menu that it is in ('' for the bar itself), its label, and its place there."""
+    """An entry of the navigation: its label, the menu that it is in ('' for the bar itself), and its place there."""
 
-    menu: str
     label: str
-    position: int
+    menu: str = ""
+    position: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """The facts of one page or endpoint."""
 
-    audience: Audience = Audience.EVERYBODY
+    # None where permission classes say it: of endpoints.
+    audience: Audience | None = None
+    # What those who may only look hear that they may not do, where the audience is composers.
+    what: str = "change anything"
     # What the audit log calls a request that changes something, where no service has a word of its own for it.
     audited_as: Action = Action.REQUEST
     # The kind of thing that the number in the address is of; '' where it is what the action is about.
     target_kind: str = ""
     menu_entry: MenuEntry | None = None
-    # The view whose menu entry is marked as current here: 'fabric:plans' on the page of one plan.
-    section: str = ""
+    # The view whose entry is marked in the navigation, or the menu that is; '' for the entry that the address lies
+    # below, None for no place in the navigation.
+    section: str | None = ""
     # The most bytes of a body, and the sentence for more; None for the limit of the site.
     body_limit: tuple[int, str] | None = None
-    # The query with which the tests of pages open it; None for what is no page (a file, a fragment, an answer to fetch).
-    judged_with: str | None = ""
+    # How the tests of pages open it: with each of these queries, and with this in the place of an argument.
+    judged_with: tuple[str, ...] = ("",)
+    judged_of: str = "1"
+    # Why they do not, one of the sentences above where it fits.
+    not_judged: str = ""
 
 
-DEFAULT: Final = Declaration()
-
-
-def declare(**facts: Any) -> Any:
+def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], View]:
     """Return a decorator that states facts (fields of `Declaration`) of a view function, a method or a class.
 
     On a method of a view class they are those of requests with this method; what the class states holds for the rest.
+    A function with an audience is not called for anybody else. The decorator stands right above its `def`, so that who
+    asks by a method that an address does not take hears that first.
     """
-    declaration = replace(DEFAULT, **facts)
+    if audience is not None:
+        facts["audience"] = audience
+    stated = Declaration(**facts)
 
-    def decorate(view: Any) -> Any:
-        setattr(view, ATTRIBUTE, declaration)
-        return login_not_required(view) if declaration.audience is Audience.PUBLIC else view
+    def decorate(view: View) -> View:
+        declared = view if isinstance(view, type) else _guarded(view, stated)
+        setattr(declared, ATTRIBUTE, {**getattr(view, ATTRIBUTE, {}), **facts})
+        if stated.audience is not Audience.PUBLIC:
+            return cast("View", declared)
+        public = method_decorator(login_not_required, "dispatch") if isinstance(view, type) else login_not_required
+        return cast("View", public(declared))
 
     return decorate
 
 
 def declaration_of(callback: Any, method: str = "GET") -> Declaration:
-    """Return what the view that a router leads to states of requests with a method."""
+    """Return what the view that a router leads to (None: no address) states of requests with a method."""
     view = getattr(callback, "view_class", None) or getattr(callback, "cls", None) or callback
     name = (getattr(callback, "actions", None) or {}).get(method.lower(), method.lower())
     handler = getattr(view, name, None) if isinstance(view, type) else None
-    found: Declaration | None = getattr(handler, ATTRIBUTE, None) or getattr(view, ATTRIBUTE, None)
-    return found or DEFAULT
+    return Declaration(**{**getattr(view, ATTRIBUTE, {}), **getattr(handler, ATTRIBUTE, {})})
+
+
+def _guarded(view: Callable[..., HttpResponseBase], stated: Declaration) -> Callable[..., HttpResponseBase]:
+    """Return a view function that refuses whoever is not of its audience."""
+    if stated.audience not in {Audience.ADMINISTRATORS, Audience.COMPOSERS}:
+        return view
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if stated.audience is Audience.ADMINISTRATORS:
+            require_administrator(person_of(request))
+        else:
+            require_composer(person_of(request), stated.what)
+        return view(request, *args, **kwargs)
+
+    return guarded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.decorators import login_not_required
 from django.urls import path
 
 from accounts import views as accounts_views
@@ -11,11 +10,7 @@ from accounts.sign_in import views as sign_in_views
 
 app_name = "accounts"
 urlpatterns = [
-    path(
-        "sign-in/",
-        login_not_required(sign_in_views.SignIn.as_view()),
-        name="sign_in",
-    ),
+    path("sign-in/", sign_in_views.SignIn.as_view(), name="sign_in"),
     path("sign-out/", sign_in_views.SignOut.as_view(), name="sign_out"),
     path("people/", accounts_views.people, name="people"),
     path("people/add/", accounts_views.person_add, name="person_add"),

@@ -16,7 +16,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts import services
-from accounts.access import person_of, require_administrator_of
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import Audience, MenuEntry, declare
 from accounts.forms import PasswordForm, PersonForm, TenantForm, TokenForm
 from accounts.models import Token, User
 from accounts.selectors import people_found, tenants_found
@@ -27,9 +29,9 @@ PEOPLE_PER_PAGE = 50
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("People", "Administration", 1))
 def people(request: HttpRequest) -> HttpResponse:
     """List people; `q` and `page` are in the URL."""
-    require_administrator_of(request)
     search = request.GET.get("q", "").strip()
     page = Paginator(people_found(search), PEOPLE_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "accounts/people.html", {"search": search, "page": page})
@@ -37,9 +39,10 @@ def people(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_ADD)
 def person_add(request: HttpRequest) -> HttpResponse:
     """Add a person; the answer shows the generated password."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     if request.method != "POST":
         return render(request, "accounts/person_add.html", {"form": PersonForm()})
     form = PersonForm(request.POST)
@@ -55,9 +58,10 @@ def person_add(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_EDIT)
 def person(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and change a person."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     row = _person(pk)
     form = PersonForm(request.POST) if request.method == "POST" else PersonForm.of(row)
     if form.is_bound and form.is_valid():
@@ -75,9 +79,10 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
 
 @never_cache
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.PERSON_PASSWORD)
 def person_password(request: HttpRequest, pk: int) -> HttpResponse:
     """Reset a person's password; the answer shows the generated one."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     row = _person(pk)
     try:
         password = services.person_password_reset(by=by, person=row)
@@ -88,17 +93,18 @@ def person_password(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Tenants", "Administration", 2))
 def tenants(request: HttpRequest) -> HttpResponse:
     """List tenants with what they hold; `q` is in the URL."""
-    require_administrator_of(request)
     search = request.GET.get("q", "").strip()
     return render(request, "accounts/tenants.html", {"search": search, "rows": tenants_found(search)})
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_ADD)
 def tenant_add(request: HttpRequest) -> HttpResponse:
     """Add a tenant, and go on to what it is to hold."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     form = TenantForm(request.POST if request.method == "POST" else None)
     if form.is_bound and form.is_valid():
         try:
@@ -113,6 +119,7 @@ def tenant_add(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, section=None)
 def account(request: HttpRequest) -> HttpResponse:
     """Show one's own account: sign-ins, password, tokens."""
     return _account(request)
@@ -120,6 +127,7 @@ def account(request: HttpRequest) -> HttpResponse:
 
 @sensitive_post_parameters()
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.PASSWORD_CHANGE, section=None)
 def account_password(request: HttpRequest) -> HttpResponse:
     """Change one's own password; this session goes on, all others end."""
     me = person_of(request)
@@ -140,6 +148,7 @@ def account_password(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.TOKEN_CREATE, section=None)
 def token_add(request: HttpRequest) -> HttpResponse:
     """Make a token; the answer shows its secret."""
     form = TokenForm(request.POST)
@@ -153,6 +162,7 @@ def token_add(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.TOKEN_REVOKE, section=None)
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a token: one's own, or anybody's for administrators."""
     me = person_of(request)

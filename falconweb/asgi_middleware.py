@@ -11,11 +11,9 @@ from urllib.parse import urlsplit
 from channels.security.websocket import WebsocketDenier
 from channels.sessions import InstanceSessionWrapper, SessionMiddleware
 from django.conf import settings
-from django.urls import re_path
+from django.urls import Resolver404, re_path, resolve
 
-from benchmarks.records.import_files import MAX_UPLOAD_BYTES as LARGEST_RECORDS
-from benchmarks.records.import_files import TOO_LARGE_SENTENCE as TOO_LARGE_RECORDS
-from fabric.allocation.reader import FILE_TOO_LARGE as TOO_LARGE_FILE
+from accounts.declaration import declaration_of
 from falconweb.middleware import TOO_LARGE
 
 Message = MutableMapping[str, Any]
@@ -26,12 +24,7 @@ Application = Callable[[Any, Any, Any], Awaitable[Any]]
 
 NOT_FOUND_CLOSE_CODE = 4404
 MAX_BODY_BYTES = 2_560 * 2**10
-# Where a file of 5 MiB is taken, alone or in a form; a form without a file may be as large.
-MAX_BODY_WITH_FILE: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
-FILE_PATHS = ("/allocation/", "/api/v1/allocation/")
-# Where records of runs are taken, alone or in a form: with the rest of the form.
-MAX_BODY_WITH_RECORDS = LARGEST_RECORDS + 2**20
-RECORDS_PATHS = ("/benchmarks/records/", "/api/v1/benchmarks/records/")
+SITE_LIMIT = (MAX_BODY_BYTES, f"This request is larger than {MAX_BODY_BYTES // 2**10} KiB: send less at once.")
 # What is read and thrown away of a body that is refused, so that its sender hears why.
 MAX_DRAINED_BYTES = 64 * 2**20
 DRAIN_SECONDS, IDLE_SECONDS = 15.0, 2.0
@@ -67,15 +60,17 @@ class _TooLargeError(Exception):
     """More came than a request may carry."""
 
 
-def _max_body_bytes(path: str) -> int:
-    """Return how many bytes a request to an address may have."""
-    if path.startswith(RECORDS_PATHS):
-        return MAX_BODY_WITH_RECORDS
-    return MAX_BODY_WITH_FILE if path.startswith(FILE_PATHS) else MAX_BODY_BYTES
+def _body_limit(scope: Scope) -> tuple[int, str]:
+    """Return how many bytes a request may have, and the sentence for more: of its own address, else of the site."""
+    try:
+        callback = resolve(scope["path"]).func
+    except Resolver404:
+        return SITE_LIMIT
+    return declaration_of(callback, scope["method"]).body_limit or SITE_LIMIT
 
 
 class BodyLimit:
-    """Refuses requests larger than `MAX_BODY_BYTES` and `MAX_BODY_WITH_FILE`, from strangers too.
+    """Refuses requests larger than the site takes, or than the view of their address declares, from strangers too.
 
     Django writes a body of any size to the disk before it looks at the request, and the API reads it into memory: here
     it sees none, and says so as it says everything else.
@@ -86,23 +81,28 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 413."""
-        largest = _max_body_bytes(str(scope["path"]))
+        largest, sentence = SITE_LIMIT
         headers = dict(scope["headers"])
         text = headers.get(b"content-length", b"0")
         declared = int(text[:19]) if text.isdigit() else 0
         if declared > largest:
+            # Which view it is for is looked for no sooner: most requests are small.
+            largest, sentence = _body_limit(scope)
+        if declared > largest:
             # Who asks before it sends is answered before it does.
             if declared <= MAX_DRAINED_BYTES and b"expect" not in headers:
                 await _drain_body(receive)
-            await self._refuse(scope, send, largest)
+            await self._refuse(scope, send, sentence)
             return
         received, more = 0, True
 
         async def counted() -> Message:
-            nonlocal received, more
+            nonlocal received, more, largest, sentence
             message = await receive()
             received += len(message.get("body", b""))
             more = message.get("more_body", False)
+            if received > largest:
+                largest, sentence = _body_limit(scope)
             if received > largest:
                 raise _TooLargeError
             return message
@@ -113,16 +113,9 @@ class BodyLimit:
             # Bodies are read whole before anything is answered.
             if more:
                 await _drain_body(receive)
-            await self._refuse(scope, send, largest)
+            await self._refuse(scope, send, sentence)
 
-    async def _refuse(self, scope: Scope, send: Send, largest: int) -> None:
-        if largest == MAX_BODY_WITH_FILE:
-            sentence = TOO_LARGE_FILE
-        elif largest == MAX_BODY_WITH_RECORDS:
-            sentence = TOO_LARGE_RECORDS
-        else:
-            sentence = f"This request is larger than {largest // 2**10} KiB: send less at once."
-
+    async def _refuse(self, scope: Scope, send: Send, sentence: str) -> None:
         async def closing(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"connection", b"close")]

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from django.http import HttpRequest
 from django.urls import reverse
 
+from accounts.declaration import MenuEntry
 from falconweb import __version__
+from falconweb.addresses import Address, addresses
 
-
-@dataclass(frozen=True)
-class NavigationEntry:
-    """An entry: the view that it leads to, and the views at which people are there, as patterns."""
-
-    label: str
-    view: str
-    there: tuple[str, ...] = ()
-
-    def is_at(self, view: str) -> bool:
-        """Tell whether a view is this entry's."""
-        return any(fnmatchcase(view, one) for one in (self.view, *self.there))
-
-
-@dataclass(frozen=True)
-class NavigationMenu:
-    """Entries under one name; `there` are views of the menu that have no entry of their own."""
-
-    label: str
-    pages: tuple[NavigationEntry, ...]
-    there: tuple[str, ...] = ()
-    for_administrators: bool = False
+# The bar from left to right: entries of its own, and menus. What is in a menu, and where, its views declare.
+BAR: Final = (
+    "Overview", "Fabric", "Hosts", "Compose", "Telemetry", "Benchmarks", "Alerts", "Events", "Administration",
+)  # fmt: skip
+FOR_ADMINISTRATORS: Final = {"Administration"}
 
 
 @dataclass(frozen=True)
@@ -56,79 +40,42 @@ class NavigationGroup:
     is_here: bool
 
 
-NAVIGATION: tuple[NavigationEntry | NavigationMenu, ...] = (
-    NavigationEntry("Overview", "fabric:overview"),
-    NavigationEntry(
-        "Fabric", "fabric:fabric", ("fabric:chassis", "fabric:drawer", "fabric:slot*", "fabric:dev*", "fabric:port")
-    ),
-    NavigationEntry("Hosts", "fabric:hosts", ("fabric:host_*", "fabric:host")),
-    NavigationMenu(
-        "Compose",
-        (
-            NavigationEntry("Plans", "fabric:plans", ("fabric:plan*", "fabric:draft")),
-            NavigationEntry("Operations", "fabric:operations", ("fabric:operation*",)),
-            NavigationEntry("Allocation file", "fabric:allocation", ("fabric:allocation*",)),
-            NavigationEntry("Drift", "fabric:drifts", ("fabric:drift*",)),
-            NavigationEntry("Leases", "fabric:leases", ("fabric:lease*",)),
-        ),
-    ),
-    NavigationMenu(
-        "Telemetry",
-        (
-            NavigationEntry("Charts", "history:telemetry"),
-            NavigationEntry("Dashboards", "history:dashboards", ("history:dashboard_*",)),
-            NavigationEntry("Throughput", "history:throughput", ("history:throughput_*",)),
-            NavigationEntry("Heat map", "history:heat_map"),
-            NavigationEntry("Link health", "links:links", ("links:*",)),
-        ),
-    ),
-    NavigationMenu(
-        "Benchmarks",
-        (
-            NavigationEntry("Workloads", "runs:catalogue"),
-            NavigationEntry("Runs", "runs:runs", ("runs:run", "runs:run_*", "runs:runs_*", "records:run*")),
-            NavigationEntry("Sweeps", "sweeps:sweeps", ("sweeps:*",)),
-            NavigationEntry("Figures", "figures:figures", ("figures:*",)),
-            NavigationEntry("Recommend", "recommend:recommend", ("recommend:*",)),
-            NavigationEntry("Deploy", "deploy:deploy"),
-            NavigationEntry("Import", "records:import"),
-        ),
-    ),
-    NavigationEntry("Alerts", "alerts:alerts", ("alerts:*",)),
-    NavigationEntry("Events", "events:events", ("events:*",)),
-    NavigationMenu(
-        "Administration",
-        (
-            NavigationEntry("People", "accounts:people", ("accounts:person*",)),
-            NavigationEntry("Tenants", "accounts:tenants", ("accounts:tenant*", "fabric:tenant*", "fabric:quotas")),
-            NavigationEntry("Audit", "accounts:audit", ("accounts:audit_*",)),
-            NavigationEntry("Event exports", "exports:exports", ("exports:*",)),
-            NavigationEntry("Pipeline", "pipeline:pipeline", ("pipeline:*",)),
-            NavigationEntry("Add a chassis", "fabric:chassis_add"),
-            NavigationEntry("System", "fabric:system"),
-        ),
-        there=("fabric:chassis_edit", "fabric:chassis_remove"),
-        for_administrators=True,
-    ),
-)
+@cache
+def navigation_entries() -> Sequence[tuple[Address, MenuEntry]]:
+    """Return the addresses that have an entry, in the order of their menus."""
+    found = [(one, entry) for one in addresses().values() if (entry := one.declaration.menu_entry) is not None]
+    return sorted(found, key=lambda pair: pair[1].position)
+
+
+def section_of(view: str) -> str:
+    """Return what is marked at a view ('fabric:device'): the view of an entry, a menu by its label, '' for nothing."""
+    here = addresses().get(view)
+    if here is None or here.declaration.section is None:
+        return ""
+    if here.declaration.section:
+        return here.declaration.section
+    # Every address begins as that of the overview does, and is no part of it for that.
+    above = [one for one, _ in navigation_entries() if one == here or (one.route and here.route.startswith(one.route))]
+    return max(above, key=lambda one: len(one.route)).name if above else ""
 
 
 @cache
-def navigation(view: str, *, is_administrator: bool) -> list[NavigationLink | NavigationGroup]:
-    """Return what to show a person at a view ('fabric:device'; '' for an address without one)."""
+def navigation(view: str, *, is_administrator: bool) -> Sequence[NavigationLink | NavigationGroup]:
+    """Return what to show a person at a view ('' for an address without one)."""
+    section = section_of(view)
     shown: list[NavigationLink | NavigationGroup] = []
-    for one in NAVIGATION:
-        if isinstance(one, NavigationEntry):
-            shown.append(_link(one, view))
-        elif is_administrator or not one.for_administrators:
-            links = [_link(page, view) for page in one.pages]
-            is_here = any(link.is_here for link in links) or any(fnmatchcase(view, name) for name in one.there)
-            shown.append(NavigationGroup(one.label, links, is_here))
+    for label in BAR:
+        entries = [(one, entry) for one, entry in navigation_entries() if label == (entry.menu or entry.label)]
+        links = [
+            NavigationLink(entry.label, reverse(one.name), is_current=one.name == view, is_here=one.name == section)
+            for one, entry in entries
+        ]
+        if not entries[0][1].menu:
+            shown += links
+        elif is_administrator or label not in FOR_ADMINISTRATORS:
+            is_here = section == label or any(link.is_here for link in links)
+            shown.append(NavigationGroup(label, links, is_here))
     return shown
-
-
-def _link(page: NavigationEntry, view: str) -> NavigationLink:
-    return NavigationLink(page.label, reverse(page.view), is_current=view == page.view, is_here=page.is_at(view))
 
 
 def site_context(request: HttpRequest) -> dict[str, Any]:

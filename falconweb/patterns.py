@@ -13,6 +13,8 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from accounts.declaration import Audience, declare
+
 STATES = (("running", "Running"), ("done", "Done"), ("failed", "Failed"))
 
 
@@ -64,6 +66,7 @@ def samples() -> dict[str, Any]:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, section=None)
 def patterns(request: HttpRequest) -> HttpResponse:
     """Show every component."""
     return render(request, "patterns.html", samples())

@@ -10,21 +10,23 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from accounts.access import require_administrator_of
+from accounts.access import person_of
 from accounts.audit import exports
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.models import AuditEntry
 from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, changes_of, entries_found, target_url
 from accounts.audit.verification import last_verification, verification_request
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.errors import Invalid, NotFound, Unavailable
 
 ROWS_PER_PAGE = 50
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Audit", "Administration", 3))
 def audit(request: HttpRequest) -> HttpResponse:
     """List entries, newest first; the filter and `page` are in the URL."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     errors: dict[str, str] = {}
     try:
         rows = entries_found(person, AuditFilter.of(request.GET))
@@ -46,9 +48,9 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, judged_of="2")
 def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one entry with before and after side by side."""
-    require_administrator_of(request)
     entry = AuditEntry.objects.filter(pk=pk).first() if pk < 2**63 else None
     if entry is None:
         raise NotFound("There is no such entry.")
@@ -69,16 +71,18 @@ def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def audit_export(request: HttpRequest) -> HttpResponse:
     """Download what fits the filter, `as` csv or jsonl."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     return exports.audit_export(by=person, wanted=AuditFilter.of(request.GET), kind=request.GET.get("as", "csv"))  # type: ignore[return-value]  # streams
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.AUDIT_VERIFY_REQUEST)
 def audit_verification(request: HttpRequest) -> HttpResponse:
     """Have the log verified now."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     try:
         verification_request(by=person)
     except Unavailable as error:

@@ -14,11 +14,13 @@ from accounts.access import person_of
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.context import note_credential
 from accounts.audit.services import Target, audit_record, audited, target_of
+from accounts.declaration import Audience, declare
 from accounts.models import User
 from accounts.sign_in.security import client_address, sign_in_refused, too_many_failed_logins
 from core.errors import NotFound
 
 
+@declare(Audience.PUBLIC, audited_as=Action.SIGN_IN, section=None)
 class SignIn(LoginView):
     """Sign in; whoever is, goes on at once."""
 
@@ -75,6 +77,7 @@ class SignIn(LoginView):
         return "" if where.partition("?")[0] == self.request.path else where
 
 
+@declare(Audience.EVERYBODY, audited_as=Action.SIGN_OUT, section=None)
 class SignOut(LogoutView):
     """Sign out, and keep that it was done."""
 

@@ -10,6 +10,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.deploy.deployment import DeploymentRequestError
 from benchmarks.deploy.services import deployment_create, visible_hosts
@@ -37,6 +39,7 @@ MODAK_EXAMPLE: Final = {
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deploy", "Benchmarks", 6))
 def deployment(request: HttpRequest) -> HttpResponse:
     """Show the form; POST `request` shows what it comes to, with `file` sends one of its files."""
     person = person_of(request)

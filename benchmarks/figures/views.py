@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from accounts.access import person_of
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from benchmarks.figures.catalogue import FIGURES, TIME_SCALES, figure_availability
 from benchmarks.figures.comparison import compare_runs
 from benchmarks.figures.presentation import chart_csv_lines, display_chart, display_relative_values, format_number
@@ -36,6 +37,7 @@ from hostwire.training import READINGS
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Figures", "Benchmarks", 4))
 def figures(request: HttpRequest) -> HttpResponse:
     """Show which figures make sense for the runs that are asked for, and these runs; all of it is in the URL."""
     person = person_of(request)
@@ -62,6 +64,7 @@ def figures(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, judged_of="gpu-to-gpu", judged_with=("with=published",))
 def figure(request: HttpRequest, name: str) -> HttpResponse:
     """Show a figure: charts, captions and tables."""
     if name not in FIGURES:
@@ -90,6 +93,7 @@ def figure(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def figure_csv(request: HttpRequest, name: str) -> HttpResponseBase:
     """Stream the tables of a figure as CSV; `chart` names one of several."""
     drawing = render_figure(person_of(request), name, parse_figure_query(request.GET))
@@ -103,6 +107,7 @@ def figure_csv(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 @require_GET
+@declare(Audience.EVERYBODY)
 def compare(request: HttpRequest) -> HttpResponse:
     """Show two to eight runs side by side, in the order of `run` in the URL; ratios are to the first."""
     asked, errors = _parse_query(request)

@@ -15,6 +15,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.recommend.answer import (
     CSV_COLUMNS,
@@ -42,6 +44,11 @@ MAX_BODY_LENGTH = 100_000
 
 
 @require_GET
+@declare(
+    Audience.EVERYBODY,
+    menu_entry=MenuEntry("Recommend", "Benchmarks", 5),
+    judged_with=("workload=resnet50&preset=paper",),
+)
 def recommend_page(request: HttpRequest) -> HttpResponse:
     """Show the form and, for what is asked for in the address, the answer."""
     person = person_of(request)
@@ -61,6 +68,7 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def recommend_csv(request: HttpRequest) -> HttpResponseBase:
     """Send the ranking as CSV; the address says what is asked, as that of the page."""
     person = person_of(request)
@@ -76,6 +84,7 @@ def recommend_csv(request: HttpRequest) -> HttpResponseBase:
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.PLAN_CREATE)
 def recommend_plan(request: HttpRequest) -> HttpResponse:
     """Make a candidate a draft, and lead to it."""
     person = person_of(request)
@@ -89,6 +98,7 @@ def recommend_plan(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.RUN_CREATE)
 def recommend_run(request: HttpRequest) -> HttpResponse:
     """Ask for a run of a candidate, and lead to it."""
     person = person_of(request)

@@ -14,8 +14,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.declaration import declare
 from benchmarks.records.formats import FORMATS
-from benchmarks.records.import_files import MAX_UPLOAD_BYTES, ImportFile, refuse_problems
+from benchmarks.records.import_files import BODY_LIMIT, MAX_UPLOAD_BYTES, ImportFile, refuse_problems
 from benchmarks.records.schema import record_schema
 from benchmarks.records.services import (
     EXPORT_KINDS,
@@ -90,6 +91,7 @@ class ImportSerializer(serializers.Serializer[Any]):
     records = RecordSerializer(many=True)
 
 
+@declare(body_limit=BODY_LIMIT)
 class Records(APIView):
     """Records of runs."""
 

@@ -24,6 +24,7 @@ MAX_UPLOAD_BYTES: Final = 32 * 2**20  # of a file by the pages and the API
 TOO_LARGE_SENTENCE: Final = (
     f"The file is larger than {MAX_UPLOAD_BYTES // 2**20} MiB. Split it, or let the command import it."
 )
+BODY_LIMIT: Final = (MAX_UPLOAD_BYTES + 2**20, TOO_LARGE_SENTENCE)  # alone or with the rest of a form
 MAX_DISK_BYTES: Final = 2**30  # by the command
 MAX_TEXT_BYTES: Final = 8 * 2**20  # of what is read at once: the outputs of other tools
 MAX_LINE_BYTES: Final = 8 * 2**20

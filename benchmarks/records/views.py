@@ -14,9 +14,12 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.records.formats import FORMATS
 from benchmarks.records.import_files import (
+    BODY_LIMIT,
     MAX_UPLOAD_BYTES,
     TOO_LARGE_SENTENCE,
     ImportFile,
@@ -41,24 +44,28 @@ MAX_TEXT_SHOWN: Final = 200_000
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="runs:runs", not_judged=NO_PAGE)
 def run_jsonl(request: HttpRequest, pk: uuid.UUID) -> HttpResponseBase:
     """Send the whole record of a run as JSON Lines."""
     return _download_run(request, pk, "jsonl")
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="runs:runs", not_judged=NO_PAGE)
 def run_csv(request: HttpRequest, pk: uuid.UUID) -> HttpResponseBase:
     """Send all samples of a run as CSV."""
     return _download_run(request, pk, "csv")
 
 
 @require_GET
+@declare(Audience.EVERYBODY, section="runs:runs", not_judged=NO_PAGE)
 def runs_jsonl(request: HttpRequest) -> HttpResponseBase:
     """Send the records of runs as JSON Lines: `run` names some, else a filter."""
     return records_download(person=person_of(request), wanted=_export_filter(request), kind="jsonl")
 
 
 @require_GET
+@declare(Audience.EVERYBODY, section="runs:runs", not_judged=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Send the results of runs as CSV, a row a run; all their samples with `as=samples`."""
     kind = "csv" if request.GET.get("as") == "samples" else "summary"
@@ -66,6 +73,12 @@ def runs_csv(request: HttpRequest) -> HttpResponseBase:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(
+    Audience.EVERYBODY,
+    audited_as=Action.RECORDS_IMPORT,
+    menu_entry=MenuEntry("Import", "Benchmarks", 7),
+    body_limit=BODY_LIMIT,
+)
 def record_import(request: HttpRequest) -> HttpResponse:
     """Show the form; POST `file` or `text` shows what it would become, with `make` it becomes that."""
     person = person_of(request)

@@ -16,7 +16,9 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import person_of, require_composer
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.runs.choices import host_choices, run_choices
 from benchmarks.runs.detail import result_tables, run_status, single_results
@@ -54,6 +56,7 @@ FAMILY_LABELS = {
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Workloads", "Benchmarks", 1))
 def catalogue(request: HttpRequest) -> HttpResponse:
     """Show what can be run, and what was run last of it."""
     person = person_of(request)
@@ -70,6 +73,7 @@ def catalogue(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Runs", "Benchmarks", 2))
 def runs(request: HttpRequest) -> HttpResponse:
     """List runs; the filter, `sort` and `page` are in the URL."""
     person = person_of(request)
@@ -98,6 +102,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the runs that fit as CSV."""
     rows = run_list(person_of(request), RunFilter.of(request.GET.dict()))
@@ -107,10 +112,10 @@ def runs_csv(request: HttpRequest) -> HttpResponseBase:
 
 
 @require_POST
+@declare(Audience.COMPOSERS, audited_as=Action.RUN_CANCEL)
 def runs_cancel(request: HttpRequest) -> HttpResponse:
     """Cancel several runs, each by itself: what stands against one keeps no other."""
     person = person_of(request)
-    require_composer(person)
     wanted = [one for one in request.POST.getlist("run")[:MAX_CANCELLED_AT_ONCE] if len(one) == 36]
     try:
         rows = list(Run.objects.visible_to(person).filter(pk__in=wanted))
@@ -145,10 +150,10 @@ CHARTS = (
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.COMPOSERS, what="run anything", audited_as=Action.RUN_CREATE)
 def run_new(request: HttpRequest) -> HttpResponse:
     """Ask for a run; the form begins with what the URL gives: `workload`, `preset`, `host`, or a run (`again`)."""
     person = person_of(request)
-    require_composer(person, "run anything")
     offered = run_choices(person)
     if request.method != "POST":
         again = request.GET.get("again", "")
@@ -165,10 +170,10 @@ def run_new(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.COMPOSERS, what="run anything", audited_as=Action.RUN_CREATE)
 def run_from_file(request: HttpRequest) -> HttpResponse:
     """Ask for a run by a file: pasted, or uploaded. It begins with `again`, a run, or with `sample`."""
     person = person_of(request)
-    require_composer(person, "run anything")
     if request.method != "POST":
         again = request.GET.get("again", "")
         text = run_file(_earlier_run(person, again)) if again else ""
@@ -187,6 +192,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def run(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a run: how it goes, what it came to, what it ran on."""
     person = person_of(request)
@@ -217,6 +223,7 @@ def run(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def run_log(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     """Download the log of a run."""
     row = run_get(person_of(request), pk)
@@ -236,6 +243,7 @@ def run_log(request: HttpRequest, pk: UUID) -> HttpResponseBase:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     """Download series of a run as CSV: those of `key`, once for each, or all."""
     row = run_get(person_of(request), pk)
@@ -256,6 +264,7 @@ def run_series(request: HttpRequest, pk: UUID) -> HttpResponseBase:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_CANCEL)
 def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Cancel a run."""
     person = person_of(request)
@@ -269,6 +278,7 @@ def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETRY)
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Ask for the same run once more."""
     person = person_of(request)
@@ -281,6 +291,7 @@ def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETURN)
 def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Give devices back that a run could not give back at its end."""
     person = person_of(request)
@@ -293,6 +304,7 @@ def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_DELETE)
 def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Delete a run with all that was recorded of it."""
     person = person_of(request)

@@ -10,9 +10,10 @@ from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_GET, require_http_methods
 
-from accounts.access import person_of, require_composer
+from accounts.access import person_of
 from accounts.audit.actions import Action, Outcome
 from accounts.audit.services import audit_record
+from accounts.declaration import NO_PAGE, Audience, declare
 from accounts.models import User
 from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep, sweep_pool
 from benchmarks.sweeps.forms import form_axes, grid_from_form, initial_form_data, objective_choices
@@ -44,10 +45,10 @@ PRESET_CHOICES = (
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.COMPOSERS, what="run anything", audited_as=Action.SWEEP_CREATE)
 def sweep_add(request: HttpRequest) -> HttpResponse:
     """Show the form of a sweep as the address fills it in; POST asks for the sweep."""
     person = person_of(request)
-    require_composer(person, "run anything")
     pool = sweep_pool(person)
     if request.method != "POST":
         given = request.GET or initial_form_data(pool)
@@ -71,23 +72,23 @@ def sweep_add(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.COMPOSERS, what="run anything", not_judged=NO_PAGE)
 def sweep_count(request: HttpRequest) -> HttpResponse:
     """Say what the grid of an address comes to; a part of a page, for the form while it is filled in."""
     person = person_of(request)
-    require_composer(person, "run anything")
     return render(request, "benchmarks/sweeps/count.html", _preview(person, request.GET, sweep_pool(person)))
 
 
 @sensitive_post_parameters("text")
 @sensitive_variables("text", "read")
 @require_http_methods(["GET", "POST"])
+@declare(Audience.COMPOSERS, what="run anything", audited_as=Action.SWEEP_READ)
 def manifest(request: HttpRequest) -> HttpResponse:
     """Show the form of manifests; POST explains `file` or `text` field by field, with `make` it asks for the sweep.
 
     What was given is never sent back: it may hold passwords of data stores.
     """
     person = person_of(request)
-    require_composer(person, "run anything")
     pool = sweep_pool(person)
     if request.method != "POST":
         return _render_manifest(request, pool, {"chosen": _manifest_defaults(QueryDict(), pool)})

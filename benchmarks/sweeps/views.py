@@ -16,6 +16,8 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from benchmarks.runs.models import Run
 from benchmarks.sweeps.expansion import duration_text
@@ -79,6 +81,7 @@ class MatrixGroup:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Sweeps", "Benchmarks", 3))
 def sweeps(request: HttpRequest) -> HttpResponse:
     """List sweeps; `q`, `state`, `sort` and `page` are in the URL."""
     person = person_of(request)
@@ -103,6 +106,7 @@ def sweeps(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the sweeps that fit as CSV."""
     asked = _list_filters(request)
@@ -113,6 +117,7 @@ def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a sweep: its matrix, how it scales, its points; `state`, `sort` and `page` of the points are in the URL."""
     person = person_of(request)
@@ -158,6 +163,7 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
     """Stream the points of a sweep that fit as CSV."""
     row = sweep_get(person_of(request), pk)
@@ -168,24 +174,28 @@ def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_PAUSE)
 def pause(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Pause a sweep."""
     return _apply_action(request, pk, sweep_pause, "Paused. What runs ends by itself; then the devices are given back.")
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RESUME)
 def resume(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Resume a sweep."""
     return _apply_action(request, pk, sweep_resume, "It goes on within seconds.")
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_HALT)
 def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Halt a sweep."""
     return _apply_action(request, pk, sweep_halt, "Halted. Its runs are being ended; then the devices are given back.")
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RETRY)
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Try the failed runs of a sweep again."""
     return _apply_action(
@@ -201,6 +211,7 @@ def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_DELETE)
 def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Delete a sweep, with `runs` its runs, too."""
     person = person_of(request)

@@ -11,6 +11,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import Audience, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from fabric.agents.models import HostAgent
@@ -21,6 +23,7 @@ from fabric.inventory.models import Device, Host
 
 @never_cache
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.AGENT_ENROL)
 def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
     """Enrol the agent of a host and show its key once; `forget` believes it nothing more."""
     person = person_of(request)

@@ -16,10 +16,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.declaration import declare
 from core.api.fields import FORMAT, IDEMPOTENCY_KEY, query_flag, query_integer
 from core.api.requests import problem, refuse_parameters
 from core.errors import Invalid
-from fabric.allocation.reader import MAX_FILE_BYTES
+from fabric.allocation.reader import BODY_LIMIT, MAX_FILE_BYTES
 from fabric.allocation.rules import MAPPING_MODES
 from fabric.allocation.schema import SCHEMA
 from fabric.allocation.services import allocation_check, allocation_export, allocation_plan, unreadable_file_error
@@ -103,6 +104,7 @@ class AllocationReportSerializer(serializers.Serializer[Any]):
     plan_id = serializers.UUIDField(allow_null=True, help_text="The draft; null if none was made")
 
 
+@declare(body_limit=BODY_LIMIT)
 class AllocationView(APIView):
     """The allocation as a file."""
 

@@ -35,6 +35,7 @@ MAX_FILE_BYTES = 5 * 2**20  # bytes
 FILE_TOO_LARGE = (
     f"The file is larger than {MAX_FILE_BYTES // 2**20} MiB. Export and import one chassis or tenant at a time."
 )
+BODY_LIMIT = (MAX_FILE_BYTES + 2**20, FILE_TOO_LARGE)  # alone or in a form; a form without a file may be as large
 
 
 @dataclass(frozen=True, kw_only=True)

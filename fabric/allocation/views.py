@@ -12,11 +12,13 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_GET, require_http_methods
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from core.errors import FalconWebError, Invalid
 from core.text import parse_id
 from fabric.allocation.document import FORMATS, Format
-from fabric.allocation.reader import FILE_TOO_LARGE, MAX_FILE_BYTES
+from fabric.allocation.reader import BODY_LIMIT, FILE_TOO_LARGE, MAX_FILE_BYTES
 from fabric.allocation.rules import MAPPING_MODES
 from fabric.allocation.services import (
     CheckedFile,
@@ -33,6 +35,7 @@ MOST_LINES = 500
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def allocation_export_file(request: HttpRequest) -> HttpResponse:
     """Send the allocation as a file; `what` is 'everything', 'chassis-3' or 'tenant-3', `format` json or yaml."""
     format = _format(request.GET.get("format", "json"))  # noqa: A001 - what the address calls it
@@ -53,6 +56,12 @@ def allocation_export_file(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(
+    Audience.EVERYBODY,
+    audited_as=Action.ALLOCATION_READ,
+    menu_entry=MenuEntry("Allocation file", "Compose", 3),
+    body_limit=BODY_LIMIT,
+)
 def allocation(request: HttpRequest) -> HttpResponse:
     """Show the forms; POST `file` or `text` shows what is wrong or what it comes to, with `make` it makes the plan."""
     person = person_of(request)

@@ -12,6 +12,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from core.errors import Conflict, NotFound
 from core.text import parse_id
@@ -23,6 +25,7 @@ from fabric.operations.rules import CABLE_SECONDS
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Drift", "Compose", 4))
 def drifts(request: HttpRequest) -> HttpResponse:
     """List what is not as approved, by chassis; `chassis`, `page` and `show=ended` are in the URL."""
     person = person_of(request)
@@ -45,6 +48,7 @@ def drifts(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def drift(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drift: what differs, since when, who did it, and how it ended."""
     person = person_of(request)
@@ -55,6 +59,7 @@ def drift(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.DRIFT_ACCEPT)
 def drift_accept(request: HttpRequest) -> HttpResponse:
     """Make what is found the approved one: of `only`, of each `drift`, or of all of `chassis`."""
     person = person_of(request)
@@ -69,6 +74,7 @@ def drift_accept(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.DRIFT_REAPPLY)
 def drift_reapply(request: HttpRequest) -> HttpResponse:
     """Have it made again as it was approved, by a plan that begins at once; it is shown next.
 

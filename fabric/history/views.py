@@ -12,6 +12,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from accounts.access import person_of
+from accounts.declaration import NO_PAGE, Audience, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_table
@@ -24,6 +25,7 @@ CSV_ROWS_PER_QUERY = 500
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def slot_history(request: HttpRequest, pk: int) -> HttpResponse:
     """Show who held a slot, when."""
     row = _slot(person_of(request), pk)
@@ -31,6 +33,7 @@ def slot_history(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric", not_judged=NO_PAGE)
 def slot_history_csv(request: HttpRequest, pk: int) -> Download:
     """Stream who held a slot, when, as CSV."""
     person = person_of(request)
@@ -39,6 +42,7 @@ def slot_history_csv(request: HttpRequest, pk: int) -> Download:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def device_history(request: HttpRequest, pk: int) -> HttpResponse:
     """Show where a device was, and whose, when."""
     row = _device(person_of(request), pk)
@@ -46,6 +50,7 @@ def device_history(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric", not_judged=NO_PAGE)
 def device_history_csv(request: HttpRequest, pk: int) -> Download:
     """Stream where a device was, and whose, when, as CSV."""
     person = person_of(request)

@@ -11,7 +11,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from accounts.access import require_administrator_of
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import Audience, MenuEntry, declare
 from core.errors import Conflict, FalconWebError, Invalid, NotFound
 from core.forms import add_service_errors
 from fabric.inventory import services
@@ -22,9 +24,12 @@ from fabric.inventory.models import Chassis, Device, Host, HostPort
 @sensitive_post_parameters("password")
 @never_cache
 @require_http_methods(["GET", "POST"])
+@declare(
+    Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_ADD, menu_entry=MenuEntry("Add a chassis", "Administration", 6)
+)
 def chassis_add(request: HttpRequest) -> HttpResponse:
     """Add a chassis; where its certificate is not trusted, offer the fingerprint it shows."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     if request.method != "POST":
         return render(request, "fabric/chassis_form.html", {"form": ChassisForm()})
     form = ChassisForm(without_userinfo(request.POST))
@@ -41,9 +46,10 @@ def chassis_add(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @never_cache
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_EDIT, section="Administration")
 def chassis_edit(request: HttpRequest, pk: int) -> HttpResponse:
     """Edit a chassis; an empty password keeps the stored one."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row = _chassis(pk)
     if request.method != "POST":
         return render(request, "fabric/chassis_form.html", {"form": ChassisForm.of(row), "row": row})
@@ -62,9 +68,10 @@ def chassis_edit(request: HttpRequest, pk: int) -> HttpResponse:
 
 @never_cache
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_REMOVE, section="Administration")
 def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
     """Say what goes with a chassis, and remove it once its name is typed."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row = _chassis(pk)
     error = ""
     if request.method == "POST":

@@ -13,7 +13,9 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import person_of, require_administrator_of
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, declare
 from accounts.forms import TenantForm
 from accounts.models import Tenant
 from accounts.selectors import holdings_of
@@ -35,9 +37,10 @@ Row = TypeVar("Row", Device, HostPort)
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_EDIT)
 def tenant(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a tenant: people, name, and the table of what it holds; a POST renames it."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     row = _tenant(pk)
     form = TenantForm(request.POST) if request.method == "POST" else TenantForm(initial={"name": row.name})
     if form.is_bound and form.is_valid():
@@ -60,9 +63,10 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.GRANTS_SET, target_kind="tenant")
 def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
     """Let the tenant hold what is ticked: `devices`, `host_ports`, and with them `take_devices`, `take_host_ports`."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     row = _tenant(pk)
     post = request.POST
     taken: list[Device | HostPort] = [
@@ -87,9 +91,10 @@ def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_REMOVE)
 def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     """Remove a tenant that has nobody and holds nothing."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     row = _tenant(pk)
     try:
         tenant_remove(by=by, tenant=row)
@@ -109,6 +114,7 @@ EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
 
 
 @require_GET
+@declare(Audience.EVERYBODY)
 def calendar(request: HttpRequest) -> HttpResponse:
     """Show who holds what; `from` (a day) and `step` (days or weeks) are in the URL."""
     person = person_of(request)
@@ -125,6 +131,7 @@ def calendar(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY)
 def usage(request: HttpRequest) -> HttpResponse:
     """Show hours by tenant, kind and month; `since`, `until` (months) and `tenant` are in the URL."""
     person = person_of(request)
@@ -143,6 +150,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def usage_csv(request: HttpRequest) -> Download:
     """Stream the same as CSV."""
     held, _, _, _ = _requested_usage(request)
@@ -152,9 +160,10 @@ def usage_csv(request: HttpRequest) -> Download:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.QUOTA_SET)
 def quotas(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and set how much a tenant may hold."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     tenant = _tenant(pk)
     form = QuotaForm(request.POST) if request.method == "POST" else QuotaForm.of(Quota.objects.filter(tenant=tenant))
     if form.is_bound and form.is_valid():

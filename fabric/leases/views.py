@@ -14,7 +14,9 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import person_of, require_administrator_of
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from core.errors import Conflict, Invalid, NotFound
 from core.forms import add_service_errors
@@ -52,6 +54,7 @@ ROWS_A_PAGE = 25
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Leases", "Compose", 5))
 def leases(request: HttpRequest) -> HttpResponse:
     """Show what waits, what is held or to come, and what is over; `page` is of the last."""
     person = person_of(request)
@@ -70,6 +73,7 @@ def leases(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def lease(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one lease with its timeline, and what may be done with it."""
     person = person_of(request)
@@ -77,6 +81,7 @@ def lease(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.LEASE_REQUEST)
 def lease_request_page(request: HttpRequest) -> HttpResponse:
     """Ask for a lease."""
     person = person_of(request)
@@ -106,9 +111,10 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_GIVE)
 def lease_give_page(request: HttpRequest) -> HttpResponse:
     """Give a lease unasked."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     form = LeaseGrantForm(_form_data(request))
     if request.method == "POST" and form.is_valid():
         values = form.cleaned_data
@@ -133,9 +139,10 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_APPROVE, not_judged=NONE_YET)
 def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
     """Decide a request: GET proposes what is free then, POST approves (`approve`) or declines (`decline`)."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     row = _lease(by, pk)
     if row.state != Lease.State.REQUESTED:
         if request.method == "POST":
@@ -164,6 +171,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_WITHDRAW)
 def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
     """Take a lease back that has not started."""
     person = person_of(request)
@@ -171,6 +179,7 @@ def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_EXTEND)
 def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
     """Ask for another end, or, as an administrator, set it."""
     person = person_of(request)
@@ -203,9 +212,10 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_EXTENSION_DECLINE)
 def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Let a lease keep its end although another was asked for."""
-    by = require_administrator_of(request)
+    by = person_of(request)
     reason = request.POST.get("reason", "")
     return _act_on_lease(
         request, pk, lambda row: lease_extension_decline(person=by, lease=row, reason=reason), "It keeps its end."
@@ -213,6 +223,7 @@ def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_RETURN)
 def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
     """Return a lease before its end: `items` of it, or all."""
     person = person_of(request)

@@ -15,6 +15,8 @@ from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import Conflict, FalconWebError
@@ -26,6 +28,7 @@ from fabric.operations.selectors import may_cancel, operations_visible_to
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.OPERATION_REQUEST, menu_entry=MenuEntry("Operations", "Compose", 2))
 def operations(request: HttpRequest) -> HttpResponse:
     """List operations, or ask for one: device, target ('' = detach), expected ('' = no host)."""
     person = person_of(request)
@@ -52,6 +55,7 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show one operation."""
     person = person_of(request)
@@ -74,6 +78,7 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.OPERATION_CANCEL)
 def operation_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Begin an operation no more, or end a running one as soon as it honestly can."""
     person = person_of(request)

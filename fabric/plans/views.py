@@ -14,6 +14,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of, require_composer
+from accounts.audit.actions import Action
+from accounts.declaration import NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.errors import FalconWebError, Invalid, NotFound
@@ -44,6 +46,7 @@ FETCH_HEADER_VALUE = "draft"  # what draft.js names itself, which wants a senten
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Plans", "Compose", 1))
 def plans(request: HttpRequest) -> HttpResponse:
     """List plans; `state` (a group of states), `q` and `page` are in the URL."""
     group, search = request.GET.get("state", ""), request.GET.get("q", "")
@@ -60,6 +63,7 @@ def plans(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Show a plan: what a draft would do, or how an applied one goes."""
     person = person_of(request)
@@ -74,6 +78,7 @@ def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
 def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Give a draft another name."""
     person = person_of(request)
@@ -91,6 +96,7 @@ def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
 def plan_replan(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Plan a draft on what is now."""
     person = person_of(request)
@@ -101,6 +107,7 @@ def plan_replan(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_APPLY)
 def plan_application(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Carry a draft out; `on_failure` is stop or roll_back, `confirmation` its name: to take also what is in use."""
     person = person_of(request)
@@ -115,6 +122,7 @@ def plan_application(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CANCEL)
 def plan_cancellation(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Begin nothing new of a plan, or leave one that stopped as it is; `then` roll_back brings it back."""
     person = person_of(request)
@@ -124,6 +132,7 @@ def plan_cancellation(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_RESUME)
 def plan_resumption(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Go on with a plan that stopped."""
     person = person_of(request)
@@ -132,6 +141,7 @@ def plan_resumption(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_DISCARD)
 def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Throw a draft away."""
     person = person_of(request)
@@ -148,6 +158,7 @@ def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_UNDO)
 def plan_undoing(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Make a draft that leads back to where everything was before a plan."""
     person = person_of(request)
@@ -160,6 +171,7 @@ def plan_undoing(request: HttpRequest, pk: UUID) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.PLAN_CHANGE, section="fabric:plans")
 def draft(request: HttpRequest) -> HttpResponse:
     """Lead to the person's draft, or say how to begin one; POST adds a change to it, or takes `remove` out of it.
 

@@ -17,7 +17,9 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from accounts.access import person_of, require_administrator_of
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from accounts.visibility import visible_or_404
 from core.downloads import Download, csv_table
@@ -71,6 +73,7 @@ ATTACHMENTS_SHOWN = 8
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Fabric"), judged_with=("", "view=list"))
 def fabric(request: HttpRequest) -> HttpResponse:
     """Show topology or list of the visible chassis; `view`, `q` and `page` are in the URL."""
     person = person_of(request)
@@ -87,6 +90,7 @@ def fabric(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def devices_csv(request: HttpRequest) -> Download:
     """Stream the list view as CSV, with the same search."""
     views = fabric_view(person_of(request), search=request.GET.get("q", ""))
@@ -99,6 +103,7 @@ def devices_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def chassis(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one chassis."""
     person = person_of(request)
@@ -132,12 +137,14 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"))
 def overview(request: HttpRequest) -> HttpResponse:
     """Show what is wrong now, what is free, and what is going on."""
     return render(request, "fabric/overview.html", {"overview": overview_for(person_of(request))})
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.WHO_SEES_IT, audited_as=Action.DRAWER_MODE, section="fabric:fabric")
 def drawer(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one drawer; POST `mode` asks for another mode."""
     person = person_of(request)
@@ -198,6 +205,7 @@ def _mode_choices(person: User, row: Drawer) -> list[dict[str, Any]]:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def slot(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one slot, with what is in it and the port behind it."""
     person = person_of(request)
@@ -218,6 +226,7 @@ def slot(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def device(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one device, with the form that attaches and detaches it."""
     person = person_of(request)
@@ -249,6 +258,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def port(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one port: its link against its capability, its error counters, and what is on it."""
     person = person_of(request)
@@ -277,6 +287,7 @@ def port(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT)
 def host(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one host, its host ports and the visible devices attached to it."""
     person = person_of(request)
@@ -310,6 +321,7 @@ def host(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Hosts"))
 def hosts(request: HttpRequest) -> HttpResponse:
     """List hosts; `q` and `page` are in the URL."""
     search = request.GET.get("q", "")
@@ -329,9 +341,9 @@ COUNTED_MODELS: tuple[tuple[str, type[Drawer | Switch | HostPort | Device]], ...
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("System", "Administration", 7))
 def system(request: HttpRequest) -> HttpResponse:
     """Show versions, what there is, each chassis with its firmware and last answer, and who signed in when."""
-    require_administrator_of(request)
     here = Q(missing_since=None)
     counts = [(name, model.objects.filter(here).count()) for name, model in COUNTED_MODELS]
     kinds = Device.objects.filter(here).order_by("kind").values_list("kind").annotate(Count("pk"))

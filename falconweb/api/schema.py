@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.declaration import Audience, declare
 from core.errors import NotFound
 
 
@@ -40,6 +41,7 @@ class SchemaView(SpectacularAPIView):
 
 @require_GET
 @login_required
+@declare(Audience.EVERYBODY, section=None, not_judged="tests/browser/test_api_docs.py opens it.")
 def reference(request: HttpRequest) -> HttpResponse:
     """Show every address with its parameters and answers, to be tried out as the signed-in person."""
     return render(request, "api/docs.html")

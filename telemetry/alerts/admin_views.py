@@ -14,7 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import require_administrator_of
+from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, declare
 from accounts.models import User
 from core.errors import Conflict, FalconWebError, Invalid, NotFound, Unavailable
 from core.forms import add_service_errors
@@ -50,9 +52,9 @@ RANGES = (("3600", "the last hour"), ("21600", "the last 6 hours"), ("86400", "t
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS)
 def rules(request: HttpRequest) -> HttpResponse:
     """List the rules: the built-in ones with their switches, then the administrators' own."""
-    require_administrator_of(request)
     search = request.GET.get("q", "").replace("\0", " ").strip()[:200]
     rows = Rule.objects.annotate(ringing=Count("alerts", filter=Q(alerts__state__in=Alert.RINGING)))
     if search:
@@ -73,28 +75,32 @@ def rules(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_ADD)
 def add_rule(request: HttpRequest) -> HttpResponse:
     """Add a rule."""
-    return _rule_page(request, require_administrator_of(request), None)
+    return _rule_page(request, person_of(request), None)
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_EDIT, not_judged=NONE_YET)
 def rule(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and change a rule."""
-    return _rule_page(request, require_administrator_of(request), _get_rule(pk))
+    return _rule_page(request, person_of(request), _get_rule(pk))
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def preview_rule(request: HttpRequest) -> HttpResponse:
     """Show what a rule, as it stands in a form, would have done; nothing is kept."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     return render(request, "alerts/preview.html", _preview_context(request, person, RuleForm(request.GET)))
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_EDIT)
 def switch_rule(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch a rule on or off."""
-    person, row = require_administrator_of(request), _get_rule(pk)
+    person, row = person_of(request), _get_rule(pk)
     enabled = request.POST.get("enabled") == "1"
     rule_switch(person=person, rule=row, enabled=enabled)
     messages.success(request, f"'{row.name}' is switched {'on' if enabled else 'off'}.")
@@ -102,18 +108,20 @@ def switch_rule(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_RULE_REMOVE)
 def remove_rule(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a rule."""
-    person, row = require_administrator_of(request), _get_rule(pk)
+    person, row = person_of(request), _get_rule(pk)
     rule_remove(person=person, rule=row)
     messages.success(request, f"'{row.name}' is deleted. What it raised stays in the history.")
     return redirect("alerts:rules")
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_BUILT_IN)
 def switch_built_in(request: HttpRequest, name: str) -> HttpResponse:
     """Switch a built-in rule on or off."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     enabled = request.POST.get("enabled") == "1"
     known = built_in_switch(person=person, name=name, enabled=enabled)
     messages.success(request, f"'{known.words}' is switched {'on' if enabled else 'off'}.")
@@ -121,18 +129,19 @@ def switch_built_in(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS)
 def silences(request: HttpRequest) -> HttpResponse:
     """List silences, those that hold first."""
-    require_administrator_of(request)
     related = ("rule", "chassis", "drawer__chassis", "device__chassis", "port__chassis", "tenant")
     page = Paginator(Silence.objects.select_related(*related), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "alerts/silences.html", {"page": page})
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.SILENCE_ADD)
 def add_silence(request: HttpRequest) -> HttpResponse:
     """Silence alerts; `of` in the URL fills the form with what one alert is about."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     form = SilenceForm(request.POST) if request.method == "POST" else SilenceForm(initial=_silence_initial(request))
     if form.is_bound and form.is_valid():
         try:
@@ -146,9 +155,10 @@ def add_silence(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.SILENCE_END)
 def end_silence(request: HttpRequest, pk: int) -> HttpResponse:
     """End a silence now."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row = Silence.objects.visible_to(person).filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such silence.")
@@ -238,9 +248,9 @@ RELATED = ("chassis", "drawer__chassis", "device__chassis", "port__chassis", "te
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS)
 def routes(request: HttpRequest) -> HttpResponse:
     """List routes with how their deliveries go."""
-    require_administrator_of(request)
     waiting = Count("deliveries", filter=Q(deliveries__state=Delivery.State.WAITING))
     failed = Count("deliveries", filter=Q(deliveries__state=Delivery.State.FAILED))
     rows = Route.objects.select_related(*RELATED).annotate(
@@ -251,9 +261,10 @@ def routes(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_ADD)
 def add_route(request: HttpRequest) -> HttpResponse:
     """Add a route."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     form = RouteForm(request.POST if request.method == "POST" else None)
     if form.is_bound and form.is_valid():
         try:
@@ -268,9 +279,10 @@ def add_route(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_EDIT, not_judged=NONE_YET)
 def route(request: HttpRequest, pk: int) -> HttpResponse:
     """Show and change a route; below it stands what was delivered."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row = _get_route(pk)
     form = RouteForm.of(row)
     if request.method == "POST":
@@ -289,18 +301,20 @@ def route(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_REMOVE)
 def remove_route(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a route with its log."""
-    person, row = require_administrator_of(request), _get_route(pk)
+    person, row = person_of(request), _get_route(pk)
     route_remove(person=person, route=row)
     messages.success(request, f"'{row.name}' is deleted, and what waited with it.")
     return redirect("alerts:routes")
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_TEST)
 def send_route_test(request: HttpRequest, pk: int) -> HttpResponse:
     """Send a test."""
-    person, row = require_administrator_of(request), _get_route(pk)
+    person, row = person_of(request), _get_route(pk)
     route_test(person=person, route=row)
     enqueue_delivery()
     messages.success(request, "A test is on its way. Below stands how it goes, within a few seconds.")
@@ -308,9 +322,9 @@ def send_route_test(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS)
 def deliveries(request: HttpRequest) -> HttpResponse:
     """List what was delivered and what waits, of all routes; `state`, `route` and `page` are in the URL."""
-    require_administrator_of(request)
     rows = Delivery.objects.select_related("route")
     state = request.GET.get("state", "")
     if state in Delivery.State.values:
@@ -328,9 +342,10 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.DELIVERY_RETRY)
 def retry_delivery(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Try a delivery now."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row: Delivery | None = Delivery.objects.visible_to(person).filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such delivery.")

@@ -16,6 +16,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from core.downloads import Download, csv_table
 from core.errors import Conflict, Invalid
@@ -32,6 +34,7 @@ PARAMETERS = ("show", "q", "severity", "state", "chassis", "device", "port", "ru
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Alerts"))
 def alerts(request: HttpRequest) -> HttpResponse:
     """List what rings, worst first, or (`show=history`) what rang; filter, sort and `page` are in the URL."""
     person = person_of(request)
@@ -65,6 +68,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def alerts_csv(request: HttpRequest) -> Download:
     """Stream what the filter keeps as CSV."""
     person = person_of(request)
@@ -75,6 +79,7 @@ def alerts_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one alert: what was measured, against what, since when, and who knows of it."""
     person = person_of(request)
@@ -94,6 +99,7 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.ALERT_ACKNOWLEDGE)
 def acknowledge(request: HttpRequest) -> HttpResponse:
     """Take notice of each `alert`, or of `only` one, with a note."""
     person = person_of(request)
@@ -118,6 +124,7 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def badge(request: HttpRequest) -> JsonResponse:
     """Answer what the header shows: how many alerts ring, how bad they are, and the worst of them."""
     found = active_alerts_for(person_of(request))

@@ -14,6 +14,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import Tenant, User
 from core.downloads import Download, csv_table
 from core.errors import Conflict, Invalid
@@ -40,6 +42,7 @@ SUBJECT_MODELS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Po
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Events"))
 def events(request: HttpRequest) -> HttpResponse:
     """List events, newest first; filter and place are in the address. Without any, one's default view is shown."""
     person = person_of(request)
@@ -87,6 +90,7 @@ def events(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT)
 def event(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one event: what it means, what else happened around it, and where its moment is in charts."""
     person = person_of(request)
@@ -105,6 +109,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def events_csv(request: HttpRequest) -> HttpResponse:
     """Download all events that fit the filter, newest first."""
     person = person_of(request)
@@ -116,6 +121,7 @@ def events_csv(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY)
 def catalogue(request: HttpRequest) -> HttpResponse:
     """Show what messages mean; `q`, `registry`, `severity`, `sort` and `page` are in the address."""
     person_of(request)
@@ -140,6 +146,7 @@ def catalogue(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def catalogue_csv(request: HttpRequest) -> HttpResponse:
     """Download the messages that fit."""
     person_of(request)
@@ -150,6 +157,7 @@ def catalogue_csv(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def newest(request: HttpRequest) -> HttpResponse:
     """Show the newest events of a thing, or of all, as a part of another page."""
     wanted = EventFilter.of(request.GET)
@@ -159,6 +167,7 @@ def newest(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def new_event_count(request: HttpRequest) -> HttpResponse:
     """Tell how many events that fit came after the number `known`."""
     text = request.GET.get("known", "0")
@@ -169,6 +178,7 @@ def new_event_count(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.EVERYBODY, audited_as=Action.EVENT_VIEW_ADD)
 def add_view(request: HttpRequest) -> HttpResponse:
     """Keep a search (`query`) under a `name`, as the `default` or not."""
     query = request.POST.get("query", "")
@@ -187,6 +197,7 @@ def add_view(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_CHANGE)
 def change_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Give a view another `name`, or make it the default (`default` 1) or not (0)."""
     default = request.POST.get("default")
@@ -204,6 +215,7 @@ def change_view(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_REMOVE)
 def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Forget a view."""
     services.saved_view_remove(person=person_of(request), pk=pk)

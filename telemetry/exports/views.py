@@ -12,9 +12,10 @@ from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from accounts.access import require_administrator_of
+from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
+from accounts.declaration import NO_PAGE, NONE_YET, Audience, MenuEntry, declare
 from accounts.models import User
 from core.downloads import Download, csv_table
 from core.errors import FalconWebError, Invalid
@@ -59,9 +60,10 @@ RUNS_SHOWN = 10
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Event exports", "Administration", 4))
 def exports(request: HttpRequest) -> HttpResponse:
     """List definitions and what goes on; `q`, `format`, `target`, `sort` and `page` are in the URL."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     asked, error = _query_parameters(request), ""
     try:
         rows = _found_definitions(person, asked)
@@ -82,18 +84,20 @@ def exports(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def exports_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the definitions that fit as CSV."""
-    rows = _found_definitions(require_administrator_of(request), _query_parameters(request))
+    rows = _found_definitions(person_of(request), _query_parameters(request))
     answer = Download(csv_table(EXPORT_COLUMNS, definition_lines(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="exports.csv"'
     return answer
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
 def export(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a definition: what it gives, where it goes, and its runs; `page` is in the URL."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row = definition_get(person, pk)
     runs = find_runs(person, definition=row.pk)
     # A page that brings its runs up to date each second does not have the events counted anew.
@@ -110,9 +114,10 @@ def export(request: HttpRequest, pk: int) -> HttpResponse:
 
 @sensitive_post_parameters("secret")
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_ADD)
 def add_export(request: HttpRequest) -> HttpResponse:
     """Define an export; a search for events in the URL is what the form begins with."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     if request.method != "POST":
         return _render_form(request, ExportForm(person=person, initial=initial_from_query(request.GET)), None)
     form = ExportForm(request.POST, person=person)
@@ -129,9 +134,10 @@ def add_export(request: HttpRequest) -> HttpResponse:
 
 @sensitive_post_parameters("secret")
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_EDIT, not_judged=NONE_YET)
 def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
     """Change a definition."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row = definition_get(person, pk)
     if request.method != "POST":
         return _render_form(request, ExportForm(person=person, definition=row), row)
@@ -149,9 +155,10 @@ def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
 
 @sensitive_post_parameters("secret")
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_PREVIEW)
 def export_preview(request: HttpRequest) -> HttpResponse:
     """Show what a form that is not saved would give; `definition` is the one that it changes."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row, form = _posted_form(request)
     context: dict[str, Any] = {}
     if form.is_valid():
@@ -165,9 +172,10 @@ def export_preview(request: HttpRequest) -> HttpResponse:
 
 @sensitive_post_parameters("secret")
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_TEST)
 def check_export_target(request: HttpRequest) -> HttpResponse:
     """Try the target of a form that is not saved, or, without a form, of `definition`."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row, form = _posted_form(request)
     if row is not None and "name" not in request.POST:
         try:
@@ -185,9 +193,10 @@ def check_export_target(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_SWITCH)
 def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
     """Switch a definition on (`on`) or off."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     enabled = "on" in request.POST
     export_switch(by=person, definition=definition_get(person, pk), enabled=enabled)
     messages.success(request, "Switched on." if enabled else "Switched off: nothing of it begins by itself.")
@@ -195,9 +204,10 @@ def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RUN)
 def start_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Begin a run now; its page comes next."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     try:
         run = run_request(by=person, definition=definition_get(person, pk))
     except FalconWebError as error:
@@ -207,9 +217,10 @@ def start_run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_REMOVE, not_judged=NONE_YET)
 def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
     """Remove a definition, once somebody has said so."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     row = definition_get(person, pk)
     if request.method != "POST":
         files = row.runs.filter(state=ExportRun.State.DONE, file_removed_at=None).exclude(file="").count()
@@ -235,7 +246,7 @@ def _found_definitions(person: User, asked: dict[str, str]) -> ExportDefinitionQ
 
 
 def _posted_form(request: HttpRequest) -> tuple[ExportDefinition | None, ExportForm]:
-    person = require_administrator_of(request)
+    person = person_of(request)
     pk = parse_id(request.POST.get("definition", ""))
     row = definition_get(person, pk) if pk else None
     return row, ExportForm(request.POST, person=person, definition=row)
@@ -259,9 +270,10 @@ RUN_ROWS_PER_PAGE = 50
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS)
 def runs(request: HttpRequest) -> HttpResponse:
     """List runs; `q`, `state`, `export`, `sort` and `page` are in the URL."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     asked, error = _run_parameters(request), ""
     try:
         rows = _found_runs(person, asked)
@@ -280,18 +292,20 @@ def runs(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
     """Stream the runs that fit as CSV."""
-    rows = _found_runs(require_administrator_of(request), _run_parameters(request))
+    rows = _found_runs(person_of(request), _run_parameters(request))
     answer = Download(csv_table(RUN_COLUMNS, run_lines(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="export-runs.csv"'
     return answer
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
 def run(request: HttpRequest, pk: int) -> HttpResponse:
     """Show a run: how far it is, what came of it, and what may be done with it."""
-    row = run_get(require_administrator_of(request), pk)
+    row = run_get(person_of(request), pk)
     ended = row.state in {ExportRun.State.FAILED, ExportRun.State.CANCELLED}
     context = {
         "run": row,
@@ -303,9 +317,10 @@ def run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_CANCEL, target_kind="export run")
 def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Cancel a run."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     try:
         row = run_cancel(by=person, run=run_get(person, pk))
     except FalconWebError as error:
@@ -316,9 +331,10 @@ def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RESUME, target_kind="export run")
 def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
     """Resume a run."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     try:
         run_resume(by=person, run=run_get(person, pk))
     except FalconWebError as error:
@@ -329,9 +345,10 @@ def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def download_file(request: HttpRequest, pk: int) -> HttpResponseBase:
     """Download the file of a run."""
-    person = require_administrator_of(request)
+    person = person_of(request)
     return run_download(by=person, run=run_get(person, pk))
 
 

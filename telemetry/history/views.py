@@ -16,6 +16,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from accounts.models import User
 from core import downloads
 from core.downloads import Download
@@ -48,6 +50,7 @@ MAX_CHOICES = 500
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Charts", "Telemetry", 1), judged_with=("of=chassis/1",))
 def telemetry(request: HttpRequest) -> HttpResponse:
     """Show charts: `of` (several), `metric` (several), `range` or `since` and `until`, and `charts` are in the URL."""
     person = person_of(request)
@@ -121,6 +124,7 @@ def _range_links(shown: TelemetryView, span: TimeRange) -> list[tuple[str, str, 
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Throughput", "Telemetry", 3))
 def throughput(request: HttpRequest) -> HttpResponse:
     """Show what drawers and slots carried; `chassis`, `range` and `sort` are in the URL."""
     person = person_of(request)
@@ -142,6 +146,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, section="history:throughput", not_judged=NO_PAGE)
 def throughput_csv(request: HttpRequest) -> Download:
     """Stream the same as CSV."""
     person = person_of(request)
@@ -171,6 +176,7 @@ def _query(found: Throughput, name: str, sort: str) -> str:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Heat map", "Telemetry", 4))
 def heat(request: HttpRequest) -> HttpResponse:
     """Show the temperatures of a drawer's slots over a day (UTC); `drawer` and `day` are in the URL."""
     person = person_of(request)
@@ -219,6 +225,7 @@ def _day(text: str, today: date) -> date:
 
 
 @require_http_methods(["GET", "POST"])
+@declare(Audience.EVERYBODY, audited_as=Action.DASHBOARD_ADD, menu_entry=MenuEntry("Dashboards", "Telemetry", 2))
 def dashboards(request: HttpRequest) -> HttpResponse:
     """List one's dashboards; POST `name` and `query` keeps another one."""
     person = person_of(request)
@@ -235,6 +242,7 @@ def dashboards(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_CHANGE)
 def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
     """Rename one (`name`), or give it another place (`position`, from 1)."""
     name = request.POST.get("name")
@@ -247,6 +255,7 @@ def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_REMOVE)
 def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
     """Forget one."""
     dashboard_remove(person=person_of(request), pk=pk)

@@ -14,6 +14,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.downloads import Download, csv_table
 from core.errors import Conflict, NotFound, Unavailable
 from core.text import parse_id
@@ -83,6 +85,7 @@ def filter_from_query(given: Any) -> LinkFilter:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, menu_entry=MenuEntry("Link health", "Telemetry", 5))
 def links(request: HttpRequest) -> HttpResponse:
     """List links, worst first; filter, order and page are in the URL."""
     person = person_of(request)
@@ -106,6 +109,7 @@ def links(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def links_csv(request: HttpRequest) -> Download:
     """Stream the list as CSV, with the same filter and order."""
     rows = link_rows(person_of(request), filter_from_query(request.GET))
@@ -121,6 +125,7 @@ def links_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT)
 def link(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one link: why it is judged so, its counters, its states; `range` and `page` are in the URL."""
     person = person_of(request)
@@ -160,6 +165,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def states_csv(request: HttpRequest, pk: int) -> Download:
     """Stream the states of a link as CSV, newest first."""
     person = person_of(request)
@@ -182,6 +188,7 @@ def states_csv(request: HttpRequest, pk: int) -> Download:
 
 
 @require_POST
+@declare(Audience.WHO_SEES_IT, audited_as=Action.PORT_COUNTERS)
 def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
     """Let the BMC count the errors of a port from zero again."""
     person = person_of(request)

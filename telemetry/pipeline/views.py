@@ -10,7 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from accounts.access import require_administrator_of
+from accounts.access import person_of
+from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
 from core.downloads import Download, csv_table
 from telemetry.pipeline.rules import ChassisHealth
 from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
@@ -31,9 +32,10 @@ COUNT_COLUMNS = ("what", "chassis", "recent", "total", "last_utc", "means", "wha
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Pipeline", "Administration", 5))
 def pipeline(request: HttpRequest) -> HttpResponse:
     """Show what is wrong, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL."""
-    health = pipeline_status(require_administrator_of(request))
+    health = pipeline_status(person_of(request))
     order = request.GET.get("sort", "")
     rows = _chassis(request, health)
     context: dict[str, Any] = {
@@ -56,9 +58,10 @@ def pipeline(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def chassis_csv(request: HttpRequest) -> Download:
     """Stream the chassis that the page's filter finds."""
-    health = pipeline_status(require_administrator_of(request))
+    health = pipeline_status(person_of(request))
     rows = (
         (row.name, row.level.name.lower(), row.worker, row.period, row.lag, row.on_time, row.done, row.late,
          row.skipped, row.failed, row.sentence)
@@ -68,9 +71,10 @@ def chassis_csv(request: HttpRequest) -> Download:
 
 
 @require_GET
+@declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def counts_csv(request: HttpRequest) -> Download:
     """Stream what was counted that is no good."""
-    health = pipeline_status(require_administrator_of(request))
+    health = pipeline_status(person_of(request))
     rows = (
         (row.words, row.chassis_name, row.counted.recent, row.counted.total,
          f"{row.counted.seen:%Y-%m-%d %H:%M:%S}" if row.counted.seen else "", row.meaning.means if row.meaning else "",

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from fnmatch import filter as matching
-
 import pytest
 from django.test import Client
-from django.urls import get_resolver
 
 from accounts.models import Role, User
-from falconweb.navigation import NAVIGATION, NavigationGroup, NavigationMenu, navigation
-from tests.access.test_matrix import names
-
-# What belongs to nobody's way: one's own account, what leads in and out, what programs read.
-APART = {
-    "accounts:account",
-    "accounts:account_password",
-    "accounts:sign_in",
-    "accounts:sign_out",
-    "accounts:token_*",
-    "metrics",
-}
+from falconweb.addresses import addresses
+from falconweb.navigation import NavigationGroup, navigation, navigation_entries, section_of
 
 
-def patterns() -> list[str]:
-    found: list[str] = []
-    for one in NAVIGATION:
-        pages = one.pages if isinstance(one, NavigationMenu) else (one,)
-        found += [pattern for page in pages for pattern in (page.view, *page.there)]
-        found += one.there
-    return found
+def test_every_page_is_somewhere() -> None:
+    known = {place for one, entry in navigation_entries() for place in (one.name, entry.menu)}
+    for name, one in addresses().items():
+        if one.is_page and one.declaration.section is not None:
+            assert section_of(name) in known, f"{name}: its section is the view of no entry, and no menu"
+            assert section_of(name), (
+                f"{name} lies below no entry: declare section='the view of one', or section=None for what belongs to "
+                "nobody's way, as one's own account, what leads in and out, and what programs read"
+            )
 
 
-def test_every_page_is_somewhere_and_every_pattern_means_a_page() -> None:
-    views = [name for name in names(get_resolver().url_patterns) if not name.startswith("api:")]
-    lost = {view for view in views if not any(matching([view], one) for one in (*patterns(), *APART))}
-    assert lost == set()
-    assert [one for one in patterns() if not matching(views, one)] == []
+def test_every_entry_is_shown() -> None:
+    shown = {link.label for one in navigation("", is_administrator=True) for link in getattr(one, "links", [one])}
+    assert shown == {entry.label for _, entry in navigation_entries()}, "A new menu has its place in navigation.BAR"
 
 
 @pytest.mark.django_db
