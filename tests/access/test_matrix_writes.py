@@ -145,6 +145,8 @@ WRITTEN = re.compile(r'(?:INSERT(?: OR IGNORE)? INTO|UPDATE|DELETE FROM) "(\w+)"
 
 def allowed(callback: Any) -> set[str]:
     """Return the methods that a view takes: of a class its own, of a function what its decorator says, else all."""
+    if actions := getattr(callback, "actions", None):
+        return {one.upper() for one in actions}
     view = getattr(callback, "view_class", None)
     if view is not None:
         return {one.upper() for one in view.http_method_names if hasattr(view, one)}
