@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import QuerySet
@@ -35,6 +36,7 @@ from telemetry.alerts.route_services import (
     route_edit,
     route_remove,
     route_test,
+    route_values,
     silence_add,
     silence_end,
 )
@@ -236,7 +238,6 @@ class SilenceViewSet(ResourceViewSet):
 
 
 ROUTE_TAKEN = "There is a route of that name already"
-ROUTE_FIELDS = ("name", "kind", "address", "severity", "scope", "scope_id", "device_kind", "enabled")
 
 
 class AlertRouteSerializer(StrictSerializer, ScopeSerializer):
@@ -320,8 +321,8 @@ class AlertRouteViewSet(ResourceViewSet):
     )
     def partial_update(self, route: Route, values: dict[str, Any]) -> Route:
         """Change the given fields of a route of alerts; what waits goes to the new address. Administrators only."""
-        given = {name: getattr(route, name) for name in ROUTE_FIELDS} | whole_scope(values)
-        return route_edit(person=self.person, route=route, values=RouteValues(**given))
+        wanted = replace(route_values(route), **whole_scope(values))
+        return route_edit(person=self.person, route=route, values=wanted)
 
     @command(audited_as=Action.ALERT_ROUTE_REMOVE, status=204)
     def destroy(self, route: Route, values: dict[str, Any]) -> None:
