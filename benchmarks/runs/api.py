@@ -141,17 +141,7 @@ class RunDetailSerializer(RunSerializer):
     @extend_schema_field(PlaceSerializer(allow_null=True))
     def get_composition(self, run: Run) -> dict[str, Any] | None:
         """Return where it runs, as it is asked for; null for what was imported."""
-        if not run.composition:
-            return None
-        place = Composition.from_json(run.composition)
-        return {
-            "host_id": place.host,
-            "local_gpus": place.local_gpus,
-            "devices": [{"device_id": pk, "host_port_id": port} for pk, port in place.devices.items()],
-            "storage_device_id": place.storage,
-            "own_drive": place.own_drive,
-            "cpu": place.cpu,
-        }
+        return Composition.from_json(run.composition).as_document() if run.composition else None
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_links(self, run: Run) -> dict[str, str]:
@@ -251,17 +241,9 @@ class RunList(generics.ListAPIView[Run]):
     )
     def post(self, request: Request) -> Response:
         """Ask for a run: it waits for its devices, is composed, runs, gives them back. `Location` tells how it goes."""
-        wanted = parse_run_request(validated_body(RunAskedSerializer, request))
         run = run_create(
             person=person_of(request),
-            spec=wanted.spec,
-            composition=wanted.composition,
-            executor=wanted.executor,
-            preset=wanted.preset,
-            title=wanted.title,
-            limit_seconds=wanted.limit_seconds,
-            keep_composed=wanted.keep_composed,
-            exercise=wanted.exercise,
+            wanted=parse_run_request(validated_body(RunAskedSerializer, request)),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
         return RunViewSet(request=request).answer(run, 202)
