@@ -15,9 +15,10 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.declaration import declare
+from accounts.visibility import visible_or_404
 from core.api.fields import SEARCH, query_integer, query_search
 from core.api.requests import problem, refuse_body, strict_schema
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Port
 from fabric.inventory.port_counters import port_reset_counters
@@ -212,9 +213,7 @@ class LinkCounterReset(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Let the chassis count from zero again; for who holds the link, and administrators. Totals go on."""
         person = person_of(request)
-        port = Port.objects.visible_to(person).filter(pk=pk).first()
-        if port is None:
-            raise NotFound("There is no such link.")
+        port = visible_or_404(Port.objects.all(), person, pk, "link")
         refuse_body(request)
         port_reset_counters(person=person, port=port)
         return Response(_link_detail(request, pk))
