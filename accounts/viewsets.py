@@ -65,6 +65,7 @@ def command(
     *,
     audited_as: Action,
     target_kind: str = "",
+    partial: bool = False,
     status: int = 200,
     answers: Any = None,
     conflict: str | None = None,
@@ -72,8 +73,9 @@ def command(
 ) -> Callable[[Any], Any]:
     """Declare a method of a `ResourceViewSet` as a command: `method(view, row, values)` returns the row afterwards.
 
-    The row is found first, then the body is read (None: it must have no members). `answers` is the serializer of the
-    answer for the schema, and `conflict` the words for 409; a status of 204 answers nothing.
+    The row is found first, then the body is read (None: it must have no members; `partial`: it may leave any out).
+    `answers` is the serializer of the answer for the schema, and `conflict` the words for 409; a status of 204 answers
+    nothing. A method whose answer is no such row returns a response of its own.
     """
 
     def decorate(method: Any) -> Any:
@@ -84,9 +86,11 @@ def command(
             if body is None:
                 refuse_body(request)
             else:
-                values = validated_body(body, request)
+                values = validated_body(body, request, partial=partial)
             result = method(view, row, values)
-            return Response(status=204) if status == 204 else view.answer(result, status)
+            if status == 204:
+                return Response(status=204)
+            return result if isinstance(result, Response) else view.answer(result, status)
 
         responses = {status: answers} if conflict is None else {status: answers, 409: problem(conflict)}
         documented = extend_schema(request=body, responses=responses, **described)(handler)

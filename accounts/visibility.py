@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from django.db import models
 from django.db.models import Q
@@ -29,7 +29,14 @@ class RestrictedQuerySet(models.QuerySet[Any]):
         raise TypeError(f"{type(self).__name__} does not say whom its rows belong to.")
 
 
-def visible_or_404(rows: RestrictedQuerySet, person: User, pk: object, kind: str) -> Any:
+class VisibleRows(Protocol):
+    """A queryset, or a manager, that knows who may see its rows."""
+
+    def visible_to(self, person: User) -> Any:
+        """Return the rows that a person may see."""
+
+
+def visible_or_404(rows: VisibleRows, person: User, pk: object, kind: str) -> Any:
     """Return the row of that id; raises NotFound ('There is no such <kind>.') where the person sees none."""
     row = rows.visible_to(person).filter(pk=pk).first()
     if row is None:

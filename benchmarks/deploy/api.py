@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, inline_serializer
 from rest_framework import serializers
@@ -14,6 +15,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from benchmarks.deploy.deployment import MAX_REQUEST_BYTES, DeploymentRequestError
 from benchmarks.deploy.services import deployment_create
 from benchmarks.deploy.short_form import EXAMPLE
@@ -87,6 +90,7 @@ class Deployments(APIView):
 
     parser_classes = [DeploymentRequestParser]
 
+    @declare(audited_as=Action.DEPLOYMENT_MAKE)
     @extend_schema(
         operation_id="benchmarks_deployments_make",
         request=OpenApiTypes.OBJECT,
@@ -118,3 +122,6 @@ class Deployments(APIView):
                 "secrets": made.secrets,
             }
         )
+
+
+urlpatterns = [path("benchmarks/deployments/", Deployments.as_view(), name="deployments")]

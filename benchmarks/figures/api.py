@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
@@ -222,3 +223,10 @@ class RunComparison(APIView):
             wanted = f"Give {MIN_COMPARED} to {MAX_COMPARED} ids of runs."
             raise Invalid("So many runs cannot be compared.", errors={"run": wanted})
         return Response(comparison_json(compare_runs(runs_to_compare(person_of(request), given))))
+
+
+urlpatterns = [
+    path("benchmarks/figures/", FigureList.as_view(), name="figures"),
+    path("benchmarks/figures/<slug:name>/", FigureDetail.as_view(), name="figure"),
+    path("benchmarks/comparison/", RunComparison.as_view(), name="comparison"),
+]

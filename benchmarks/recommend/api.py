@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.urls import reverse
+from django.urls import path, reverse
 from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -12,6 +12,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from benchmarks.recommend.answer import recommend, recommendation_json
 from benchmarks.recommend.request import (
     DEFAULT_SAMPLES,
@@ -23,7 +25,7 @@ from benchmarks.recommend.request import (
 from benchmarks.recommend.selectors import known_observations, recommendation_pool
 from benchmarks.recommend.services import recommendation_plan_create, recommendation_run_create
 from core.api.fields import IDEMPOTENCY_KEY, IdField
-from core.api.requests import StrictSerializer, problem
+from core.api.requests import StrictSerializer, problem, validated_body
 
 # What the same three words mean of GPUs and of drives.
 GPU_CHOICES = [("any", "all"), ("local", "the host's own"), ("chassis", "of chassis")]
@@ -217,6 +219,7 @@ class MadeSerializer(serializers.Serializer[Any]):
 class Recommendations(APIView):
     """Recommendations; nothing of them is kept."""
 
+    @declare(audited_as=Action.RECOMMENDATION_ASK)
     @extend_schema(
         operation_id="benchmarks_recommend",
         request=RecommendationSerializer,
@@ -229,20 +232,16 @@ class Recommendations(APIView):
         It compares what is free for you now; nothing is changed.
         """
         person = person_of(request)
-        given = RecommendationSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
+        given = validated_body(RecommendationSerializer, request)
         pool = recommendation_pool(person)
-        return Response(
-            recommendation_json(
-                pool,
-                recommend(pool, parse_recommendation_request(given.validated_data, pool), known_observations(person)),
-            )
-        )
+        found = recommend(pool, parse_recommendation_request(given, pool), known_observations(person))
+        return Response(recommendation_json(pool, found))
 
 
 class RecommendationPlan(APIView):
     """A candidate as a plan."""
 
+    @declare(audited_as=Action.PLAN_CREATE)
     @extend_schema(
         operation_id="benchmarks_recommend_plan",
         request=ComposeSerializer,
@@ -252,9 +251,7 @@ class RecommendationPlan(APIView):
     def post(self, request: Request) -> Response:
         """Make a draft plan of what a candidate takes to compose: nothing is changed before it is applied."""
         person = person_of(request)
-        given = ComposeSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated_body(ComposeSerializer, request)
         plan = recommendation_plan_create(
             person=person,
             wanted={
@@ -270,6 +267,7 @@ class RecommendationPlan(APIView):
 class RecommendationRun(APIView):
     """A candidate as a run."""
 
+    @declare(audited_as=Action.RUN_CREATE)
     @extend_schema(
         operation_id="benchmarks_recommend_run",
         request=RunRecommendedSerializer,
@@ -279,9 +277,7 @@ class RecommendationRun(APIView):
     def post(self, request: Request) -> Response:
         """Run a candidate: it is composed by a plan, runs, is recorded, and its devices are given back."""
         person = person_of(request)
-        given = RunRecommendedSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated_body(RunRecommendedSerializer, request)
         run = recommendation_run_create(
             person=person,
             spec=values["spec"],
@@ -296,3 +292,10 @@ class RecommendationRun(APIView):
 def _created(request: Request, name: str, pk: Any) -> Response:
     address = request.build_absolute_uri(reverse(name, args=[pk]))
     return Response({"id": str(pk), "url": address}, status=201, headers={"Location": address})
+
+
+urlpatterns = [
+    path("benchmarks/recommendations/", Recommendations.as_view(), name="recommendations"),
+    path("benchmarks/recommendations/plan/", RecommendationPlan.as_view(), name="recommendation_plan"),
+    path("benchmarks/recommendations/run/", RecommendationRun.as_view(), name="recommendation_run"),
+]

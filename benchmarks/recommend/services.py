@@ -8,6 +8,7 @@ import msgspec
 
 from accounts.models import User
 from benchmarks.runs.models import Run
+from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.services import run_create
 from benchmarks.workloads.catalogue import workload_of
@@ -59,6 +60,5 @@ def recommendation_run_create(
         raise Invalid(str(error), errors=error.errors) from error
     except KeyError as error:
         raise Invalid("There is no such workload.", errors={"spec.workload": str(error)}) from error
-    return run_create(
-        person=person, spec=checked, composition=place, executor=executor, title=title, idempotency_key=idempotency_key
-    )
+    wanted = RunRequest(spec=checked, composition=place, executor=executor, title=title)
+    return run_create(person=person, wanted=wanted, idempotency_key=idempotency_key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http.response import HttpResponseBase
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
@@ -14,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
 from accounts.declaration import declare
 from benchmarks.records.formats import FORMATS
 from benchmarks.records.import_files import BODY_LIMIT, MAX_UPLOAD_BYTES, ImportFile, refuse_problems
@@ -124,6 +126,7 @@ class Records(APIView):
         )
         return records_download(person=person_of(request), wanted=wanted, kind=given.get("as", "jsonl"))
 
+    @declare(audited_as=Action.RECORDS_IMPORT)
     @extend_schema(
         operation_id="benchmarks_records_import",
         request=dict.fromkeys(MEDIA_TYPES, OpenApiTypes.BINARY),
@@ -188,3 +191,9 @@ def _record_data(preview: RecordPreview, run: Run | None, known: bool) -> dict[s
         "run_id": None if run is None else str(run.pk),
         "known": known,
     }
+
+
+urlpatterns = [
+    path("benchmarks/records/", Records.as_view(), name="records"),
+    path("benchmarks/records/schema/", RecordsSchema.as_view(), name="records_schema"),
+]

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from django.urls import reverse
+from django.urls import path, reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import generics, serializers
@@ -16,6 +16,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.viewsets import ResourceViewSet, command
 from benchmarks.runs.models import Run, Series
 from benchmarks.runs.recording import downsample, log_read, series_of, series_values
 from benchmarks.runs.requests import CUSTOM_PRESET, parse_run_request
@@ -24,7 +27,7 @@ from benchmarks.runs.selectors import EXECUTOR_LABELS, SORT_FIELDS, STATE_GROUPS
 from benchmarks.runs.services import run_cancel, run_create, run_delete, run_retry, run_return
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, query_integer
-from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema
+from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.errors import Invalid, NotFound
 
 MAX_TITLE_LENGTH = 200
@@ -138,17 +141,7 @@ class RunDetailSerializer(RunSerializer):
     @extend_schema_field(PlaceSerializer(allow_null=True))
     def get_composition(self, run: Run) -> dict[str, Any] | None:
         """Return where it runs, as it is asked for; null for what was imported."""
-        if not run.composition:
-            return None
-        place = Composition.from_json(run.composition)
-        return {
-            "host_id": place.host,
-            "local_gpus": place.local_gpus,
-            "devices": [{"device_id": pk, "host_port_id": port} for pk, port in place.devices.items()],
-            "storage_device_id": place.storage,
-            "own_drive": place.own_drive,
-            "cpu": place.cpu,
-        }
+        return Composition.from_json(run.composition).as_document() if run.composition else None
 
     @extend_schema_field(serializers.DictField(child=serializers.CharField()))
     def get_links(self, run: Run) -> dict[str, str]:
@@ -211,8 +204,6 @@ class RunList(generics.ListAPIView[Run]):
 
     def get_queryset(self) -> Any:
         """Return what fits."""
-        if getattr(self, "swagger_fake_view", False):
-            return Run.objects.none()
         given = self.request.query_params
         return run_list(person_of(self.request), RunFilter.of({**given.dict(), "q": given.get("search", "")}))
 
@@ -241,8 +232,8 @@ class RunList(generics.ListAPIView[Run]):
         """List runs, newest first: your tenant's, or all for administrators."""
         return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.RUN_CREATE)
     @extend_schema(
-        operation_id="benchmarks_runs_create",
         request=RunAskedSerializer,
         responses={202: RunDetailSerializer, 409: REFUSED_PROBLEM},
         parameters=[IDEMPOTENCY_KEY],
@@ -250,93 +241,73 @@ class RunList(generics.ListAPIView[Run]):
     )
     def post(self, request: Request) -> Response:
         """Ask for a run: it waits for its devices, is composed, runs, gives them back. `Location` tells how it goes."""
-        given = RunAskedSerializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        wanted = parse_run_request(dict(given.validated_data))
         run = run_create(
             person=person_of(request),
-            spec=wanted.spec,
-            composition=wanted.composition,
-            executor=wanted.executor,
-            preset=wanted.preset,
-            title=wanted.title,
-            limit_seconds=wanted.limit_seconds,
-            keep_composed=wanted.keep_composed,
-            exercise=wanted.exercise,
+            wanted=parse_run_request(validated_body(RunAskedSerializer, request)),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        return _answer(request, run, 202)
+        return RunViewSet(request=request).answer(run, 202)
 
 
-class RunDetail(APIView):
+class RunViewSet(ResourceViewSet):
     """One run."""
 
-    @extend_schema(operation_id="benchmarks_runs_retrieve", responses=RunDetailSerializer)
-    def get(self, request: Request, pk: UUID) -> Response:
-        """Show a run of a benchmark: how it stands, what it came to, and what it ran on."""
-        return Response(RunDetailSerializer(run_get(person_of(request), pk)).data)
+    serializer_class = RunDetailSerializer
+    address = "api:run"
 
-    @extend_schema(operation_id="benchmarks_runs_destroy", responses={204: None, 409: problem("It has not ended")})
-    def delete(self, request: Request, pk: UUID) -> Response:
+    def find_row(self, pk: Any) -> Run:
+        """Return a run with what is shown of it."""
+        return run_get(self.person, pk)
+
+    def answer(self, row: Run, status: int = 200) -> Response:
+        """Return a run as it is now."""
+        return super().answer(self.find_row(row.pk), status)
+
+    def retrieve(self, request: Request, pk: UUID) -> Response:
+        """Show a run of a benchmark: how it stands, what it came to, and what it ran on."""
+        return super().answer(self.find_row(pk))
+
+    @command(audited_as=Action.RUN_DELETE, status=204, conflict="It has not ended")
+    def destroy(self, run: Run, values: dict[str, Any]) -> None:
         """Delete a run that has ended, with its record.
 
         Yours, or any for administrators.
         """
-        person = person_of(request)
-        run = run_get(person, pk)
-        refuse_body(request)
-        run_delete(person=person, run=run)
-        return Response(status=204)
+        run_delete(person=self.person, run=run)
 
-
-class RunCancellation(APIView):
-    """The end of a run before its time."""
-
-    @extend_schema(
+    @command(
+        audited_as=Action.RUN_CANCEL,
+        status=202,
+        answers=RunDetailSerializer,
+        conflict="It has ended, or is being cancelled",
         operation_id="benchmarks_runs_cancel",
-        request=None,
-        responses={202: RunDetailSerializer, 409: problem("It has ended, or is being cancelled")},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
+    def cancel(self, run: Run, values: dict[str, Any]) -> Run:
         """Cancel a run of a benchmark: its processes are ended, then its devices go back."""
-        person = person_of(request)
-        run = run_get(person, pk)
-        refuse_body(request)
-        return _answer(request, run_cancel(person=person, run=run), 202)
+        return run_cancel(person=self.person, run=run)
 
-
-class RunRetry(APIView):
-    """The same run once more."""
-
-    @extend_schema(
+    @command(
+        audited_as=Action.RUN_RETRY,
+        status=202,
+        answers=RunDetailSerializer,
+        conflict="It has not ended, or was imported",
         operation_id="benchmarks_runs_retry",
-        request=None,
-        responses={202: RunDetailSerializer, 409: problem("It has not ended, or was imported")},
         parameters=[IDEMPOTENCY_KEY],
     )
-    def post(self, request: Request, pk: UUID) -> Response:
+    def retry(self, run: Run, values: dict[str, Any]) -> Run:
         """Ask for the same run once more, in your name; `Location` is that of the new one."""
-        person = person_of(request)
-        run = run_get(person, pk)
-        refuse_body(request)
-        key = request.headers.get("Idempotency-Key", "")
-        return _answer(request, run_retry(person=person, run=run, idempotency_key=key), 202)
+        return run_retry(person=self.person, run=run, idempotency_key=self.request.headers.get("Idempotency-Key", ""))
 
-
-class RunReturn(APIView):
-    """Devices of a run that could not be given back at its end."""
-
-    @extend_schema(
+    @command(
+        audited_as=Action.RUN_RETURN,
+        status=202,
+        answers=RunDetailSerializer,
+        conflict="It has not ended, or has nothing to give back",
         operation_id="benchmarks_runs_return",
-        request=None,
-        responses={202: RunDetailSerializer, 409: problem("It has not ended, or has nothing to give back")},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
+    def give_back(self, run: Run, values: dict[str, Any]) -> Run:
         """Give devices back that a run could not give back at its end."""
-        person = person_of(request)
-        run = run_get(person, pk)
-        refuse_body(request)
-        return _answer(request, run_return(person=person, run=run), 202)
+        return run_return(person=self.person, run=run)
 
 
 class RunSeries(APIView):
@@ -394,6 +365,13 @@ def _series_data(row: Series) -> dict[str, Any]:
     return {"key": row.key, "unit": row.unit, "source": row.source, "interval": row.interval, "count": row.count}
 
 
-def _answer(request: Request, run: Run, status: int) -> Response:
-    where = {"Location": request.build_absolute_uri(reverse("api:run", args=[run.pk]))}
-    return Response(RunDetailSerializer(run_get(person_of(request), run.pk)).data, status=status, headers=where)
+urlpatterns = [
+    path("benchmarks/workloads/", WorkloadList.as_view(), name="workloads"),
+    path("benchmarks/runs/", RunList.as_view(), name="runs"),
+    path("benchmarks/runs/<uuid:pk>/", RunViewSet.as_view({"get": "retrieve", "delete": "destroy"}), name="run"),
+    path("benchmarks/runs/<uuid:pk>/cancel/", RunViewSet.as_view({"post": "cancel"}), name="run_cancel"),
+    path("benchmarks/runs/<uuid:pk>/retry/", RunViewSet.as_view({"post": "retry"}), name="run_retry"),
+    path("benchmarks/runs/<uuid:pk>/give-back/", RunViewSet.as_view({"post": "give_back"}), name="run_return"),
+    path("benchmarks/runs/<uuid:pk>/series/", RunSeries.as_view(), name="run_series"),
+    path("benchmarks/runs/<uuid:pk>/log/", RunLog.as_view(), name="run_log"),
+]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks.runs.choices import DeviceAvailability, DeviceChoice, HostChoice, PortChoice, RunChoices
+from benchmarks.runs.rules import Composition
 from core.text import join_words, parse_id
 from fabric.inventory.models import Device
 
@@ -290,19 +291,15 @@ def sample_run_file(offered: RunChoices) -> str:
 def _host_sample(host: HostChoice, offered: RunChoices) -> dict[str, Any]:
     gpu = _soonest_gpu(host, offered)
     has_gpus = _can_use_gpus(host) and (gpu is not None or host.local_gpus > 0)
-    devices = []
-    if has_gpus and gpu is not None:
-        devices = [{"device_id": gpu.device.id, "host_port_id": gpu.port}]
+    place = Composition(
+        host=host.id,
+        local_gpus=int(has_gpus and gpu is None),
+        devices={gpu.device.id: gpu.port} if has_gpus and gpu is not None else {},
+        cpu=not has_gpus,
+    )
     return {
         **(GPU_SAMPLE if has_gpus else CPU_SAMPLE),
-        "composition": {
-            "host_id": host.id,
-            "local_gpus": int(has_gpus and gpu is None),
-            "devices": devices,
-            "storage_device_id": None,
-            "own_drive": False,
-            "cpu": not has_gpus,
-        },
+        "composition": place.as_document(),
         "executor": "simulated" if "simulated" in host.executors else "torch",
         "limit_seconds": SAMPLE_LIMIT_SECONDS,
     }

@@ -195,7 +195,6 @@ class RunForm:
             title=self.text("title")[:MAX_VALUE_LENGTH],
             limit_seconds=minutes * SECONDS_A_MINUTE,
             keep_composed=self.given.get("keep_composed") == "on",
-            exercise={},
         )
 
     def refused(self, error: FalconWebError) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -88,18 +88,21 @@ class RunRequestInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     exercise: Exercise | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """A run that somebody asks for, ready for `run_create`."""
+    """A run that somebody asks for: what forms, files, the API, sweeps and recommendations come to.
+
+    `exercise` lets a simulated run end badly: {"fails": "crash", "after": 5}; its title says so, wherever it is shown.
+    """
 
     spec: Spec
     composition: Composition
     executor: str
-    preset: str
-    title: str
-    limit_seconds: float
-    keep_composed: bool
-    exercise: Mapping[str, Any]
+    preset: str = ""
+    title: str = ""
+    limit_seconds: float = 3600.0
+    keep_composed: bool = False
+    exercise: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse_run_file(text: str) -> RunRequest:
@@ -153,7 +156,6 @@ def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], c
 
 def run_file(run: Run) -> str:
     """Return a run as a file that asks for it once more, JSON."""
-    composition = Composition.from_json(run.composition)
     spec = {name: value for name, value in run.spec.items() if name not in {"workload", "framework"}}
     if not spec.get("command"):
         spec.pop("command", None)
@@ -161,14 +163,7 @@ def run_file(run: Run) -> str:
         "workload": run.workload,
         "preset": run.preset or CUSTOM_PRESET,
         "spec": spec,
-        "composition": {
-            "host_id": composition.host,
-            "local_gpus": composition.local_gpus,
-            "devices": [{"device_id": pk, "host_port_id": port} for pk, port in composition.devices.items()],
-            "storage_device_id": composition.storage,
-            "own_drive": composition.own_drive,
-            "cpu": composition.cpu,
-        },
+        "composition": Composition.from_json(run.composition).as_document(),
         "executor": run.executor,
         "title": run.title,
         "limit_seconds": run.limit_seconds,
@@ -200,9 +195,9 @@ def _validated_exercise(exercise: Exercise, executor: str) -> Mapping[str, Any]:
 def _field_error(error: msgspec.ValidationError) -> Invalid:
     """Return an error of the shape as a sentence for its field: 'Expected `int`, got `str` - at `$.a.b`'."""
     words, _, where = str(error).partition(" - at ")
-    field = where.strip("`").removeprefix("$").lstrip(".")
+    name = where.strip("`").removeprefix("$").lstrip(".")
     sentence = f"{words[:1].upper()}{words[1:]}.".replace("`", "'")
-    return Invalid(f"{field or 'The file'}: {sentence}", errors={field or "file": sentence})
+    return Invalid(f"{name or 'The file'}: {sentence}", errors={name or "file": sentence})
 
 
 EXECUTORS: Final = ("torch", "simulated")

@@ -12,11 +12,12 @@ from django.core.paginator import Paginator
 from django.db.models import Count, Q, QuerySet
 
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from benchmarks.runs.models import Run
 from benchmarks.runs.results import Summary, summary_of
 from benchmarks.workloads.catalogue import CATALOGUE
 from benchmarks.workloads.definitions import Workload
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 
 ROWS_A_BATCH: Final = 200
 MAX_TEXT_LENGTH: Final = 200
@@ -106,10 +107,8 @@ def _refuse_nul(asked: RunFilter) -> None:
 
 def run_get(person: User, pk: UUID) -> Run:
     """Return a run; raises NotFound for one that the person may not see."""
-    rows = Run.objects.visible_to(person).select_related("host", "plan", "plan_back", "sweep", "tenant")
-    row: Run | None = rows.filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such run.")
+    rows = Run.objects.select_related("host", "plan", "plan_back", "sweep", "tenant")
+    row: Run = visible_or_404(rows, person, pk, "run")
     return row
 
 

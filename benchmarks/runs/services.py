@@ -20,6 +20,7 @@ from benchmarks.runs.attachment import devices_to_restore
 from benchmarks.runs.models import EXERCISE_SUFFIX, Run, run_changed
 from benchmarks.runs.requests import (
     MAX_LIMIT_SECONDS,
+    RunRequest,
     refuse_too_many_open,
     validate_attachments,
     validated_host,
@@ -32,7 +33,6 @@ from benchmarks.workloads.definitions import Workload
 from core.enqueue import enqueue
 from core.errors import Conflict, Forbidden, Invalid, NotFound
 from core.idempotency import find_replayed, request_digest
-from hostwire.training import Spec
 
 MAX_TITLE_LENGTH: Final = 200
 State = Run.State
@@ -41,36 +41,28 @@ State = Run.State
 def run_create(
     *,
     person: User,
-    spec: Spec,
-    composition: Composition,
-    executor: str,
-    preset: str = "",
-    title: str = "",
-    limit_seconds: float = 3600.0,
-    keep_composed: bool = False,
+    wanted: RunRequest,
     sweep_id: UUID | None = None,
     position: int = 0,
     point: Mapping[str, Any] | None = None,
     repeat_of: Run | None = None,
     idempotency_key: str = "",
-    exercise: Mapping[str, Any] | None = None,
 ) -> Run:
     """Ask for a run; it waits for its devices, is composed, runs, is recorded, and gives its devices back.
 
-    `exercise` lets a simulated run end badly: {"fails": "crash", "after": 5}; its title says so, wherever it is shown.
     Of a run of a sweep the rules are judged when it is composed: others of it come before. Raises Invalid with a
     sentence for each wrong field, NotFound for what the person may not see, Forbidden for those who may only look,
     Conflict for what cannot be had, RuleViolation. The same person and key answer the same run.
     """
-    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(title))) as act:
+    spec, composition, executor = wanted.spec, wanted.composition, wanted.executor
+    with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(wanted.title))) as act:
         require_composer(person, "run anything")
-        digest = request_digest(
-            "run", spec.hash, composition.as_json(), executor, title, limit_seconds, keep_composed, exercise
-        )
+        more = (wanted.title, wanted.limit_seconds, wanted.keep_composed, wanted.exercise)
+        digest = request_digest("run", spec.hash, composition.as_json(), executor, *more)
         if known := find_replayed(Run, person, idempotency_key, digest):
             return known
         workload = validated_workload(spec)
-        _validate_limit(limit_seconds)
+        _validate_limit(wanted.limit_seconds)
         host = validated_host(person, spec, composition)
         validated_trainer(person, host, spec, composition, executor)
         topology = validated_topology(spec, composition, workload)
@@ -81,10 +73,10 @@ def run_create(
             with act.change():
                 run = Run.objects.create(
                     title=_exercise_title(
-                        _clean_title(title) or default_title(workload, composition, host.name), exercise
+                        _clean_title(wanted.title) or default_title(workload, composition, host.name), wanted.exercise
                     ),
                     workload=spec.workload,
-                    preset=preset[:10],
+                    preset=wanted.preset[:10],
                     spec=msgspec.to_builtins(spec),
                     spec_hash=spec.hash,
                     executor=executor,
@@ -92,8 +84,8 @@ def run_create(
                     composition=composition.as_stored(),
                     host=host,
                     topology=msgspec.to_builtins(topology),
-                    limit_seconds=limit_seconds,
-                    keep_composed=keep_composed,
+                    limit_seconds=wanted.limit_seconds,
+                    keep_composed=wanted.keep_composed,
                     sweep_id=sweep_id,
                     position=position,
                     point=dict(point or {}),
@@ -103,7 +95,7 @@ def run_create(
                     tenant=person.tenant,
                     request_id=request_id(),
                     sentence="Waits for its turn.",
-                    source={"exercise": dict(exercise)} if exercise else {},
+                    source={"exercise": dict(wanted.exercise)} if wanted.exercise else {},
                     idempotency_key=idempotency_key,
                     request_digest=digest,
                 )
@@ -163,8 +155,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
         with act.change():
             if sweep is not None:  # somebody may be deleting it
                 sweep = sweep.locked()
-            again = run_create(
-                person=person,
+            wanted = RunRequest(
                 spec=run.specification(),
                 composition=Composition.from_json(run.composition),
                 executor=run.executor,
@@ -173,12 +164,16 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
                 limit_seconds=run.limit_seconds,
                 # What runs of a sweep compose the sweep gives back: outside of it, or after it, each does so itself.
                 keep_composed=run.keeps_devices or (sweep is not None and run.keep_composed),
+                exercise=run.exercise,
+            )
+            again = run_create(
+                person=person,
+                wanted=wanted,
                 sweep_id=None if sweep is None else sweep.pk,
                 position=run.position,
                 point=run.point,
                 repeat_of=run,
                 idempotency_key=idempotency_key,
-                exercise=run.exercise,
             )
             act.after = {"run": str(again.pk)}
     return again

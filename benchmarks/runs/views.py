@@ -26,7 +26,7 @@ from benchmarks.runs.device_selection import sample_run_file
 from benchmarks.runs.forms import RunForm, run_form, run_form_from
 from benchmarks.runs.models import Run
 from benchmarks.runs.recording import log_read, log_size, log_tail, series_of, series_values
-from benchmarks.runs.requests import MAX_FILE_LENGTH, RunRequest, parse_run_file, run_file
+from benchmarks.runs.requests import MAX_FILE_LENGTH, parse_run_file, run_file
 from benchmarks.runs.results import summary_of
 from benchmarks.runs.selectors import (
     CSV_COLUMNS,
@@ -162,7 +162,7 @@ def run_new(request: HttpRequest) -> HttpResponse:
         return _render_form(request, run_form(offered, request.GET))
     form = run_form(offered, request.POST)
     try:
-        run = _create_run(person, form.asked())
+        run = run_create(person=person, wanted=form.asked())
     except FalconWebError as error:
         form.refused(error)
         return _render_form(request, form, status=error.status)
@@ -184,7 +184,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
         text = _uploaded_text(request) or text
         if not text.strip():
             raise Invalid("Nothing was given.", errors={"": "Paste JSON, or choose a file."})
-        run = _create_run(person, parse_run_file(text))
+        run = run_create(person=person, wanted=parse_run_file(text))
     except FalconWebError as error:
         errors = error.details.get("errors", {}) or {"": error.sentence}
         return _render_file(request, text, sample_run_file(run_choices(person)), errors=errors, status=error.status)
@@ -315,20 +315,6 @@ def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
         return _redirect_with_error(request, row, error)
     messages.success(request, f"‘{row.title}’ is deleted.")
     return redirect("runs:runs")
-
-
-def _create_run(person: User, asked: RunRequest) -> Run:
-    return run_create(
-        person=person,
-        spec=asked.spec,
-        composition=asked.composition,
-        executor=asked.executor,
-        preset=asked.preset,
-        title=asked.title,
-        limit_seconds=asked.limit_seconds,
-        keep_composed=asked.keep_composed,
-        exercise=asked.exercise,
-    )
 
 
 def _render_form(request: HttpRequest, form: RunForm, *, status: int = 200) -> HttpResponse:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.urls import reverse
+from django.urls import path
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
 from rest_framework.request import Request
@@ -16,6 +16,8 @@ from rest_framework.views import APIView
 from accounts.access import person_of, require_composer
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
+from accounts.declaration import declare
+from accounts.viewsets import ResourceViewSet, command
 from benchmarks.sweeps.expansion import ExpandedSweep, expand_sweep
 from benchmarks.sweeps.grid import SweepGrid, validated_grid
 from benchmarks.sweeps.manifest import MAX_MANIFEST_LENGTH, read_manifest
@@ -40,7 +42,7 @@ from benchmarks.sweeps.services import (
     sweep_retry,
 )
 from core.api.fields import IDEMPOTENCY_KEY, SEARCH, query_flag, query_search
-from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema
+from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema, validated_body
 from core.errors import Invalid
 
 GRID_EXAMPLE = OpenApiExample(
@@ -168,8 +170,6 @@ class SweepList(generics.ListAPIView[Sweep]):
 
     def get_queryset(self) -> Any:
         """Return what fits."""
-        if getattr(self, "swagger_fake_view", False):
-            return Sweep.objects.none()
         given = self.request.query_params
         return sweep_list(
             person_of(self.request),
@@ -198,8 +198,8 @@ class SweepList(generics.ListAPIView[Sweep]):
         """List sweeps, newest first unless sorted."""
         return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.SWEEP_CREATE)
     @extend_schema(
-        operation_id="benchmarks_sweeps_create",
         request=SweepRequestSerializer,
         responses={202: SweepSerializer, 409: problem("Too many sweeps of yours have not ended")},
         parameters=[IDEMPOTENCY_KEY],
@@ -217,12 +217,13 @@ class SweepList(generics.ListAPIView[Sweep]):
             manifest=wanted.kept,
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        return _answer(request, sweep)
+        return SweepViewSet(request=request).answer(sweep, 202)
 
 
 class SweepPreview(APIView):
     """What a sweep would come to."""
 
+    @declare(audited_as=Action.SWEEP_READ)
     @extend_schema(
         operation_id="benchmarks_sweeps_preview",
         request=SweepRequestSerializer,
@@ -239,16 +240,22 @@ class SweepPreview(APIView):
         return Response(SweepPreviewSerializer(_preview_data(drawn, wanted)).data)
 
 
-class SweepDetail(APIView):
+class SweepViewSet(ResourceViewSet):
     """One sweep."""
 
-    @extend_schema(operation_id="benchmarks_sweeps_retrieve", responses=SweepSerializer)
-    def get(self, request: Request, pk: UUID) -> Response:
-        """Show a sweep and how it stands."""
-        return Response(SweepSerializer(sweep_get(person_of(request), pk)).data)
+    serializer_class = SweepSerializer
+    address = "api:sweep"
 
+    def find_row(self, pk: Any) -> Sweep:
+        """Return a sweep with who asked for it."""
+        return sweep_get(self.person, pk)
+
+    def retrieve(self, request: Request, pk: UUID) -> Response:
+        """Show a sweep and how it stands."""
+        return self.answer(self.find_row(pk))
+
+    @declare(audited_as=Action.SWEEP_DELETE)
     @strict_schema(
-        operation_id="benchmarks_sweeps_destroy",
         responses={
             204: None,
             403: problem("`runs`, and others asked for some of them; or you may only look"),
@@ -256,120 +263,86 @@ class SweepDetail(APIView):
         },
         parameters=[OpenApiParameter("runs", bool, description="Deletes its runs with all their records, too")],
     )
-    def delete(self, request: Request, pk: UUID) -> Response:
+    def destroy(self, request: Request, pk: UUID) -> Response:
         """Delete a sweep that has ended.
 
         Its runs stay as runs of their own, unless `runs` is given: then all go with it, or nothing does.
         """
-        person = person_of(request)
-        sweep = sweep_get(person, pk)
+        sweep = self.find_row(pk)
         refuse_body(request)
-        sweep_delete(person=person, sweep=sweep, runs=query_flag(request, "runs"))
+        sweep_delete(person=self.person, sweep=sweep, runs=query_flag(request, "runs"))
         return Response(status=204)
 
-
-class SweepPoints(APIView):
-    """The points of a sweep."""
-
     @extend_schema(operation_id="benchmarks_sweeps_points", responses=PointSerializer(many=True))
-    def get(self, request: Request, pk: UUID) -> Response:
+    def points(self, request: Request, pk: UUID) -> Response:
         """List the points of a sweep.
 
         All of them, in the order in which they run, with what their runs have shown.
         """
-        points: Any = point_list(sweep_get(person_of(request), pk))
+        points: Any = point_list(self.find_row(pk))
         return Response(PointSerializer(points, many=True).data)
 
-
-class _SweepCommand(APIView):
-    """Something that is done with a sweep."""
-
-    act: Callable[..., Sweep]
-
-    def _done(self, request: Request, pk: UUID) -> Response:
-        person = person_of(request)
-        sweep = sweep_get(person, pk)
-        refuse_body(request)
-        return _answer(request, type(self).act(person=person, sweep=sweep))
-
-
-class SweepPause(_SweepCommand):
-    """A pause."""
-
-    act = staticmethod(sweep_pause)
-
-    @extend_schema(
+    @command(
+        audited_as=Action.SWEEP_PAUSE,
+        status=202,
+        answers=SweepSerializer,
+        conflict="It is not running",
         operation_id="benchmarks_sweeps_pause",
-        request=None,
-        responses={202: SweepSerializer, 409: problem("It is not running")},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
+    def pause(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
         """Pause a sweep: what runs ends by itself, then its devices are given back."""
-        return self._done(request, pk)
+        return sweep_pause(person=self.person, sweep=sweep)
 
-
-class SweepResumption(_SweepCommand):
-    """A sweep that goes on."""
-
-    act = staticmethod(sweep_resume)
-
-    @extend_schema(
+    @command(
+        audited_as=Action.SWEEP_RESUME,
+        status=202,
+        answers=SweepSerializer,
+        conflict="It is neither paused nor halted",
         operation_id="benchmarks_sweeps_resume",
-        request=None,
-        responses={202: SweepSerializer, 409: problem("It is neither paused nor halted")},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
+    def resume(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
         """Resume a sweep that was paused or halted; runs that a halt ended are run again."""
-        return self._done(request, pk)
+        return sweep_resume(person=self.person, sweep=sweep)
 
-
-class SweepHalt(_SweepCommand):
-    """The end of all runs of a sweep."""
-
-    act = staticmethod(sweep_halt)
-
-    @extend_schema(
+    @command(
+        audited_as=Action.SWEEP_HALT,
+        status=202,
+        answers=SweepSerializer,
+        conflict="It has ended",
         operation_id="benchmarks_sweeps_halt",
-        request=None,
-        responses={202: SweepSerializer, 409: problem("It has ended")},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
+    def halt(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
         """Halt a sweep: all its runs are ended, then its devices are given back. It can be resumed."""
-        return self._done(request, pk)
+        return sweep_halt(person=self.person, sweep=sweep)
 
-
-class SweepRetry(_SweepCommand):
-    """The failed runs of a sweep once more."""
-
-    act = staticmethod(sweep_retry)
-
-    @extend_schema(
+    @command(
+        audited_as=Action.SWEEP_RETRY,
+        status=202,
+        answers=SweepSerializer,
+        conflict="None has failed",
         operation_id="benchmarks_sweeps_retry",
-        request=None,
-        responses={202: SweepSerializer, 409: problem("None has failed")},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
+    def retry(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
         """Run points of a sweep again that did not complete.
 
         Those that failed, were cancelled or could not begin. A halted sweep goes on with the rest, too; a paused one
         stays so, and they run when it is resumed.
         """
-        return self._done(request, pk)
+        return sweep_retry(person=self.person, sweep=sweep)
 
 
+@dataclass(frozen=True, kw_only=True)
 class _SweepRequest:
     """What a request asks for."""
 
-    def __init__(
-        self, *, grid: SweepGrid, title: str, kept: str = "", explained: tuple[FieldExplanation, ...] = ()
-    ) -> None:
-        self.grid, self.title, self.kept, self.explained = grid, title, kept, explained
+    grid: SweepGrid
+    title: str
+    kept: str = ""
+    explained: tuple[FieldExplanation, ...] = ()
 
 
 def _sweep_request(request: Request) -> _SweepRequest:
-    body = SweepRequestSerializer(data=request.data)
-    body.is_valid(raise_exception=True)
-    values = body.validated_data
+    values = validated_body(SweepRequestSerializer, request)
     if not isinstance(values["grid"], dict):
         raise Invalid("'grid' is an object.", errors={"grid": "An object: axes and their lists of values."})
     if not values["manifest"]:
@@ -394,6 +367,13 @@ def _preview_data(drawn: ExpandedSweep, wanted: _SweepRequest) -> dict[str, Any]
     }
 
 
-def _answer(request: Request, sweep: Sweep) -> Response:
-    address = request.build_absolute_uri(reverse("api:sweep", args=[sweep.pk]))
-    return Response(SweepSerializer(sweep).data, status=202, headers={"Location": address})
+urlpatterns = [
+    path("benchmarks/sweeps/", SweepList.as_view(), name="sweeps"),
+    path("benchmarks/sweeps/preview/", SweepPreview.as_view(), name="sweep_preview"),
+    path("benchmarks/sweeps/<uuid:pk>/", SweepViewSet.as_view({"get": "retrieve", "delete": "destroy"}), name="sweep"),
+    path("benchmarks/sweeps/<uuid:pk>/points/", SweepViewSet.as_view({"get": "points"}), name="sweep_points"),
+    path("benchmarks/sweeps/<uuid:pk>/pause/", SweepViewSet.as_view({"post": "pause"}), name="sweep_pause"),
+    path("benchmarks/sweeps/<uuid:pk>/resume/", SweepViewSet.as_view({"post": "resume"}), name="sweep_resume"),
+    path("benchmarks/sweeps/<uuid:pk>/halt/", SweepViewSet.as_view({"post": "halt"}), name="sweep_halt"),
+    path("benchmarks/sweeps/<uuid:pk>/retry/", SweepViewSet.as_view({"post": "retry"}), name="sweep_retry"),
+]

@@ -21,6 +21,7 @@ from django.utils import timezone
 from accounts.audit.services import audit_batch
 from accounts.models import User
 from benchmarks.runs.models import Hold, Run
+from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.services import run_cancel, run_create
 from benchmarks.sweeps.early_stopping import skip_dominated
@@ -154,13 +155,15 @@ def _start_point(sweep: Sweep, person: User, grid: SweepGrid, point: Point, comp
                 return False
             run_create(
                 person=person,
-                spec=point.specification(),
-                composition=composition,
-                executor=grid.executor,
-                preset=grid.preset,
-                title=f"{sweep.title}, {point.position + 1}",
-                limit_seconds=grid.limit_seconds,
-                keep_composed=True,
+                wanted=RunRequest(
+                    spec=point.specification(),
+                    composition=composition,
+                    executor=grid.executor,
+                    preset=grid.preset,
+                    title=f"{sweep.title}, {point.position + 1}",
+                    limit_seconds=grid.limit_seconds,
+                    keep_composed=True,
+                ),
                 sweep_id=row.pk,
                 position=point.position,
                 point=point.values,

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import Count, Q, QuerySet
 
 from accounts.models import User
+from accounts.visibility import visible_or_404
 from benchmarks.runs.models import Run
 from benchmarks.runs.results import Statistic, Summary, summary_of
 from benchmarks.runs.rules import Composition
@@ -19,7 +20,7 @@ from benchmarks.sweeps.models import Point, Sweep
 from benchmarks.sweeps.placement import DRAWER_PREFIX, HOST_STORAGE, OWN_DRIVE_STORAGE
 from benchmarks.sweeps.scaling import RunThroughput, ScalingChart, scaling_charts
 from benchmarks.workloads.catalogue import CATALOGUE
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from fabric.inventory.models import Device, Drawer, Host
 
 MAX_TEXT_LENGTH: Final = 200
@@ -116,9 +117,7 @@ def sweep_list(person: User, *, search: str = "", state: str = "", sort: str = "
 
 def sweep_get(person: User, pk: UUID) -> Sweep:
     """Return a sweep; raises NotFound for one that the person may not see."""
-    row: Sweep | None = Sweep.objects.visible_to(person).select_related("requested_by").filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such sweep.")
+    row: Sweep = visible_or_404(Sweep.objects.select_related("requested_by"), person, pk, "sweep")
     return row
 
 

@@ -91,8 +91,11 @@ def refuse_parameters(request: Request, known: Collection[str], *, besides: Coll
         raise Invalid(" ".join(errors.values()), errors=errors)
 
 
-def validated_body(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    wanted = serializer(data=request.data)
+def validated_body(
+    serializer: type[serializers.Serializer[Any]], request: Request, *, partial: bool = False
+) -> dict[str, Any]:
+    """Return the values of a body; raises ValidationError. Of a `partial` one they are those that it has."""
+    wanted = serializer(data=request.data, partial=partial)
     wanted.is_valid(raise_exception=True)
     values: dict[str, Any] = wanted.validated_data
     return values

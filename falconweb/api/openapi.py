@@ -130,8 +130,9 @@ class DocumentedAutoSchema(AutoSchema):
 
     def get_description(self) -> str:  # type: ignore[override]
         """Return the docstring."""
-        method = getattr(type(self.view), self.method.lower())
-        own = self.method.lower() in vars(type(self.view))
+        name = getattr(self.view, "action", self.method.lower())
+        method = getattr(type(self.view), name)
+        own = name in vars(type(self.view))
         return str(get_doc(method if own else type(self.view)))
 
     def get_summary(self) -> str:

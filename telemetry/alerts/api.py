@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 from django.db.models import QuerySet
-from django.urls import reverse
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
@@ -15,11 +15,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
-from accounts.models import User
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from core.api.fields import MAX_ID, SEARCH, IdField, query_integer, query_search
-from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema
-from core.errors import Invalid, NotFound
+from accounts.viewsets import ResourceViewSet, command
+from core.api.fields import SEARCH, IdField, query_integer, query_search
+from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from core.errors import Invalid
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Device
 from telemetry.alerts.filters import SHOW_CHOICES, SORTS, AlertFilter
@@ -34,6 +36,7 @@ from telemetry.alerts.route_services import (
     route_edit,
     route_remove,
     route_test,
+    route_values,
     silence_add,
     silence_end,
 )
@@ -107,6 +110,11 @@ class ScopeSerializer(serializers.Serializer[Any]):
     )
 
 
+def whole_scope(values: dict[str, Any]) -> dict[str, Any]:
+    """Return what a change gives; with another scope what went with the one before is none, where nothing is given."""
+    return {"scope_id": None, "device_kind": "", **values} if "scope" in values else values
+
+
 class SilenceSerializer(StrictSerializer, ScopeSerializer):
     """A silence from `starts_at` (null in a request: now) until `ends_at`; of one rule, one built-in rule, or all."""
 
@@ -145,8 +153,6 @@ class AlertList(generics.GenericAPIView[Any]):
 
     def get_queryset(self) -> QuerySet[Any]:
         """Return what the person may see and the request keeps."""
-        if getattr(self, "swagger_fake_view", False):
-            return Alert.objects.none()
         for name in ("chassis_id", "device_id", "port_id", "rule_id"):
             query_integer(self.request, name)
         given = {**self.request.query_params.dict(), "q": query_search(self.request)}
@@ -173,6 +179,7 @@ class AlertDetail(APIView):
 class AlertAcknowledgement(APIView):
     """Notice taken."""
 
+    @declare(audited_as=Action.ALERT_ACKNOWLEDGE)
     @extend_schema(
         operation_id="alerts_acknowledge",
         request=AcknowledgementSerializer,
@@ -183,62 +190,54 @@ class AlertAcknowledgement(APIView):
     )
     def post(self, request: Request) -> Response:
         """Acknowledge alerts that fire. Viewers may not; of each it is answered whose word was the first."""
-        wanted = AcknowledgementSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        given = wanted.validated_data
+        given = validated_body(AcknowledgementSerializer, request)
         results = alerts_acknowledge(person=person_of(request), alerts=given["alert_ids"], note=given["note"])
         return Response(AcknowledgedSerializer(results, many=True).data)
 
 
-class SilenceList(generics.GenericAPIView[Any]):
+class SilenceList(generics.ListAPIView[Silence]):
     """Silences, for administrators."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = SilenceSerializer
 
-    def get_queryset(self) -> QuerySet[Any]:
+    def get_queryset(self) -> Any:
         """Return all of them."""
-        if getattr(self, "swagger_fake_view", False):
-            return Silence.objects.none()
         return Silence.objects.visible_to(person_of(self.request))
 
-    @strict_schema(operation_id="alert_silences_list", responses=SilenceSerializer(many=True))
-    def get(self, request: Request) -> Response:
+    @strict_schema()
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List silences, those with the latest end first; administrators only."""
-        page = self.paginate_queryset(self.get_queryset())
-        return self.get_paginated_response([SilenceSerializer(row).data for row in page or []])
+        return super().get(request, *args, **kwargs)
 
-    @extend_schema(operation_id="alert_silences_create", request=SilenceSerializer, responses={201: SilenceSerializer})
+    @declare(audited_as=Action.SILENCE_ADD)
+    @extend_schema(request=SilenceSerializer, responses={201: SilenceSerializer})
     def post(self, request: Request) -> Response:
         """Silence alerts until an end; they are shown and notify nobody. Administrators only."""
-        wanted = SilenceSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = silence_add(person=person_of(request), values=SilenceValues(**wanted.validated_data))
-        return Response(SilenceSerializer(row).data, status=201)
+        values = SilenceValues(**validated_body(SilenceSerializer, request))
+        return Response(SilenceSerializer(silence_add(person=person_of(request), values=values)).data, status=201)
 
 
-class SilenceEnd(APIView):
-    """The end of a silence."""
+class SilenceViewSet(ResourceViewSet):
+    """One silence."""
 
     permission_classes = ADMINISTRATORS
+    model = Silence
+    kind = "silence"
+    serializer_class = SilenceSerializer
 
-    @extend_schema(
+    @command(
+        audited_as=Action.SILENCE_END,
+        answers=SilenceSerializer,
+        conflict="It is over already",
         operation_id="alert_silences_end",
-        request=None,
-        responses={200: SilenceSerializer, 409: problem("It is over already")},
     )
-    def post(self, request: Request, pk: int) -> Response:
+    def end(self, silence: Silence, values: dict[str, Any]) -> Silence:
         """End a silence now; administrators only."""
-        refuse_body(request)
-        person: User = person_of(request)
-        row = Silence.objects.visible_to(person).filter(pk=pk).first() if pk <= MAX_ID else None
-        if row is None:
-            raise NotFound("There is no such silence.")
-        return Response(SilenceSerializer(silence_end(person=person, silence=row)).data)
+        return silence_end(person=self.person, silence=silence)
 
 
 ROUTE_TAKEN = "There is a route of that name already"
-ROUTE_FIELDS = ("name", "kind", "address", "severity", "scope", "scope_id", "device_kind", "enabled")
 
 
 class AlertRouteSerializer(StrictSerializer, ScopeSerializer):
@@ -277,99 +276,77 @@ class DeliverySerializer(serializers.Serializer[Any]):
     delivered_at = serializers.DateTimeField(allow_null=True)
 
 
-class AlertRouteList(generics.GenericAPIView[Any]):
+class AlertRouteList(generics.ListAPIView[Route]):
     """Routes of alerts."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = AlertRouteSerializer
 
-    def get_queryset(self) -> QuerySet[Any]:
+    def get_queryset(self) -> Any:
         """Return all of them."""
-        if getattr(self, "swagger_fake_view", False):
-            return Route.objects.none()
         return Route.objects.visible_to(person_of(self.request))
 
-    @strict_schema(operation_id="alert_routes_list", responses=AlertRouteSerializer(many=True))
-    def get(self, request: Request) -> Response:
+    @strict_schema()
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List routes of alerts by name; administrators only."""
-        page = self.paginate_queryset(self.get_queryset())
-        return self.get_paginated_response([AlertRouteSerializer(row).data for row in page or []])
+        return super().get(request, *args, **kwargs)
 
-    @extend_schema(
-        operation_id="alert_routes_create",
-        request=AlertRouteSerializer,
-        responses={201: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)},
-    )
+    @declare(audited_as=Action.ALERT_ROUTE_ADD)
+    @extend_schema(request=AlertRouteSerializer, responses={201: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)})
     def post(self, request: Request) -> Response:
         """Add a route of alerts; what fires from now on is told by it. Administrators only."""
-        wanted = AlertRouteSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = route_add(person=person_of(request), values=RouteValues(**wanted.validated_data))
-        address = request.build_absolute_uri(reverse("api:alert_route", args=[row.pk]))
-        return Response(AlertRouteSerializer(row).data, status=201, headers={"Location": address})
+        row = route_add(person=person_of(request), values=RouteValues(**validated_body(AlertRouteSerializer, request)))
+        return AlertRouteViewSet(request=request).answer(row, 201)
 
 
-class AlertRouteDetail(APIView):
+class AlertRouteViewSet(ResourceViewSet):
     """One route."""
 
     permission_classes = ADMINISTRATORS
+    model = Route
+    kind = "route"
+    serializer_class = AlertRouteSerializer
+    address = "api:alert_route"
 
-    @extend_schema(operation_id="alert_routes_retrieve", responses=AlertRouteSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show a route of alerts; administrators only."""
-        return Response(AlertRouteSerializer(_visible_route(person_of(request), pk)).data)
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(
-        operation_id="alert_routes_partial_update",
-        request=AlertRouteSerializer(partial=True),
-        responses={200: AlertRouteSerializer, 409: problem(ROUTE_TAKEN)},
+    @command(
+        AlertRouteSerializer,
+        audited_as=Action.ALERT_ROUTE_EDIT,
+        partial=True,
+        answers=AlertRouteSerializer,
+        conflict=ROUTE_TAKEN,
     )
-    def patch(self, request: Request, pk: int) -> Response:
+    def partial_update(self, route: Route, values: dict[str, Any]) -> Route:
         """Change the given fields of a route of alerts; what waits goes to the new address. Administrators only."""
-        person = person_of(request)
-        row = _visible_route(person, pk)
-        wanted = AlertRouteSerializer(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        given = {**{name: getattr(row, name) for name in ROUTE_FIELDS}, **wanted.validated_data}
-        if "scope" in wanted.validated_data:
-            for name, none in (("scope_id", None), ("device_kind", "")):
-                given[name] = wanted.validated_data.get(name, none)
-        return Response(AlertRouteSerializer(route_edit(person=person, route=row, values=RouteValues(**given))).data)
+        wanted = replace(route_values(route), **whole_scope(values))
+        return route_edit(person=self.person, route=route, values=wanted)
 
-    @extend_schema(operation_id="alert_routes_destroy", responses={204: None})
-    def delete(self, request: Request, pk: int) -> Response:
+    @command(audited_as=Action.ALERT_ROUTE_REMOVE, status=204)
+    def destroy(self, route: Route, values: dict[str, Any]) -> None:
         """Delete a route of alerts with its log; what waits is not delivered. Administrators only."""
-        refuse_body(request)
-        person = person_of(request)
-        route_remove(person=person, route=_visible_route(person, pk))
-        return Response(status=204)
+        route_remove(person=self.person, route=route)
 
-
-class AlertRouteTest(APIView):
-    """A test of a route."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(operation_id="alert_routes_test", request=None, responses={202: DeliverySerializer})
-    def post(self, request: Request, pk: int) -> Response:
+    @command(
+        audited_as=Action.ALERT_ROUTE_TEST, status=202, answers=DeliverySerializer, operation_id="alert_routes_test"
+    )
+    def test(self, route: Route, values: dict[str, Any]) -> Response:
         """Send a test by a route of alerts: 202 with the delivery, which says how it went. Administrators only."""
-        refuse_body(request)
-        person = person_of(request)
-        delivery = route_test(person=person, route=_visible_route(person, pk))
+        delivery = route_test(person=self.person, route=route)
         enqueue_delivery()
-        return Response(DeliverySerializer(delivery).data, status=202)
+        return DeliveryViewSet(request=self.request).answer(delivery, 202)
 
 
-class DeliveryList(generics.GenericAPIView[Any]):
+class DeliveryList(generics.ListAPIView[Delivery]):
     """What was delivered."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = DeliverySerializer
 
-    def get_queryset(self) -> QuerySet[Any]:
+    def get_queryset(self) -> Any:
         """Return what the request keeps."""
-        if getattr(self, "swagger_fake_view", False):
-            return Delivery.objects.none()
         rows = Delivery.objects.visible_to(person_of(self.request)).select_related("route")
         if (route := query_integer(self.request, "route_id")) is not None:
             rows = rows.filter(route=route)
@@ -379,43 +356,51 @@ class DeliveryList(generics.GenericAPIView[Any]):
         return rows.filter(state=state) if state else rows
 
     @strict_schema(
-        operation_id="alert_deliveries_list",
         parameters=[
             OpenApiParameter("route_id", OpenApiTypes.INT64, description="Keeps those of the route of this id"),
             OpenApiParameter("state", str, enum=Delivery.State.values, description="Keeps those in this state"),
         ],
-        responses=DeliverySerializer(many=True),
     )
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List notifications of alerts, newest first: what arrived, what waits and why. Administrators only."""
-        page = self.paginate_queryset(self.get_queryset())
-        return self.get_paginated_response(self.get_serializer(page, many=True).data)
+        return super().get(request, *args, **kwargs)
 
 
-class DeliveryRetry(APIView):
-    """Another try."""
+class DeliveryViewSet(ResourceViewSet):
+    """One notification."""
 
     permission_classes = ADMINISTRATORS
+    model = Delivery
+    kind = "delivery"
+    serializer_class = DeliverySerializer
 
-    @extend_schema(
+    @command(
+        audited_as=Action.DELIVERY_RETRY,
+        status=202,
+        answers=DeliverySerializer,
+        conflict="It has arrived already",
         operation_id="alert_deliveries_retry",
-        request=None,
-        responses={202: DeliverySerializer, 409: problem("It has arrived already")},
     )
-    def post(self, request: Request, pk: UUID) -> Response:
+    def retry(self, delivery: Delivery, values: dict[str, Any]) -> Delivery:
         """Try a notification of alerts now, also one that was given up. Administrators only."""
-        refuse_body(request)
-        person = person_of(request)
-        row = Delivery.objects.visible_to(person).filter(pk=pk).first()
-        if row is None:
-            raise NotFound("There is no such delivery.")
-        row = delivery_retry(person=person, delivery=row)
+        tried = delivery_retry(person=self.person, delivery=delivery)
         enqueue_delivery()
-        return Response(DeliverySerializer(row).data, status=202)
+        return tried
 
 
-def _visible_route(person: User, pk: int) -> Route:
-    row: Route | None = Route.objects.visible_to(person).filter(pk=pk).first() if pk <= MAX_ID else None
-    if row is None:
-        raise NotFound("There is no such route.")
-    return row
+urlpatterns = [
+    path("alerts/", AlertList.as_view(), name="alerts"),
+    path("alerts/<int:pk>/", AlertDetail.as_view(), name="alert"),
+    path("alerts/acknowledgement/", AlertAcknowledgement.as_view(), name="alert_acknowledge"),
+    path("alert-silences/", SilenceList.as_view(), name="alert_silences"),
+    path("alert-silences/<int:pk>/end/", SilenceViewSet.as_view({"post": "end"}), name="alert_silence_end"),
+    path("alert-routes/", AlertRouteList.as_view(), name="alert_routes"),
+    path(
+        "alert-routes/<int:pk>/",
+        AlertRouteViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="alert_route",
+    ),
+    path("alert-routes/<int:pk>/test/", AlertRouteViewSet.as_view({"post": "test"}), name="alert_route_test"),
+    path("alert-deliveries/", DeliveryList.as_view(), name="alert_deliveries"),
+    path("alert-deliveries/<uuid:pk>/retry/", DeliveryViewSet.as_view({"post": "retry"}), name="alert_delivery_retry"),
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,9 +12,9 @@ from django.utils import timezone
 from accounts.models import Tenant
 from core.forms import UtcMinuteField
 from fabric.inventory.models import Chassis, Device, Drawer, Port
-from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Route, Rule
-from telemetry.alerts.route_services import RouteValues, SilenceValues
-from telemetry.alerts.rule_services import RuleValues
+from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Route, Rule, Scoped
+from telemetry.alerts.route_services import ROUTE_FIELDS, RouteValues, SilenceValues
+from telemetry.alerts.rule_services import RULE_FIELDS, SCOPE_COLUMNS, RuleValues
 from telemetry.alerts.rules import BUILT_IN_RULES, SCOPES, Condition
 
 PLAIN_INPUT = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
@@ -83,9 +84,9 @@ class ScopedForm(forms.Form):
         return [self[name] for name in names]
 
 
-def _scope_initial(row: Any) -> dict[str, Any]:
-    columns = ("chassis", "drawer", "device", "port", "tenant", "device_kind")
-    return {"scope": row.scope, **{name: getattr(row, name) for name in columns}}
+def _initial(row: Scoped, names: Sequence[str]) -> dict[str, Any]:
+    """Return what a form of a row begins with: columns of it, and what it is about."""
+    return {name: getattr(row, name) for name in (*names, *SCOPE_COLUMNS)}
 
 
 class RuleForm(ScopedForm):
@@ -129,18 +130,14 @@ class RuleForm(ScopedForm):
     @classmethod
     def of(cls, row: Rule) -> RuleForm:
         """Return the form of a rule."""
-        names = ("name", "metric", "condition", "value", "clear_value", "hold_seconds", "severity", "note", "enabled")
-        initial = {name: getattr(row, name) for name in names} | _scope_initial(row)
+        initial = _initial(row, RULE_FIELDS)
         for name in ("value", "clear_value", "hold_seconds"):
             initial[name] = "" if initial[name] is None else f"{initial[name]:.12g}"
         return cls(initial=initial)
 
     def values(self) -> RuleValues:
         """Return what a valid form says."""
-        given = {name: self.cleaned_data[name] for name in (
-            "name", "metric", "condition", "value", "clear_value", "hold_seconds", "severity", "note", "enabled"
-        )}  # fmt: skip
-        return RuleValues(**given, **self.about())
+        return RuleValues(**{name: self.cleaned_data[name] for name in RULE_FIELDS}, **self.about())
 
 
 class SilenceForm(ScopedForm):
@@ -211,11 +208,10 @@ class RouteForm(ScopedForm):
     @classmethod
     def of(cls, row: Route) -> RouteForm:
         """Return the form of a route; the secret is never in it."""
-        initial = {name: getattr(row, name) for name in ("name", "kind", "address", "severity", "enabled")}
-        return cls(initial=initial | _scope_initial(row), has_secret=bool(row.secret_encrypted))
+        return cls(initial=_initial(row, ROUTE_FIELDS), has_secret=bool(row.secret_encrypted))
 
     def values(self) -> RouteValues:
         """Return what a valid form says."""
-        given = {name: self.cleaned_data[name] for name in ("name", "kind", "address", "severity", "enabled")}
+        given = {name: self.cleaned_data[name] for name in ROUTE_FIELDS}
         secret = self.cleaned_data["secret"] or ("" if self.cleaned_data.get("forget_secret") else None)
         return RouteValues(secret=secret, **given, **self.about())

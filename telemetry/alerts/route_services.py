@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,14 +21,13 @@ from accounts.models import User
 from core.errors import Conflict, Invalid, NotFound
 from telemetry.alerts.messages import build_test_notification
 from telemetry.alerts.models import AlertSeverity, Delivery, Route, Rule, Silence
-from telemetry.alerts.rule_services import SCOPE_COLUMNS, clean_text, scope_set
+from telemetry.alerts.rule_services import SCOPE_COLUMNS, SCOPE_FIELDS, clean_text, scope_set
 from telemetry.alerts.rules import BUILT_IN_RULES
 from telemetry.delivery.endpoints import syslog_endpoint, webhook_endpoint
 
 MAX_ROUTES: Final = 100
 MAX_ADDRESSES: Final = 20
 MAX_SECRET_LENGTH: Final = 500
-FIELDS: Final = ("name", "kind", "address", "secret_encrypted", "severity", "enabled", "enabled_at", *SCOPE_COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +43,10 @@ class RouteValues:
     scope_id: int | None = None
     device_kind: str = ""
     enabled: bool = True
+
+
+# Columns of a row that are as they are given.
+ROUTE_FIELDS: Final = tuple(one.name for one in fields(RouteValues) if one.name not in {"secret", *SCOPE_FIELDS})
 
 
 def route_add(*, person: User, values: RouteValues) -> Route:
@@ -70,7 +73,7 @@ def route_edit(*, person: User, route: Route, values: RouteValues) -> Route:
         row = _locked(route)
         act.before = _audit_values(row)
         _fill(row, values, moved=(row.kind, row.address) != (values.kind, values.address.strip()))
-        _save(row, FIELDS)
+        _save(row, (*ROUTE_FIELDS, *SCOPE_COLUMNS, "secret_encrypted", "enabled_at"))
         act.after = _audit_values(row)
         # With what was wrong made right, nobody waits for the next try.
         row.deliveries.waiting().update(next_try_at=timezone.now())
@@ -176,6 +179,11 @@ def email_addresses(text: str) -> list[str]:
     return list(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
 
 
+def route_values(row: Route) -> RouteValues:
+    """Return a route as somebody may want it changed; its secret is kept."""
+    return RouteValues(**{name: getattr(row, name) for name in (*ROUTE_FIELDS, *SCOPE_FIELDS)})
+
+
 def _audit_values(row: Route) -> dict[str, object]:
     return {
         "name": row.name, "kind": row.kind, "address": row.address, "secret": "set" if row.secret_encrypted else "none",
@@ -190,10 +198,10 @@ def _locked(route: Route) -> Route:
     return row
 
 
-def _save(row: Route, fields: Sequence[str] | None) -> None:
+def _save(row: Route, columns: Sequence[str] | None) -> None:
     try:
         with transaction.atomic():
-            row.save(update_fields=fields)
+            row.save(update_fields=columns)
     except IntegrityError as error:
         sentence = "There is a route of that name already."
         raise Conflict(sentence, errors={"name": sentence}) from error

@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 import redis
@@ -33,6 +33,7 @@ from telemetry.store.models import Catalogue
 SCOPE_MODELS: Final[dict[str, Any]] = {
     "chassis": Chassis, "drawer": Drawer, "device": Device, "port": Port, "tenant": Tenant,
 }  # fmt: skip
+SCOPE_FIELDS: Final = ("scope", "scope_id", "device_kind")  # as somebody gives them
 SCOPE_COLUMNS: Final = ("scope", "chassis", "drawer", "device", "port", "tenant", "device_kind")
 
 
@@ -71,10 +72,6 @@ def _refuse(field: str, sentence: str) -> None:
 MAX_HOLD_SECONDS: Final = 7 * 86400.0
 MAX_RULES: Final = 500
 METRIC_PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?\[\]!-]+(/[A-Za-z0-9_.*?\[\]! %()-]+)*")
-FIELDS: Final = (
-    "name", "metric", "condition", "value", "clear_value", "hold_seconds", "severity", "enabled", "note",
-    "changed_by_name", "changed_at", *SCOPE_COLUMNS,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +90,9 @@ class RuleValues:
     device_kind: str = ""
     enabled: bool = True
     note: str = ""
+
+
+RULE_FIELDS: Final = tuple(one.name for one in fields(RuleValues) if one.name not in SCOPE_FIELDS)  # columns of a row
 
 
 def rule_add(*, person: User, values: RuleValues) -> Rule:
@@ -124,7 +124,7 @@ def rule_edit(*, person: User, rule: Rule, values: RuleValues) -> Rule:
             act.before = audit_values(row)
             _fill(row, values)
             row.changed_by_name = person.get_username()
-            _save(row, FIELDS)
+            _save(row, (*RULE_FIELDS, *SCOPE_COLUMNS, "changed_by_name", "changed_at"))
             if not row.enabled:
                 rule_alerts_end(cause=rule_cause(row.pk))
             act.after = audit_values(row)
@@ -227,11 +227,7 @@ def _limits(values: RuleValues, errors: dict[str, str]) -> tuple[float, float | 
 
 def rule_values(row: Rule) -> RuleValues:
     """Return a rule as somebody may want it changed."""
-    return RuleValues(
-        name=row.name, metric=row.metric, condition=row.condition, value=row.value, clear_value=row.clear_value,
-        hold_seconds=row.hold_seconds, severity=row.severity, scope=row.scope, scope_id=row.as_scope().id,
-        device_kind=row.device_kind, enabled=row.enabled, note=row.note,
-    )  # fmt: skip
+    return RuleValues(**{name: getattr(row, name) for name in (*RULE_FIELDS, *SCOPE_FIELDS)})
 
 
 def audit_values(row: Rule) -> dict[str, object]:
@@ -250,10 +246,10 @@ def _found(rows: QuerySet[Rule]) -> Rule:
     return row
 
 
-def _save(row: Rule, fields: Sequence[str] | None) -> None:
+def _save(row: Rule, columns: Sequence[str] | None) -> None:
     try:
         with transaction.atomic():
-            row.save(update_fields=fields)
+            row.save(update_fields=columns)
     except IntegrityError as error:
         sentence = "There is a rule of that name already."
         raise Conflict(sentence, errors={"name": sentence}) from error

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import QuerySet
-from django.urls import reverse
+from django.urls import path
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
@@ -18,12 +17,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
-from accounts.models import User
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from core.api.fields import MAX_ID, SEARCH, query_search
-from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema, validated_body
-from core.errors import NotFound
-from telemetry.alerts.api import ScopeSerializer
+from accounts.viewsets import ResourceViewSet, command
+from core.api.fields import SEARCH, query_search
+from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
+from telemetry.alerts.api import ScopeSerializer, whole_scope
 from telemetry.alerts.models import MAX_TEXT_LENGTH, AlertSeverity, Rule
 from telemetry.alerts.preview import RulePreview, rule_preview
 from telemetry.alerts.rule_services import (
@@ -132,28 +132,25 @@ RULE_EXAMPLE = OpenApiExample(
 )  # fmt: skip
 
 
-class AlertRuleList(generics.GenericAPIView[Any]):
+class AlertRuleList(generics.ListAPIView[Rule]):
     """Administrators' rules."""
 
     permission_classes = ADMINISTRATORS
     serializer_class = AlertRuleSerializer
 
-    def get_queryset(self) -> QuerySet[Any]:
+    def get_queryset(self) -> Any:
         """Return those that the search keeps."""
-        if getattr(self, "swagger_fake_view", False):
-            return Rule.objects.none()
         rows = Rule.objects.visible_to(person_of(self.request))
         text = query_search(self.request)
         return rows.filter(name__icontains=text) if text else rows
 
-    @strict_schema(operation_id="alert_rules_list", parameters=[SEARCH], responses=AlertRuleSerializer(many=True))
-    def get(self, request: Request) -> Response:
+    @strict_schema(parameters=[SEARCH])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List alert rules by name; administrators only."""
-        page = self.paginate_queryset(self.get_queryset())
-        return self.get_paginated_response([AlertRuleSerializer(row).data for row in page or []])
+        return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.ALERT_RULE_ADD)
     @extend_schema(
-        operation_id="alert_rules_create",
         request=AlertRuleSerializer,
         examples=[RULE_EXAMPLE],
         responses={201: AlertRuleSerializer, 409: problem(RULE_TAKEN)},
@@ -161,44 +158,38 @@ class AlertRuleList(generics.GenericAPIView[Any]):
     def post(self, request: Request) -> Response:
         """Add an alert rule; it counts within a few seconds. Administrators only."""
         row = rule_add(person=person_of(request), values=RuleValues(**validated_body(AlertRuleSerializer, request)))
-        address = request.build_absolute_uri(reverse("api:alert_rule", args=[row.pk]))
-        return Response(AlertRuleSerializer(row).data, status=201, headers={"Location": address})
+        return AlertRuleViewSet(request=request).answer(row, 201)
 
 
-class AlertRuleDetail(APIView):
+class AlertRuleViewSet(ResourceViewSet):
     """One of the administrators' rules."""
 
     permission_classes = ADMINISTRATORS
+    model = Rule
+    kind = "rule"
+    serializer_class = AlertRuleSerializer
+    address = "api:alert_rule"
 
-    @extend_schema(operation_id="alert_rules_retrieve", responses=AlertRuleSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show an alert rule; administrators only."""
-        return Response(AlertRuleSerializer(_visible_rule(person_of(request), pk)).data)
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(
-        operation_id="alert_rules_partial_update",
-        request=AlertRuleSerializer(partial=True),
-        responses={200: AlertRuleSerializer, 409: problem(RULE_TAKEN)},
+    @command(
+        AlertRuleSerializer,
+        audited_as=Action.ALERT_RULE_EDIT,
+        partial=True,
+        answers=AlertRuleSerializer,
+        conflict=RULE_TAKEN,
     )
-    def patch(self, request: Request, pk: int) -> Response:
+    def partial_update(self, rule: Rule, values: dict[str, Any]) -> Rule:
         """Change an alert rule: the given fields, such as whether it is on. Administrators only."""
-        person = person_of(request)
-        row = _visible_rule(person, pk)
-        wanted = AlertRuleSerializer(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        given: dict[str, Any] = {**asdict(rule_values(row)), **wanted.validated_data}
-        if "scope" in wanted.validated_data:
-            for name, none in (("scope_id", None), ("device_kind", "")):
-                given[name] = wanted.validated_data.get(name, none)
-        return Response(AlertRuleSerializer(rule_edit(person=person, rule=row, values=RuleValues(**given))).data)
+        wanted = replace(rule_values(rule), **whole_scope(values))
+        return rule_edit(person=self.person, rule=rule, values=wanted)
 
-    @extend_schema(operation_id="alert_rules_destroy", responses={204: None})
-    def delete(self, request: Request, pk: int) -> Response:
+    @command(audited_as=Action.ALERT_RULE_REMOVE, status=204)
+    def destroy(self, rule: Rule, values: dict[str, Any]) -> None:
         """Delete an alert rule; what it raised stays. Administrators only."""
-        refuse_body(request)
-        person = person_of(request)
-        rule_remove(person=person, rule=_visible_rule(person, pk))
-        return Response(status=204)
+        rule_remove(person=self.person, rule=rule)
 
 
 class AlertRulePreview(APIView):
@@ -255,6 +246,7 @@ class AlertBuiltInDetail(APIView):
 
     permission_classes = ADMINISTRATORS
 
+    @declare(audited_as=Action.ALERT_BUILT_IN)
     @extend_schema(operation_id="alert_built_ins_partial_update", request=SwitchSerializer, responses=BuiltInSerializer)
     def patch(self, request: Request, name: str) -> Response:
         """Switch a built-in alert rule on or off; administrators only."""
@@ -271,8 +263,14 @@ def _built_in_data(known: BuiltInRule, *, enabled: bool) -> Any:
     return BuiltInSerializer(shown).data
 
 
-def _visible_rule(person: User, pk: int) -> Rule:
-    row: Rule | None = Rule.objects.visible_to(person).filter(pk=pk).first() if pk <= MAX_ID else None
-    if row is None:
-        raise NotFound("There is no such rule.")
-    return row
+urlpatterns = [
+    path("alert-rules/", AlertRuleList.as_view(), name="alert_rules"),
+    path("alert-rules/preview/", AlertRulePreview.as_view(), name="alert_rule_preview"),
+    path("alert-rules/built-in/", AlertBuiltInList.as_view(), name="alert_built_ins"),
+    path("alert-rules/built-in/<slug:name>/", AlertBuiltInDetail.as_view(), name="alert_built_in"),
+    path(
+        "alert-rules/<int:pk>/",
+        AlertRuleViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="alert_rule",
+    ),
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from django.urls import reverse
+from django.urls import path, reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
@@ -14,8 +14,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import SEARCH, query_integer
-from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema
+from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.errors import Invalid
 from telemetry.events.filters import MESSAGE_SORTS, REGISTRY_NAMES, EventFilter, MessageFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView
@@ -190,8 +193,6 @@ class OwnEventViewList(generics.ListAPIView[SavedView]):
 
     def get_queryset(self) -> Any:
         """Return one's own."""
-        if getattr(self, "swagger_fake_view", False):
-            return SavedView.objects.none()
         return saved_views(person_of(self.request))
 
     @strict_schema(operation_id="me_event_views_list")
@@ -199,50 +200,48 @@ class OwnEventViewList(generics.ListAPIView[SavedView]):
         """List your views of events."""
         return super().get(request, *args, **kwargs)
 
-    @extend_schema(
-        operation_id="me_event_views_create",
-        request=EventViewSerializer,
-        responses={201: EventViewSerializer, 409: problem(VIEW_TAKEN)},
-    )
+    @declare(audited_as=Action.EVENT_VIEW_ADD)
+    @extend_schema(request=EventViewSerializer, responses={201: EventViewSerializer, 409: problem(VIEW_TAKEN)})
     def post(self, request: Request) -> Response:
         """Keep a search under a name."""
-        wanted = EventViewSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        made = saved_view_add(person=person_of(request), **wanted.validated_data)
-        where = request.build_absolute_uri(reverse("api:my_event_view", args=[made.pk]))
-        return Response(EventViewSerializer(made).data, status=201, headers={"Location": where})
+        made = saved_view_add(person=person_of(request), **validated_body(EventViewSerializer, request))
+        return OwnEventViewSet(request=request).answer(made, 201)
 
 
-class OwnEventViewDetail(APIView):
+class OwnEventViewSet(ResourceViewSet):
     """One of one's own views of events."""
 
-    @extend_schema(operation_id="me_event_views_retrieve", responses=EventViewSerializer)
-    def get(self, request: Request, pk: int) -> Response:
-        """Show one of your views of events."""
-        return Response(EventViewSerializer(saved_view_get(person_of(request), pk)).data)
+    model = SavedView
+    kind = "view"
+    serializer_class = EventViewSerializer
+    address = "api:my_event_view"
 
-    @extend_schema(
-        operation_id="me_event_views_partial_update",
-        request=EventViewSerializer(partial=True),
-        responses={200: EventViewSerializer, 409: problem(VIEW_TAKEN)},
+    def find_row(self, pk: Any) -> SavedView:
+        """Return one's own view."""
+        return saved_view_get(self.person, pk)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """Show one of your views of events."""
+        return self.answer(self.find_row(pk))
+
+    @command(
+        EventViewSerializer,
+        audited_as=Action.EVENT_VIEW_CHANGE,
+        partial=True,
+        answers=EventViewSerializer,
+        conflict=VIEW_TAKEN,
     )
-    def patch(self, request: Request, pk: int) -> Response:
+    def partial_update(self, view: SavedView, values: dict[str, Any]) -> SavedView:
         """Change one of your views of events.
 
         Its name, its search, or whether the page opens with it.
         """
-        saved_view_get(person_of(request), pk)
-        wanted = EventViewSerializer(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        row = saved_view_change(person=person_of(request), pk=pk, **wanted.validated_data)
-        return Response(EventViewSerializer(row).data)
+        return saved_view_change(person=self.person, pk=view.pk, **values)
 
-    @extend_schema(operation_id="me_event_views_destroy", responses={204: None})
-    def delete(self, request: Request, pk: int) -> Response:
+    @command(audited_as=Action.EVENT_VIEW_REMOVE, status=204)
+    def destroy(self, view: SavedView, values: dict[str, Any]) -> None:
         """Remove one of your views."""
-        refuse_body(request)
-        saved_view_remove(person=person_of(request), pk=pk)
-        return Response(status=204)
+        saved_view_remove(person=self.person, pk=view.pk)
 
 
 def _filter(request: Request) -> EventFilter:
@@ -254,3 +253,17 @@ def _limit(request: Request) -> int:
     if limit == 0:
         raise Invalid("'limit' is 0.", errors={"limit": "Give a number from 1 to 1000."})
     return 100 if limit is None else min(limit, MAX_EVENTS)
+
+
+urlpatterns = [
+    path("events/", EventList.as_view(), name="events"),
+    path("events/pull/", EventPull.as_view(), name="events_pull"),
+    path("events/catalogue/", EventCatalogue.as_view(), name="events_catalogue"),
+    path("events/<int:pk>/", EventDetail.as_view(), name="event"),
+    path("me/event-views/", OwnEventViewList.as_view(), name="my_event_views"),
+    path(
+        "me/event-views/<int:pk>/",
+        OwnEventViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="my_event_view",
+    ),
+]

@@ -19,8 +19,8 @@ from django.db.models import Max, QuerySet
 from django.urls import reverse
 
 from accounts.models import User
-from core.errors import Invalid, NotFound
-from telemetry.events.filters import MAX_ID
+from accounts.visibility import visible_or_404
+from core.errors import Invalid
 from telemetry.events.models import Event, EventQuerySet, SavedView
 
 ROWS_PER_PAGE: Final = 50
@@ -81,9 +81,7 @@ def events_count(rows: EventQuerySet) -> tuple[int, bool]:
 
 def event_get(person: User, pk: int) -> Event:
     """Return an event that a person may see; raises NotFound."""
-    event = Event.objects.visible_to(person).filter(pk=pk).first() if pk <= MAX_ID else None
-    if event is None:
-        raise NotFound("There is no such event.")
+    event: Event = visible_or_404(Event.objects, person, pk, "event")
     return event
 
 

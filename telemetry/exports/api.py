@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from django.http.response import HttpResponseBase
-from django.urls import reverse
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import generics, serializers
@@ -18,9 +18,11 @@ from rest_framework.views import APIView
 from accounts.access import person_of
 from accounts.audit.actions import Action
 from accounts.audit.services import audit_record
+from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
+from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import SEARCH, query_integer, query_search
-from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema
+from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema, validated_body
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.filters import FILTERS
 from telemetry.exports.files import run_download
@@ -42,10 +44,8 @@ from telemetry.exports.selectors import (
     EXPORT_SORTS,
     RUN_SORTS,
     build_preview,
-    definition_get,
     find_definitions,
     find_runs,
-    run_get,
 )
 from telemetry.exports.services import (
     export_add,
@@ -196,8 +196,6 @@ class ExportList(generics.ListAPIView[ExportDefinition]):
 
     def get_queryset(self) -> Any:
         """Return what fits."""
-        if getattr(self, "swagger_fake_view", False):
-            return ExportDefinition.objects.none()
         given = self.request.query_params
         return find_definitions(
             person_of(self.request),
@@ -220,55 +218,67 @@ class ExportList(generics.ListAPIView[ExportDefinition]):
         """List exports; administrators only."""
         return super().get(request, *args, **kwargs)
 
-    @extend_schema(
-        operation_id="exports_create",
-        request=ExportSerializer,
-        responses={201: ExportSerializer},
-        examples=[EXPORT_EXAMPLE],
-    )
+    @declare(audited_as=Action.EXPORT_ADD)
+    @extend_schema(request=ExportSerializer, responses={201: ExportSerializer}, examples=[EXPORT_EXAMPLE])
     def post(self, request: Request) -> Response:
         """Add an export; administrators only."""
-        values = _validated_export(request)
+        values = validated_body(ExportSerializer, request)
         from_now = values.pop("from_now", False)
         row = export_add(by=person_of(request), wanted=_requested_export(values), from_now=from_now)
-        where = {"Location": request.build_absolute_uri(reverse("api:export", args=[row.pk]))}
-        return Response(ExportSerializer(row).data, status=201, headers=where)
+        return ExportViewSet(request=request).answer(row, 201)
 
 
-class ExportDetail(APIView):
+class ExportViewSet(ResourceViewSet):
     """One export."""
 
     permission_classes = ADMINISTRATORS
+    model = ExportDefinition
+    kind = "export"
+    serializer_class = ExportSerializer
+    address = "api:export"
 
-    @extend_schema(operation_id="exports_retrieve", responses=ExportSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show an export; administrators only."""
-        return Response(ExportSerializer(definition_get(person_of(request), pk)).data)
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(operation_id="exports_partial_update", request=ExportSerializer, responses=ExportSerializer)
-    def patch(self, request: Request, pk: int) -> Response:
+    @command(ExportSerializer, audited_as=Action.EXPORT_EDIT, partial=True, answers=ExportSerializer)
+    def partial_update(self, export: ExportDefinition, values: dict[str, Any]) -> ExportDefinition:
         """Change an export, and `options` of it, by what is given; a run that goes on ends as it began.
 
         `enabled` alone switches it. Administrators only.
         """
-        person = person_of(request)
-        row = definition_get(person, pk)
-        values = _validated_export(request, partial=True)
         values.pop("from_now", None)
         if set(values) == {"enabled"}:
-            row = export_switch(by=person, definition=row, enabled=values["enabled"])
-        else:
-            row = export_edit(by=person, definition=row, wanted=_requested_export(values, spec_of(row)))
-        return Response(ExportSerializer(row).data)
+            return export_switch(by=self.person, definition=export, enabled=values["enabled"])
+        return export_edit(by=self.person, definition=export, wanted=_requested_export(values, spec_of(export)))
 
-    @extend_schema(operation_id="exports_destroy", responses={204: None, 409: problem("A run of it goes on")})
-    def delete(self, request: Request, pk: int) -> Response:
+    @command(audited_as=Action.EXPORT_REMOVE, status=204, conflict="A run of it goes on")
+    def destroy(self, export: ExportDefinition, values: dict[str, Any]) -> None:
         """Remove an export and its files; the record of its runs stays. Administrators only."""
-        person = person_of(request)
-        row = definition_get(person, pk)
+        export_remove(by=self.person, definition=export)
+
+    @declare(audited_as=Action.EXPORT_TEST)
+    @extend_schema(
+        operation_id="exports_test",
+        request=None,
+        responses={200: TriedSerializer, 502: problem("The target did not take it; the sentence says why")},
+    )
+    def test(self, request: Request, pk: int) -> Response:
+        """Test a target: send an event, or see that its folder is there. Administrators only."""
+        row = self.find_row(pk)
         refuse_body(request)
-        export_remove(by=person, definition=row)
-        return Response(status=204)
+        return Response({"sentence": target_check(by=self.person, wanted=spec_of(row), definition=row)})
+
+    @command(
+        audited_as=Action.EXPORT_RUN,
+        status=202,
+        answers=ExportRunSerializer,
+        conflict="A run goes on",
+        operation_id="exports_run",
+    )
+    def run(self, export: ExportDefinition, values: dict[str, Any]) -> Response:
+        """Begin a run; `Location` tells how far it is. Administrators only."""
+        return ExportRunViewSet(request=self.request).answer(run_request(by=self.person, definition=export), 202)
 
 
 class ExportPreview(APIView):
@@ -276,51 +286,16 @@ class ExportPreview(APIView):
 
     permission_classes = ADMINISTRATORS
 
+    @declare(audited_as=Action.EXPORT_PREVIEW)
     @extend_schema(operation_id="exports_preview", request=ExportSerializer, responses=ExportPreviewSerializer)
     def post(self, request: Request) -> Response:
         """Show the first 20 events as an export would give them; nothing is kept. Administrators only."""
         person = person_of(request)
-        values = _validated_export(request)
+        values = validated_body(ExportSerializer, request)
         values.pop("from_now", None)
         preview = build_preview(person, _requested_export(values).checked())
         audit_record(action=Action.EXPORT_PREVIEW, actor=person, after={"name": values["name"]})
         return Response(ExportPreviewSerializer(asdict(preview)).data)
-
-
-class ExportTest(APIView):
-    """Whether the target of an export takes what it is sent."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(
-        operation_id="exports_test",
-        request=None,
-        responses={200: TriedSerializer, 502: problem("The target did not take it; the sentence says why")},
-    )
-    def post(self, request: Request, pk: int) -> Response:
-        """Test a target: send an event, or see that its folder is there. Administrators only."""
-        person = person_of(request)
-        row = definition_get(person, pk)
-        refuse_body(request)
-        return Response({"sentence": target_check(by=person, wanted=spec_of(row), definition=row)})
-
-
-class ExportStart(APIView):
-    """A run that somebody wants now."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(
-        operation_id="exports_run", request=None, responses={202: ExportRunSerializer, 409: problem("A run goes on")}
-    )
-    def post(self, request: Request, pk: int) -> Response:
-        """Begin a run; `Location` tells how far it is. Administrators only."""
-        person = person_of(request)
-        row = definition_get(person, pk)
-        refuse_body(request)
-        run = run_request(by=person, definition=row)
-        where = {"Location": request.build_absolute_uri(reverse("api:export_run", args=[run.pk]))}
-        return Response(ExportRunSerializer(run).data, status=202, headers=where)
 
 
 class ExportRunList(generics.ListAPIView[ExportRun]):
@@ -331,8 +306,6 @@ class ExportRunList(generics.ListAPIView[ExportRun]):
 
     def get_queryset(self) -> Any:
         """Return what fits."""
-        if getattr(self, "swagger_fake_view", False):
-            return ExportRun.objects.none()
         given = self.request.query_params
         return find_runs(
             person_of(self.request),
@@ -356,57 +329,46 @@ class ExportRunList(generics.ListAPIView[ExportRun]):
         return super().get(request, *args, **kwargs)
 
 
-class ExportRunDetail(APIView):
+class ExportRunViewSet(ResourceViewSet):
     """One run."""
 
     permission_classes = ADMINISTRATORS
+    model = ExportRun
+    kind = "run"
+    serializer_class = ExportRunSerializer
+    address = "api:export_run"
 
-    @extend_schema(operation_id="exports_runs_retrieve", responses=ExportRunSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def rows(self) -> Any:
+        """Return runs with what they carry out."""
+        return ExportRun.objects.select_related("definition")
+
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show a run; administrators only."""
-        return Response(ExportRunSerializer(run_get(person_of(request), pk)).data)
+        return self.answer(self.find_row(pk))
 
-
-class ExportRunCancellation(APIView):
-    """The end of a run before its end."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(
+    @command(
+        audited_as=Action.EXPORT_CANCEL,
+        target_kind="export run",
+        status=202,
+        answers=ExportRunSerializer,
+        conflict="It has ended",
         operation_id="exports_runs_cancel",
-        request=None,
-        responses={202: ExportRunSerializer, 409: problem("It has ended")},
     )
-    def post(self, request: Request, pk: int) -> Response:
+    def cancel(self, run: ExportRun, values: dict[str, Any]) -> ExportRun:
         """Cancel a run: it ends within seconds, and can be resumed. Administrators only."""
-        person = person_of(request)
-        run = run_get(person, pk)
-        refuse_body(request)
-        return Response(ExportRunSerializer(run_cancel(by=person, run=run)).data, status=202)
+        return run_cancel(by=self.person, run=run)
 
-
-class ExportRunResumption(APIView):
-    """A run that goes on where it stopped."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(
+    @command(
+        audited_as=Action.EXPORT_RESUME,
+        target_kind="export run",
+        status=202,
+        answers=ExportRunSerializer,
+        conflict=RUN_NOT_RESUMABLE,
         operation_id="exports_runs_resume",
-        request=None,
-        responses={202: ExportRunSerializer, 409: problem(RUN_NOT_RESUMABLE)},
     )
-    def post(self, request: Request, pk: int) -> Response:
+    def resume(self, run: ExportRun, values: dict[str, Any]) -> ExportRun:
         """Resume a run that failed or was cancelled. Administrators only."""
-        person = person_of(request)
-        run = run_get(person, pk)
-        refuse_body(request)
-        return Response(ExportRunSerializer(run_resume(by=person, run=run)).data, status=202)
-
-
-class ExportRunFile(APIView):
-    """The file that a run made."""
-
-    permission_classes = ADMINISTRATORS
+        return run_resume(by=self.person, run=run)
 
     @extend_schema(
         operation_id="exports_runs_file",
@@ -415,19 +377,30 @@ class ExportRunFile(APIView):
             for kind in ("text/csv", "application/jsonl", "text/plain", "application/gzip")
         },
     )
-    def get(self, request: Request, pk: int) -> HttpResponseBase:
+    def file(self, request: Request, pk: int) -> HttpResponseBase:
         """Download the file of a run that is done; that it was done is kept. Administrators only."""
-        person = person_of(request)
-        return run_download(by=person, run=run_get(person, pk))
-
-
-def _validated_export(request: Request, *, partial: bool = False) -> dict[str, Any]:
-    body = ExportSerializer(data=request.data, partial=partial)
-    body.is_valid(raise_exception=True)
-    return dict(body.validated_data)
+        return run_download(by=self.person, run=self.find_row(pk))
 
 
 def _requested_export(values: dict[str, Any], before: ExportSpec | None = None) -> ExportSpec:
     options = {**(asdict(before.options) if before else {}), **values.pop("options", {})}
     made = {**values, "options": ExportOptions.of(options)}
     return replace(before, **made) if before else ExportSpec(**{"columns": DEFAULT_COLUMNS, **made})
+
+
+urlpatterns = [
+    path("exports/", ExportList.as_view(), name="exports"),
+    path("exports/preview/", ExportPreview.as_view(), name="export_preview"),
+    path("exports/runs/", ExportRunList.as_view(), name="export_runs"),
+    path("exports/runs/<int:pk>/", ExportRunViewSet.as_view({"get": "retrieve"}), name="export_run"),
+    path("exports/runs/<int:pk>/cancel/", ExportRunViewSet.as_view({"post": "cancel"}), name="export_run_cancel"),
+    path("exports/runs/<int:pk>/resume/", ExportRunViewSet.as_view({"post": "resume"}), name="export_run_resume"),
+    path("exports/runs/<int:pk>/file/", ExportRunViewSet.as_view({"get": "file"}), name="export_run_file"),
+    path(
+        "exports/<int:pk>/",
+        ExportViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="export",
+    ),
+    path("exports/<int:pk>/test/", ExportViewSet.as_view({"post": "test"}), name="export_try"),
+    path("exports/<int:pk>/run/", ExportViewSet.as_view({"post": "run"}), name="export_start"),
+]

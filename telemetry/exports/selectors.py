@@ -9,7 +9,8 @@ from django.core.paginator import Paginator
 from django.db.models import Prefetch, Q
 
 from accounts.models import User
-from core.errors import Invalid, NotFound
+from accounts.visibility import visible_or_404
+from core.errors import Invalid
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event
 from telemetry.exports.formats import rfc3339
@@ -23,7 +24,6 @@ from telemetry.exports.models import (
 )
 from telemetry.exports.options import ExportSpec
 
-MAX_ID = 2**63 - 1
 SAMPLE_ROWS = 20
 CSV_ROWS_PER_QUERY = 500
 EXPORT_SORTS = {"name": "name", "format": "format", "target": "target", "next": "next_at", "changed": "changed_at"}
@@ -88,18 +88,13 @@ def find_runs(
 
 def definition_get(person: User, pk: int) -> ExportDefinition:
     """Return a definition; raises NotFound."""
-    row = ExportDefinition.objects.visible_to(person).filter(pk=pk).first() if pk <= MAX_ID else None
-    if row is None:
-        raise NotFound("There is no such export.")
+    row: ExportDefinition = visible_or_404(ExportDefinition.objects, person, pk, "export")
     return row
 
 
 def run_get(person: User, pk: int) -> ExportRun:
     """Return a run; raises NotFound."""
-    rows = ExportRun.objects.visible_to(person).select_related("definition")
-    row = rows.filter(pk=pk).first() if pk <= MAX_ID else None
-    if row is None:
-        raise NotFound("There is no such run.")
+    row: ExportRun = visible_or_404(ExportRun.objects.select_related("definition"), person, pk, "run")
     return row
 
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from django.http import HttpResponse
-from django.urls import reverse
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import generics, serializers
@@ -16,10 +16,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import query_integer
-from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema
+from core.api.requests import StrictSerializer, problem, strict_schema, validated_body
 from core.downloads import Download
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from telemetry.history.encoding import STATS, history_csv, history_json, raw_csv
 from telemetry.history.heat_map import MAX_CELLS, heat_map, heat_map_json
 from telemetry.history.models import Dashboard
@@ -423,8 +426,6 @@ class OwnDashboardList(generics.ListAPIView[Dashboard]):
 
     def get_queryset(self) -> Any:
         """Return one's own."""
-        if getattr(self, "swagger_fake_view", False):
-            return Dashboard.objects.none()
         return Dashboard.objects.visible_to(person_of(self.request))
 
     @extend_schema(operation_id="me_dashboards_list")
@@ -432,55 +433,54 @@ class OwnDashboardList(generics.ListAPIView[Dashboard]):
         """List your dashboards in their order."""
         return super().get(request, *args, **kwargs)
 
-    @extend_schema(
-        operation_id="me_dashboards_create",
-        request=DashboardSerializer,
-        responses={201: DashboardSerializer, 409: problem(DASHBOARD_TAKEN)},
-    )
+    @declare(audited_as=Action.DASHBOARD_ADD)
+    @extend_schema(request=DashboardSerializer, responses={201: DashboardSerializer, 409: problem(DASHBOARD_TAKEN)})
     def post(self, request: Request) -> Response:
         """Pin a view under a name, as the last one or at a position."""
-        wanted = DashboardSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = wanted.validated_data
-        made = dashboard_add(
-            person=person_of(request), name=values["name"], query=values["query"], position=values.get("position")
-        )
-        where = request.build_absolute_uri(reverse("api:my_dashboard", args=[made.pk]))
-        return Response(DashboardSerializer(made).data, status=201, headers={"Location": where})
+        made = dashboard_add(person=person_of(request), **validated_body(DashboardSerializer, request))
+        return OwnDashboardViewSet(request=request).answer(made, 201)
 
 
-class OwnDashboardDetail(APIView):
+class OwnDashboardViewSet(ResourceViewSet):
     """One of one's own dashboards."""
 
-    @extend_schema(operation_id="me_dashboards_retrieve", responses=DashboardSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    model = Dashboard
+    kind = "dashboard"
+    serializer_class = DashboardSerializer
+    address = "api:my_dashboard"
+
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show one of your dashboards."""
-        return Response(DashboardSerializer(_own_dashboard(request, pk)).data)
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(
-        operation_id="me_dashboards_partial_update",
-        request=DashboardSerializer(partial=True),
-        responses={200: DashboardSerializer, 409: problem(DASHBOARD_TAKEN)},
+    @command(
+        DashboardSerializer,
+        audited_as=Action.DASHBOARD_CHANGE,
+        partial=True,
+        answers=DashboardSerializer,
+        conflict=DASHBOARD_TAKEN,
     )
-    def patch(self, request: Request, pk: int) -> Response:
+    def partial_update(self, dashboard: Dashboard, values: dict[str, Any]) -> Dashboard:
         """Give one of your dashboards another name, view or position."""
-        _own_dashboard(request, pk)
-        wanted = DashboardSerializer(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        return Response(
-            DashboardSerializer(dashboard_change(person=person_of(request), pk=pk, **wanted.validated_data)).data
-        )
+        return dashboard_change(person=self.person, pk=dashboard.pk, **values)
 
-    @extend_schema(operation_id="me_dashboards_destroy", responses={204: None})
-    def delete(self, request: Request, pk: int) -> Response:
+    @command(audited_as=Action.DASHBOARD_REMOVE, status=204)
+    def destroy(self, dashboard: Dashboard, values: dict[str, Any]) -> None:
         """Remove one of your dashboards."""
-        refuse_body(request)
-        dashboard_remove(person=person_of(request), pk=pk)
-        return Response(status=204)
+        dashboard_remove(person=self.person, pk=dashboard.pk)
 
 
-def _own_dashboard(request: Request, pk: int) -> Dashboard:
-    row = Dashboard.objects.visible_to(person_of(request)).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such dashboard.")
-    return row
+urlpatterns = [
+    path("telemetry/", Telemetry.as_view(), name="telemetry"),
+    path("telemetry/table/", TelemetryTable.as_view(), name="telemetry_table"),
+    path("telemetry/raw/", TelemetryRaw.as_view(), name="telemetry_raw"),
+    path("telemetry/catalogue/", TelemetryCatalogue.as_view(), name="telemetry_catalogue"),
+    path("telemetry/heat-map/", TelemetryHeatMap.as_view(), name="telemetry_heat_map"),
+    path("telemetry/throughput/", TelemetryThroughput.as_view(), name="telemetry_throughput"),
+    path("me/dashboards/", OwnDashboardList.as_view(), name="my_dashboards"),
+    path(
+        "me/dashboards/<int:pk>/",
+        OwnDashboardViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="my_dashboard",
+    ),
+]

@@ -9,7 +9,8 @@ from django.db.models import Max
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import User
-from core.errors import Conflict, Invalid, NotFound
+from accounts.visibility import visible_or_404
+from core.errors import Conflict, Invalid
 from telemetry.history.models import Dashboard
 from telemetry.history.rules import TelemetryView
 
@@ -73,9 +74,7 @@ def dashboard_remove(*, person: User, pk: int) -> None:
 
 
 def _own(person: User, pk: int) -> Dashboard:
-    row = Dashboard.objects.visible_to(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such dashboard.")
+    row: Dashboard = visible_or_404(Dashboard.objects, person, pk, "dashboard")
     return row
 
 

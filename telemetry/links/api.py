@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
@@ -12,9 +13,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.visibility import visible_or_404
 from core.api.fields import SEARCH, query_integer, query_search
 from core.api.requests import problem, refuse_body, strict_schema
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Port
 from fabric.inventory.port_counters import port_reset_counters
@@ -142,8 +146,6 @@ class LinkList(generics.GenericAPIView[Any]):
 
     def get_queryset(self) -> Any:
         """Return what the person may see, as they want it."""
-        if getattr(self, "swagger_fake_view", False):
-            return Port.objects.none()
         return link_rows(person_of(self.request), _link_filter(self.request))
 
     @strict_schema(
@@ -202,6 +204,7 @@ class LinkStates(generics.GenericAPIView[Any]):
 class LinkCounterReset(APIView):
     """The reset of a link's counters."""
 
+    @declare(audited_as=Action.PORT_COUNTERS)
     @extend_schema(
         operation_id="links_counter_reset",
         request=None,
@@ -210,9 +213,7 @@ class LinkCounterReset(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Let the chassis count from zero again; for who holds the link, and administrators. Totals go on."""
         person = person_of(request)
-        port = Port.objects.visible_to(person).filter(pk=pk).first()
-        if port is None:
-            raise NotFound("There is no such link.")
+        port = visible_or_404(Port.objects.all(), person, pk, "link")
         refuse_body(request)
         port_reset_counters(person=person, port=port)
         return Response(_link_detail(request, pk))
@@ -248,3 +249,11 @@ def _link_filter(request: Request) -> LinkFilter:
         search=query_search(request),
         sort=sort,
     )
+
+
+urlpatterns = [
+    path("links/", LinkList.as_view(), name="links"),
+    path("links/<int:pk>/", LinkDetail.as_view(), name="link"),
+    path("links/<int:pk>/states/", LinkStates.as_view(), name="link_states"),
+    path("links/<int:pk>/counter-reset/", LinkCounterReset.as_view(), name="link_counter_reset"),
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import path
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -68,3 +69,9 @@ class RecentReadings(APIView):
             raise Invalid("'seconds' is not between 0 and 600.", errors={"seconds": "Give a number up to 600."})
         recent = recent_readings(person_of(request), pk, list(dict.fromkeys(keys)), seconds=seconds)
         return Response(RecentSerializer({"at": recent.at, "series": recent.series, "values": recent.values}).data)
+
+
+urlpatterns = [
+    path("chassis/<int:pk>/series/", SeriesList.as_view(), name="series"),
+    path("chassis/<int:pk>/readings/", RecentReadings.as_view(), name="readings"),
+]

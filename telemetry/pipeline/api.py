@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.urls import path
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -138,3 +139,6 @@ class PipelineHealth(APIView):
     def get(self, request: Request) -> Response:
         """Show how readings come in: what is wrong, processes, chassis, what was lost. Administrators only."""
         return Response(PipelineSerializer(pipeline_status(person_of(request))).data)
+
+
+urlpatterns = [path("pipeline/", PipelineHealth.as_view(), name="pipeline")]

@@ -19,6 +19,7 @@ from django.utils import timezone
 from accounts.models import Tenant, User
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.recording import MAX_SERIES, run_update_store
+from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.results import summarise, summary_of
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.scheduler import run_advance, runs_schedule
@@ -62,10 +63,11 @@ def reporting(lab: Lab, **trainer: Any) -> None:
 def queued(lab: Lab, **more: Any) -> Run:
     """Let the owner ask for a run on the CPU of their host."""
     assert lab.host_port.host_id is not None
-    run = run_create(
-        person=person("owner"), spec=spec_of("mnist_cnn", "tiny", {}), executor="simulated", title="secret-run",
+    wanted = RunRequest(
+        spec=spec_of("mnist_cnn", "tiny", {}), executor="simulated", title="secret-run",
         composition=Composition(host=lab.host_port.host_id, cpu=True), **more,
     )  # fmt: skip
+    run = run_create(person=person("owner"), wanted=wanted)
     Run.objects.exclude(pk=run.pk).delete()
     return run
 
@@ -340,9 +342,8 @@ def test_of_many_who_do_the_same_at_once_one_does_it(lab: Lab) -> None:
             return [found.result() for found in [threads.submit(one) for _ in range(6)]]
 
     spec = spec_of("mnist_cnn", "tiny", {})
-    wanted: dict[str, Any] = {"person": person("owner"), "spec": spec, "executor": "simulated"}
-    place = Composition.from_json(run.composition)
-    assert at_once(lambda: run_create(**wanted, composition=place, idempotency_key="once")) == ["done"] * 6
+    wanted = RunRequest(spec=spec, composition=Composition.from_json(run.composition), executor="simulated")
+    assert at_once(lambda: run_create(person=person("owner"), wanted=wanted, idempotency_key="once")) == ["done"] * 6
     assert Run.objects.count() == 2
     at_once(runs_schedule)
     assert (Hold.objects.count(), Run.objects.filter(state="composing").count()) == (1, 1)

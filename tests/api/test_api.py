@@ -29,8 +29,9 @@ LISTS = ("drawers", "slots", "devices", "ports", "host_ports", "hosts", "switche
 
 def methods(pattern: URLPattern) -> set[str]:
     """Return the methods that a route answers, without those that all have."""
-    view = getattr(pattern.callback, "view_class", None)
-    return {name for name in ("get", *WRITES) if view is not None and hasattr(view, name)}
+    callback: Any = pattern.callback
+    known = getattr(callback, "actions", None) or dir(callback.view_class)
+    return {"get", *WRITES}.intersection(known)
 
 
 ROUTES = {str(pattern.name): methods(pattern) for pattern in urlpatterns if pattern.name not in {"docs", "nothing"}}

@@ -9,6 +9,7 @@ from typing import Any
 
 from accounts.models import User
 from benchmarks.runs.models import Run
+from benchmarks.runs.requests import RunRequest
 from benchmarks.runs.rules import Composition
 from benchmarks.runs.scheduler import run_advance, runs_schedule
 from benchmarks.runs.services import run_create
@@ -46,8 +47,9 @@ class Lab:
         count = composition.local_gpus + len(composition.devices)
         given = {"devices": max(1, count), "backend": "cuda", "steps": 12, "batch": 16, **more.pop("given", {})}
         spec = spec_of(workload, "custom", given)
-        options = {"executor": "simulated", "person": self.person, **more}
-        return run_create(spec=spec, composition=composition, **options)
+        person = more.pop("person", self.person)
+        wanted = RunRequest(spec=spec, composition=composition, **{"executor": "simulated", **more})
+        return run_create(person=person, wanted=wanted)
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from benchmarks.runs import execution
 from benchmarks.runs.execution import orphaned_runs_end
 from benchmarks.runs.models import Hold, Run
 from benchmarks.runs.recording import log_tail, series_of, series_read
-from benchmarks.runs.requests import run_file
+from benchmarks.runs.requests import RunRequest, run_file
 from benchmarks.runs.results import observations, summary_of
 from benchmarks.runs.rules import Composition, HoldOwner
 from benchmarks.runs.scheduler import run_advance
@@ -288,13 +287,13 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_pytorch_measures_on_the_cpu_and_is_not_said_to_have_read_a_drive(lab: RunningLab, ranks: int) -> None:
     spec = spec_of("mnist_cnn", "tiny", {"devices": ranks})
-    asked: dict[str, Any] = {"person": lab.person, "spec": spec, "executor": "torch", "preset": "tiny"}
     place = Composition(host=lab.host.pk, cpu=True)
+    wanted = RunRequest(spec=spec, composition=place, executor="torch", preset="tiny")
     # The drives of a simulated host are none.
     for with_drive in (replace(place, own_drive=True), drive_of_chassis(lab)[1]):
         with pytest.raises(Invalid, match="PyTorch of node-a reads no drive that is chosen"):
-            run_create(composition=with_drive, **asked)
-    run = ended(run_create(composition=place, **asked), seconds=120.0)
+            run_create(person=lab.person, wanted=replace(wanted, composition=with_drive))
+    run = ended(run_create(person=lab.person, wanted=wanted), seconds=120.0)
     assert (run.state, run.error, run.exit_code) == ("completed", "", 0)
     assert (run.provenance, spec.devices) == ("measured", ranks)
     assert run.software["framework"].startswith("torch ")
