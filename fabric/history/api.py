@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.db.models import QuerySet
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
@@ -82,3 +83,6 @@ class HistoryList(PresentedList):
     def get(self, request: Request) -> Response:
         """List who held which slot when, newest first; a tenant sees the time since a device is its own."""
         return self.listed(request)
+
+
+urlpatterns = [path("history/", HistoryList.as_view(), name="history")]
