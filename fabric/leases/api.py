@@ -205,8 +205,6 @@ class LeaseList(generics.ListAPIView[Any]):
 
     def get_queryset(self) -> Any:
         """Return what the person may see."""
-        if getattr(self, "swagger_fake_view", False):
-            return Lease.objects.none()
         state = self.request.query_params.get("state", "")
         if state and state not in Lease.State.values:
             raise Invalid(f"'{state[:50]}' is no state.", errors={"state": f"One of {', '.join(Lease.State.values)}."})

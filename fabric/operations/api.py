@@ -145,8 +145,6 @@ class OperationList(generics.ListAPIView[Operation]):
 
     def get_queryset(self) -> Any:
         """Return what the person may see."""
-        if getattr(self, "swagger_fake_view", False):
-            return Operation.objects.none()
         state = self.request.query_params.get("state")
         if state is not None and state not in Operation.State.values:
             raise Invalid(

@@ -233,8 +233,6 @@ class PlanList(generics.ListAPIView[Plan]):
 
     def get_queryset(self) -> Any:
         """Return what the person may see."""
-        if getattr(self, "swagger_fake_view", False):
-            return Plan.objects.none()
         rows = Plan.objects.visible_to(person_of(self.request)).order_by("-created_at")
         state = self.request.query_params.get("state")
         if state is None:
