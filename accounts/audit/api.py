@@ -21,9 +21,9 @@ from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_found
 from accounts.audit.verification import last_verification, verification_request
 from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from core.api.fields import FORMAT, MAX_ID, SEARCH, query_search, refuse_renamed
+from accounts.visibility import row_or_404
+from core.api.fields import FORMAT, SEARCH, query_search, refuse_renamed
 from core.api.requests import problem, refuse_body
-from core.errors import NotFound
 
 FILTER_PARAMETERS = [
     SEARCH,
@@ -85,10 +85,7 @@ class AuditDetail(APIView):
     @extend_schema(operation_id="audit_retrieve", responses=AuditEntrySerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show an entry; administrators only."""
-        row = AuditEntry.objects.filter(pk=pk).first() if pk <= MAX_ID else None
-        if row is None:
-            raise NotFound("There is no such entry.")
-        return Response(AuditEntrySerializer(row).data)
+        return Response(AuditEntrySerializer(row_or_404(AuditEntry.objects.all(), pk, "entry")).data)
 
 
 class AuditExport(APIView):
