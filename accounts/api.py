@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.urls import reverse
+from django.urls import path
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
 from rest_framework.request import Request
@@ -15,13 +15,17 @@ from rest_framework.views import APIView
 
 from accounts import services
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from accounts.models import Role, Tenant, Token, User
 from accounts.permissions import ADMINISTRATORS
-from accounts.selectors import holdings_of, people_found, tenants_found
+from accounts.selectors import TenantRow, holdings_of, people_found, tenants_found
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
+from accounts.viewsets import ResourceViewSet, command
+from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, LinkedId, LinkedText, query_search
-from core.api.requests import StrictSerializer, problem, refuse_body
-from core.errors import Invalid, NotFound
+from core.api.requests import StrictSerializer, problem, refuse_body, validated_body
+from core.errors import Invalid
 
 # Secrets that are shown once are kept by no cache.
 NO_STORE = {"Cache-Control": "no-store"}
@@ -71,19 +75,18 @@ class PersonList(generics.ListAPIView[User]):
 
     def get_queryset(self) -> Any:
         """Return people that match the search."""
-        return people_found("" if getattr(self, "swagger_fake_view", False) else query_search(self.request))
+        return people_found(query_search(self.request))
 
     @extend_schema(parameters=[SEARCH])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List people; each word of the search is looked for. Administrators only."""
         return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.PERSON_ADD)
     @extend_schema(request=PersonSerializer, responses={201: NewPersonSerializer, 404: problem(NO_TENANT)})
     def post(self, request: Request) -> Response:
         """Add a person; the answer shows the generated password, this once. Administrators only."""
-        wanted = PersonSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = wanted.validated_data
+        values = validated_body(PersonSerializer, request)
         with _api_field_names():
             person, password = services.person_add(
                 by=person_of(request),
@@ -91,68 +94,62 @@ class PersonList(generics.ListAPIView[User]):
                 full_name=values.get("get_full_name", ""),
                 email=values.get("email", ""),
                 role=values["role"],
-                tenant=_tenant_of(values.get("tenant_id")),
+                tenant=tenant_or_none(values.get("tenant_id")),
                 active=values.get("is_active", True),
             )
         person.refresh_from_db()
-        address = request.build_absolute_uri(reverse("api:person", args=[person.pk]))
-        answer = {**PersonSerializer(person).data, "password": password}
-        return Response(answer, status=201, headers={"Location": address, **NO_STORE})
+        answer = PersonViewSet(request=request).answer(person, 201)
+        answer.data["password"] = password
+        answer.headers.update(NO_STORE)
+        return answer
 
 
-class PersonDetail(APIView):
+class PersonViewSet(ResourceViewSet):
     """One person. People are never removed, only deactivated: what they did keeps their name."""
 
     permission_classes = ADMINISTRATORS
+    kind = "person"
+    serializer_class = PersonSerializer
+    address = "api:person"
 
-    @extend_schema(operation_id="people_retrieve", responses=PersonSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def find_row(self, pk: object) -> Any:
+        """Return a person: administrators see everybody."""
+        return row_or_404(User.objects.select_related("tenant"), pk, self.kind)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show a person; administrators only."""
-        return Response(PersonSerializer(_person(pk)).data)
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(
-        operation_id="people_partial_update",
-        request=PersonSerializer(partial=True),
-        responses={
-            200: PersonSerializer,
-            409: problem("It is the last administrator, or yourself that you would deactivate"),
-        },
+    @command(
+        PersonSerializer,
+        audited_as=Action.PERSON_EDIT,
+        partial=True,
+        conflict="It is the last administrator, or yourself that you would deactivate",
     )
-    def patch(self, request: Request, pk: int) -> Response:
+    def partial_update(self, person: User, values: dict[str, Any]) -> User:
         """Change a person: what is given changes, and `active` false ends sessions and tokens. Administrators only."""
-        row = _person(pk)
-        wanted = PersonSerializer(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        values = wanted.validated_data
         with _api_field_names():
             services.person_edit(
-                by=person_of(request),
-                person=row,
-                username=values.get("username", row.username),
-                full_name=values.get("get_full_name", row.get_full_name()),
-                email=values.get("email", row.email),
-                role=values.get("role", row.role),
-                tenant=_tenant_of(values["tenant_id"]) if "tenant_id" in values else row.tenant,
-                active=values.get("is_active", row.is_active),
+                by=self.person,
+                person=person,
+                username=values.get("username", person.username),
+                full_name=values.get("get_full_name", person.get_full_name()),
+                email=values.get("email", person.email),
+                role=values.get("role", person.role),
+                tenant=tenant_or_none(values["tenant_id"]) if "tenant_id" in values else person.tenant,
+                active=values.get("is_active", person.is_active),
             )
-        return Response(PersonSerializer(_person(pk)).data)
+        changed: User = self.find_row(person.pk)
+        return changed
 
-
-class PersonPassword(APIView):
-    """The password of a person."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(
-        operation_id="people_password_create",
-        request=None,
-        responses={200: PasswordSerializer, 409: problem("It is your own: change that on your account page")},
+    @command(
+        audited_as=Action.PERSON_PASSWORD,
+        answers=PasswordSerializer,
+        conflict="It is your own: change that on your account page",
     )
-    def post(self, request: Request, pk: int) -> Response:
+    def reset_password(self, person: User, values: dict[str, Any]) -> Response:
         """Set a generated password: it ends sessions and tokens, and lifts a lock. Administrators only."""
-        row = _person(pk)
-        refuse_body(request)
-        password = services.person_password_reset(by=person_of(request), person=row)
+        password = services.person_password_reset(by=self.person, person=person)
         return Response({"password": password}, headers=NO_STORE)
 
 
@@ -164,9 +161,7 @@ class PersonTokens(generics.ListAPIView[Token]):
 
     def get_queryset(self) -> Any:
         """Return them."""
-        if getattr(self, "swagger_fake_view", False):
-            return Token.objects.none()
-        return _person(self.kwargs["pk"]).tokens.all()
+        return row_or_404(User.objects.all(), self.kwargs["pk"], "person").tokens.all()
 
     @extend_schema(operation_id="people_tokens_list")
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -179,12 +174,11 @@ class PersonToken(APIView):
 
     permission_classes = ADMINISTRATORS
 
+    @declare(audited_as=Action.TOKEN_REVOKE)
     @extend_schema(operation_id="people_tokens_destroy", responses={204: None})
     def delete(self, request: Request, pk: int, token_id: int) -> Response:
         """Revoke a person's token at once; administrators only."""
-        token = Token.objects.select_related("person").filter(pk=token_id, person=pk).first()
-        if token is None:
-            raise NotFound("There is no such token.")
+        token = row_or_404(Token.objects.select_related("person").filter(person=pk), token_id, "token")
         refuse_body(request)
         services.token_revoke(by=person_of(request), token=token)
         return Response(status=204)
@@ -200,17 +194,6 @@ def _api_field_names() -> Iterator[None]:
         if "tenant" in errors:
             errors["tenant_id"] = errors.pop("tenant")
         raise
-
-
-def _person(pk: int) -> User:
-    row = User.objects.select_related("tenant").filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such person.")
-    return row
-
-
-def _tenant_of(pk: int | None) -> Tenant | None:
-    return None if pk is None else tenant_by(pk)
 
 
 class MeSerializer(serializers.Serializer[Any]):
@@ -255,8 +238,6 @@ class OwnTokenList(generics.ListAPIView[Token]):
 
     def get_queryset(self) -> Any:
         """Return one's own."""
-        if getattr(self, "swagger_fake_view", False):
-            return Token.objects.none()
         return person_of(self.request).tokens.all()
 
     @extend_schema(operation_id="me_tokens_list")
@@ -264,6 +245,7 @@ class OwnTokenList(generics.ListAPIView[Token]):
         """List your tokens, without their secrets."""
         return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.TOKEN_CREATE)
     @extend_schema(
         operation_id="me_tokens_create",
         request=NewTokenSerializer,
@@ -271,42 +253,38 @@ class OwnTokenList(generics.ListAPIView[Token]):
     )
     def post(self, request: Request) -> Response:
         """Make a token; the answer shows its secret, this once. A token that only reads may make none."""
-        wanted = NewTokenSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = wanted.validated_data
+        values = validated_body(NewTokenSerializer, request)
         token, secret = token_create(
             person=person_of(request),
             name=values["name"],
             scope=values.get("scope", Token.Scope.READ),
             days=values["days"],
         )
-        address = request.build_absolute_uri(reverse("api:my_token", args=[token.pk]))
-        answer = {**TokenSerializer(token).data, "secret": secret}
-        return Response(answer, status=201, headers={"Location": address, **NO_STORE})
+        answer = OwnTokenViewSet(request=request).answer(token, 201)
+        answer.data["secret"] = secret
+        answer.headers.update(NO_STORE)
+        return answer
 
 
-class OwnTokenDetail(APIView):
-    """One of one's own tokens."""
+class OwnTokenViewSet(ResourceViewSet):
+    """One of one's own tokens. Administrators find others' tokens under people: here, everybody has their own."""
 
-    @extend_schema(operation_id="me_tokens_retrieve", responses=TokenSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    kind = "token"
+    serializer_class = TokenSerializer
+    address = "api:my_token"
+
+    def find_row(self, pk: object) -> Any:
+        """Return a token of the person."""
+        return row_or_404(self.person.tokens.all(), pk, self.kind)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show one of your tokens, without its secret."""
-        return Response(TokenSerializer(_own_token(request, pk)).data)
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(operation_id="me_tokens_destroy", responses={204: None})
-    def delete(self, request: Request, pk: int) -> Response:
+    @command(audited_as=Action.TOKEN_REVOKE, status=204)
+    def destroy(self, token: Token, values: dict[str, Any]) -> None:
         """Revoke one of your tokens at once."""
-        refuse_body(request)
-        token_revoke(by=person_of(request), token=_own_token(request, pk))
-        return Response(status=204)
-
-
-def _own_token(request: Request, pk: int) -> Token:
-    # Administrators find others' tokens under people: here, everybody has their own.
-    token = person_of(request).tokens.filter(pk=pk).first()
-    if token is None:
-        raise NotFound("There is no such token.")
-    return token
+        token_revoke(by=self.person, token=token)
 
 
 class TenantSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -327,66 +305,77 @@ class TenantList(generics.ListAPIView[Any]):
 
     def get_queryset(self) -> Any:
         """Return tenants that match the search (a list: they are few, and counted with what they hold)."""
-        return [] if getattr(self, "swagger_fake_view", False) else tenants_found(query_search(self.request))
+        return tenants_found(query_search(self.request))
 
     @extend_schema(parameters=[SEARCH])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List tenants; administrators only."""
         return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.TENANT_ADD)
     @extend_schema(responses={201: TenantSerializer})
     def post(self, request: Request) -> Response:
         """Add a tenant, which has nobody and holds nothing. Administrators only."""
-        row = services.tenant_add(by=person_of(request), name=_validated_name(request))
-        address = request.build_absolute_uri(reverse("api:tenant", args=[row.pk]))
-        return Response(_tenant_data(row), status=201, headers={"Location": address})
+        name = validated_body(TenantSerializer, request)["tenant"]["name"]
+        row = services.tenant_add(by=person_of(request), name=name)
+        return TenantViewSet(request=request).answer(row, 201)
 
 
-class TenantDetail(APIView):
+class TenantViewSet(ResourceViewSet):
     """One tenant."""
 
     permission_classes = ADMINISTRATORS
+    serializer_class = TenantSerializer
+    address = "api:tenant"
 
-    @extend_schema(operation_id="tenants_retrieve", responses=TenantSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def find_row(self, pk: object) -> Any:
+        """Return a tenant: administrators see all of them."""
+        return tenant_by(pk)
+
+    def presented(self, row: Tenant) -> Any:
+        """Return a tenant with its people and what it holds."""
+        holds = holdings_of([row.pk]).get(row.pk, [])
+        return TenantRow(tenant=row, people=row.people.count(), holds=tuple(holds))
+
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show a tenant; administrators only."""
-        return Response(_tenant_data(tenant_by(pk)))
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(operation_id="tenants_partial_update", request=TenantSerializer, responses=TenantSerializer)
-    def patch(self, request: Request, pk: int) -> Response:
+    @command(TenantSerializer, audited_as=Action.TENANT_EDIT)
+    def partial_update(self, tenant: Tenant, values: dict[str, Any]) -> Tenant:
         """Give a tenant another name; administrators only."""
-        row = tenant_by(pk)
-        return Response(
-            _tenant_data(services.tenant_edit(by=person_of(request), tenant=row, name=_validated_name(request)))
-        )
+        return services.tenant_edit(by=self.person, tenant=tenant, name=values["tenant"]["name"])
 
-    @extend_schema(
-        operation_id="tenants_destroy",
-        responses={204: None, 409: problem("It still has people or holds something")},
-    )
-    def delete(self, request: Request, pk: int) -> Response:
+    @command(audited_as=Action.TENANT_REMOVE, status=204, conflict="It still has people or holds something")
+    def destroy(self, tenant: Tenant, values: dict[str, Any]) -> None:
         """Remove a tenant that has nobody and holds nothing. Administrators only."""
-        row = tenant_by(pk)
-        refuse_body(request)
-        services.tenant_remove(by=person_of(request), tenant=row)
-        return Response(status=204)
+        services.tenant_remove(by=self.person, tenant=tenant)
 
 
-def tenant_by(pk: int) -> Tenant:
+def tenant_by(pk: object) -> Tenant:
     """Return a tenant; raises NotFound."""
-    row = Tenant.objects.filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such tenant.")
-    return row
+    tenant: Tenant = row_or_404(Tenant.objects.all(), pk, "tenant")
+    return tenant
 
 
-def _validated_name(request: Request) -> str:
-    wanted = TenantSerializer(data=request.data)
-    wanted.is_valid(raise_exception=True)
-    name: str = wanted.validated_data["tenant"]["name"]
-    return name
+def tenant_or_none(pk: int | None) -> Tenant | None:
+    """Return the tenant of a `tenant_id`, None for null; raises NotFound."""
+    return None if pk is None else tenant_by(pk)
 
 
-def _tenant_data(row: Tenant) -> Any:
-    holds = holdings_of([row.pk]).get(row.pk, [])
-    return TenantSerializer({"tenant": row, "people": row.people.count(), "holds": holds}).data
+urlpatterns = [
+    path("me/", Me.as_view(), name="me"),
+    path("me/tokens/", OwnTokenList.as_view(), name="my_tokens"),
+    path("me/tokens/<int:pk>/", OwnTokenViewSet.as_view({"get": "retrieve", "delete": "destroy"}), name="my_token"),
+    path("people/", PersonList.as_view(), name="people"),
+    path("people/<int:pk>/", PersonViewSet.as_view({"get": "retrieve", "patch": "partial_update"}), name="person"),
+    path("people/<int:pk>/password/", PersonViewSet.as_view({"post": "reset_password"}), name="person_password"),
+    path("people/<int:pk>/tokens/", PersonTokens.as_view(), name="person_tokens"),
+    path("people/<int:pk>/tokens/<int:token_id>/", PersonToken.as_view(), name="person_token"),
+    path("tenants/", TenantList.as_view(), name="tenants"),
+    path(
+        "tenants/<int:pk>/",
+        TenantViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="tenant",
+    ),
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http.response import HttpResponseBase
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
@@ -13,15 +14,16 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
-from accounts.audit.actions import Outcome
+from accounts.audit.actions import Action, Outcome
 from accounts.audit.exports import FORMATS, audit_export
 from accounts.audit.models import AuditEntry, columns
 from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, entries_found
 from accounts.audit.verification import last_verification, verification_request
+from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
-from core.api.fields import FORMAT, MAX_ID, SEARCH, query_search, refuse_renamed
+from accounts.visibility import row_or_404
+from core.api.fields import FORMAT, SEARCH, query_search, refuse_renamed
 from core.api.requests import problem, refuse_body
-from core.errors import NotFound
 
 FILTER_PARAMETERS = [
     SEARCH,
@@ -67,8 +69,6 @@ class AuditList(generics.ListAPIView[AuditEntry]):
 
     def get_queryset(self) -> Any:
         """Return what fits the filter."""
-        if getattr(self, "swagger_fake_view", False):
-            return AuditEntry.objects.none()
         return entries_found(person_of(self.request), _filter(self.request))
 
     @extend_schema(operation_id="audit_list", parameters=FILTER_PARAMETERS)
@@ -85,10 +85,7 @@ class AuditDetail(APIView):
     @extend_schema(operation_id="audit_retrieve", responses=AuditEntrySerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show an entry; administrators only."""
-        row = AuditEntry.objects.filter(pk=pk).first() if pk <= MAX_ID else None
-        if row is None:
-            raise NotFound("There is no such entry.")
-        return Response(AuditEntrySerializer(row).data)
+        return Response(AuditEntrySerializer(row_or_404(AuditEntry.objects.all(), pk, "entry")).data)
 
 
 class AuditExport(APIView):
@@ -125,6 +122,7 @@ class AuditVerification(APIView):
         """Show the last verification of the log; administrators only."""
         return Response(_verification_data())
 
+    @declare(audited_as=Action.AUDIT_VERIFY_REQUEST)
     @extend_schema(
         operation_id="audit_verification_create",
         request=None,
@@ -151,3 +149,11 @@ def _verification_data() -> Any:
             "sentence": row.sentence if row else "",
         }
     ).data
+
+
+urlpatterns = [
+    path("audit/", AuditList.as_view(), name="audit"),
+    path("audit/<int:pk>/", AuditDetail.as_view(), name="audit_entry"),
+    path("audit/export/", AuditExport.as_view(), name="audit_export"),
+    path("audit/verification/", AuditVerification.as_view(), name="audit_verification"),
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils.http import parse_header_parameters
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
 from accounts.declaration import declare
 from core.api.fields import FORMAT, IDEMPOTENCY_KEY, query_flag, query_integer
 from core.api.requests import problem, refuse_parameters
@@ -148,6 +149,7 @@ class AllocationView(APIView):
         renderer: Any = request.accepted_renderer
         return Response(document.text(renderer.format))
 
+    @declare(audited_as=Action.ALLOCATION_READ)
     @extend_schema(
         operation_id="allocation_import",
         request={"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenApiTypes.STR},
@@ -203,3 +205,9 @@ class AllocationSchemaView(APIView):
     def get(self, request: Request) -> Response:
         """Show the JSON Schema of allocation files."""
         return Response(SCHEMA)
+
+
+urlpatterns = [
+    path("allocation/", AllocationView.as_view(), name="allocation"),
+    path("allocation/schema/", AllocationSchemaView.as_view(), name="allocation_schema"),
+]

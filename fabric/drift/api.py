@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
-from django.urls import reverse
+from django.urls import path, reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -14,10 +14,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from accounts.models import User
+from accounts.visibility import row_or_404
 from core.api.fields import IdField, query_integer
-from core.api.requests import StrictSerializer, problem
-from core.errors import Invalid, NotFound
+from core.api.requests import StrictSerializer, problem, validated_body
+from core.errors import Invalid
 from fabric.drift.models import Drift
 from fabric.drift.selectors import DriftView, drift_rows, drift_views
 from fabric.drift.services import MAX_AT_ONCE, drifts_accept, drifts_of_chassis, drifts_reapply
@@ -84,8 +87,6 @@ class DriftList(PresentedList):
 
     def get_queryset(self) -> QuerySet[Any]:
         """Return what the person may see."""
-        if getattr(self, "swagger_fake_view", False):
-            return Drift.objects.none()
         state = self.request.query_params.get("state")
         if state is not None and state not in STATES:
             raise Invalid(f"'{state[:50]}' is no state.", errors={"state": f"One of {', '.join(STATES)}."})
@@ -116,15 +117,15 @@ class DriftDetail(APIView):
     @extend_schema(operation_id="drift_retrieve", responses=DriftSerializer)
     def get(self, request: Request, pk: int) -> Response:
         """Show a drift, and how it ended."""
-        row = drift_rows(person_of(request)).filter(pk=pk).first()
-        if row is None:
-            raise NotFound("There is no such drift.")
-        return Response(DriftSerializer(drift_views(person_of(request), [row])[0]).data)
+        person = person_of(request)
+        row = row_or_404(drift_rows(person), pk, "drift")
+        return Response(DriftSerializer(drift_views(person, [row])[0]).data)
 
 
 class DriftAcceptance(APIView):
     """The acceptance of what is found."""
 
+    @declare(audited_as=Action.DRIFT_ACCEPT)
     @extend_schema(
         operation_id="drift_accept",
         request=ChosenSerializer,
@@ -141,6 +142,7 @@ class DriftAcceptance(APIView):
 class DriftReapplication(APIView):
     """The way back to what is approved."""
 
+    @declare(audited_as=Action.DRIFT_REAPPLY)
     @extend_schema(
         operation_id="drift_reapply",
         request=ChosenSerializer,
@@ -156,8 +158,15 @@ class DriftReapplication(APIView):
 
 
 def _chosen_drifts(request: Request, person: User, *, reapply: bool) -> list[int]:
-    chosen = ChosenSerializer(data=request.data)
-    chosen.is_valid(raise_exception=True)
-    if "chassis_id" in chosen.validated_data:
-        return drifts_of_chassis(person=person, chassis=chosen.validated_data["chassis_id"], reapply=reapply)
-    return sorted(set(chosen.validated_data["drift_ids"]))
+    chosen = validated_body(ChosenSerializer, request)
+    if "chassis_id" in chosen:
+        return drifts_of_chassis(person=person, chassis=chosen["chassis_id"], reapply=reapply)
+    return sorted(set(chosen["drift_ids"]))
+
+
+urlpatterns = [
+    path("drift/", DriftList.as_view(), name="drifts"),
+    path("drift/<int:pk>/", DriftDetail.as_view(), name="drift"),
+    path("drift/acceptance/", DriftAcceptance.as_view(), name="drift_accept"),
+    path("drift/re-application/", DriftReapplication.as_view(), name="drift_reapply"),
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from django.urls import reverse
+from django.urls import path
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
@@ -16,10 +16,12 @@ from rest_framework.views import APIView
 
 from accounts.access import person_of
 from accounts.api import tenant_by
-from accounts.models import User
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
+from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import IdField, query_integer
-from core.api.requests import StrictSerializer, problem, refuse_body, validated_body
+from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid, NotFound
 from fabric.inventory.models import Device, HostPort
 from fabric.leases.calendar import lease_calendar
@@ -203,8 +205,6 @@ class LeaseList(generics.ListAPIView[Any]):
 
     def get_queryset(self) -> Any:
         """Return what the person may see."""
-        if getattr(self, "swagger_fake_view", False):
-            return Lease.objects.none()
         state = self.request.query_params.get("state", "")
         if state and state not in Lease.State.values:
             raise Invalid(f"'{state[:50]}' is no state.", errors={"state": f"One of {', '.join(Lease.State.values)}."})
@@ -220,6 +220,7 @@ class LeaseList(generics.ListAPIView[Any]):
         """List leases, newest first: your tenant's, or all for administrators."""
         return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.LEASE_REQUEST)
     @extend_schema(request=LeaseRequestSerializer, responses={201: LeaseDetailSerializer}, examples=[REQUEST_EXAMPLE])
     def post(self, request: Request) -> Response:
         """Ask for a lease for your tenant; an administrator decides."""
@@ -231,7 +232,7 @@ class LeaseList(generics.ListAPIView[Any]):
             ends_at=values["ends_at"],
             note=values["note"],
         )
-        return _answer(request, lease, status=201)
+        return LeaseViewSet(request=request).answer(lease, 201)
 
 
 class LeaseGrant(APIView):
@@ -239,6 +240,7 @@ class LeaseGrant(APIView):
 
     permission_classes = ADMINISTRATORS
 
+    @declare(audited_as=Action.LEASE_GIVE)
     @extend_schema(request=GivenSerializer, responses={201: LeaseDetailSerializer, 409: problem(NOT_AVAILABLE)})
     def post(self, request: Request) -> Response:
         """Give a tenant a lease; administrators only."""
@@ -252,115 +254,80 @@ class LeaseGrant(APIView):
             note=values["note"],
             override=values["override"],
         )
-        return _answer(request, lease, status=201)
+        return LeaseViewSet(request=request).answer(lease, 201)
 
 
-class LeaseDetail(APIView):
-    """One lease."""
+class LeaseViewSet(ResourceViewSet):
+    """A lease, and what its tenant can do with it."""
 
-    @extend_schema(operation_id="leases_retrieve", responses=LeaseDetailSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    model = Lease
+    kind = "lease"
+    serializer_class = LeaseDetailSerializer
+    address = "api:lease"
+
+    def presented(self, row: Lease) -> Lease:
+        """Return a lease as it is now, with what it holds and its timeline."""
+        shown: Lease = lease_rows(self.person).prefetch_related("events").get(pk=row.pk)
+        return shown
+
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show a lease with its timeline."""
-        return _answer(request, _lease(person_of(request), pk))
+        return self.answer(self.find_row(pk))
+
+    @command(audited_as=Action.LEASE_WITHDRAW, conflict="It has started, or is over")
+    def withdraw(self, lease: Lease, values: dict[str, Any]) -> Lease:
+        """Withdraw a request, or a lease that has not started."""
+        return lease_withdraw(person=self.person, lease=lease)
+
+    @command(EndSerializer, audited_as=Action.LEASE_EXTEND, conflict=NOT_AVAILABLE)
+    def extend(self, lease: Lease, values: dict[str, Any]) -> Lease:
+        """Ask for a later end of your tenant's lease; an administrator sets the end at once."""
+        ends_at, note = values["ends_at"], values["note"]
+        if self.person.is_administrator:
+            return lease_extend(
+                person=self.person, lease=lease, ends_at=ends_at, reason=note, override=values["override"]
+            )
+        if ends_at is None:
+            raise Invalid("Give an end to ask for.", errors={"ends_at": "Give a day and a time."})
+        return lease_extension_request(person=self.person, lease=lease, ends_at=ends_at, note=note)
+
+    @command(ReturnSerializer, audited_as=Action.LEASE_RETURN, status=202, conflict="It is not active")
+    def return_items(self, lease: Lease, values: dict[str, Any]) -> Lease:
+        """Return a lease, or some of it: what is attached is detached first. Answers the lease that returns it."""
+        ids = values.get("item_ids")
+        items = None if ids is None else list(LeaseItem.objects.filter(lease=lease, pk__in=ids))
+        if items is not None and len(items) != len(set(ids or ())):
+            raise NotFound("The lease does not hold all of that.")
+        return lease_return(person=self.person, lease=lease, items=items)
 
 
-class LeaseApproval(APIView):
-    """The approval of a request."""
+class LeaseDecisionViewSet(LeaseViewSet):
+    """What administrators decide about a lease."""
 
     permission_classes = ADMINISTRATORS
 
-    @extend_schema(request=ApprovalSerializer, responses={200: LeaseDetailSerializer, 409: problem(NOT_AVAILABLE)})
-    def post(self, request: Request, pk: int) -> Response:
+    @command(ApprovalSerializer, audited_as=Action.LEASE_APPROVE, conflict=NOT_AVAILABLE)
+    def approve(self, lease: Lease, values: dict[str, Any]) -> Lease:
         """Approve a request with these things; what starts now is the tenant's at once. Administrators only."""
-        person = person_of(request)
-        values = validated_body(ApprovalSerializer, request)
-        lease = lease_approve(
-            person=person,
-            lease=_lease(person, pk),
+        return lease_approve(
+            person=self.person,
+            lease=lease,
             things=_leased_things(values),
             starts_at=values["starts_at"],
             ends_at=values["ends_at"],
             reason=values["reason"],
             override=values["override"],
         )
-        return _answer(request, lease)
 
-
-class LeaseDecline(APIView):
-    """The refusal of a request."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(request=ReasonSerializer, responses={200: LeaseDetailSerializer, 409: problem("It was decided")})
-    def post(self, request: Request, pk: int) -> Response:
+    @command(ReasonSerializer, audited_as=Action.LEASE_DECLINE, conflict="It was decided")
+    def decline(self, lease: Lease, values: dict[str, Any]) -> Lease:
         """Decline a request; administrators only."""
-        person = person_of(request)
-        reason = validated_body(ReasonSerializer, request)["reason"]
-        return _answer(request, lease_decline(person=person, lease=_lease(person, pk), reason=reason))
+        return lease_decline(person=self.person, lease=lease, reason=values["reason"])
 
-
-class LeaseWithdrawal(APIView):
-    """What is taken back before it starts."""
-
-    @extend_schema(request=None, responses={200: LeaseDetailSerializer, 409: problem("It has started, or is over")})
-    def post(self, request: Request, pk: int) -> Response:
-        """Withdraw a request, or a lease that has not started."""
-        person = person_of(request)
-        lease = _lease(person, pk)
-        refuse_body(request)
-        return _answer(request, lease_withdraw(person=person, lease=lease))
-
-
-class LeaseExtension(APIView):
-    """Another end of a lease."""
-
-    @extend_schema(request=EndSerializer, responses={200: LeaseDetailSerializer, 409: problem(NOT_AVAILABLE)})
-    def post(self, request: Request, pk: int) -> Response:
-        """Ask for a later end of your tenant's lease; an administrator sets the end at once."""
-        person = person_of(request)
-        lease = _lease(person, pk)
-        values = validated_body(EndSerializer, request)
-        if person.is_administrator:
-            done = lease_extend(
-                person=person,
-                lease=lease,
-                ends_at=values["ends_at"],
-                reason=values["note"],
-                override=values["override"],
-            )
-            return _answer(request, done)
-        if values["ends_at"] is None:
-            raise Invalid("Give an end to ask for.", errors={"ends_at": "Give a day and a time."})
-        done = lease_extension_request(person=person, lease=lease, ends_at=values["ends_at"], note=values["note"])
-        return _answer(request, done)
-
-
-class LeaseExtensionDecline(APIView):
-    """The refusal of another end."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(request=ReasonSerializer, responses={200: LeaseDetailSerializer, 409: problem("Nobody asks for it")})
-    def post(self, request: Request, pk: int) -> Response:
+    @command(ReasonSerializer, audited_as=Action.LEASE_EXTENSION_DECLINE, conflict="Nobody asks for it")
+    def decline_extension(self, lease: Lease, values: dict[str, Any]) -> Lease:
         """Let a lease keep its end although another was asked for; administrators only."""
-        person = person_of(request)
-        reason = validated_body(ReasonSerializer, request)["reason"]
-        return _answer(request, lease_extension_decline(person=person, lease=_lease(person, pk), reason=reason))
-
-
-class LeaseReturn(APIView):
-    """The return of a lease before its end."""
-
-    @extend_schema(request=ReturnSerializer, responses={202: LeaseDetailSerializer, 409: problem("It is not active")})
-    def post(self, request: Request, pk: int) -> Response:
-        """Return a lease, or some of it: what is attached is detached first. Answers the lease that returns it."""
-        person = person_of(request)
-        lease = _lease(person, pk)
-        ids = validated_body(ReturnSerializer, request).get("item_ids")
-        items = None if ids is None else list(LeaseItem.objects.filter(lease=lease, pk__in=ids))
-        if items is not None and len(items) != len(set(ids or ())):
-            raise NotFound("The lease does not hold all of that.")
-        return _answer(request, lease_return(person=person, lease=lease, items=items), status=202)
+        return lease_extension_decline(person=self.person, lease=lease, reason=values["reason"])
 
 
 class LeaseCalendar(APIView):
@@ -391,29 +358,18 @@ class LeaseCalendar(APIView):
         return Response(CalendarRowSerializer(rows, many=True).data)
 
 
-def _answer(request: Request, lease: Lease, *, status: int = 200) -> Response:
-    row = lease_rows(person_of(request)).prefetch_related("events").get(pk=lease.pk)
-    address = request.build_absolute_uri(reverse("api:lease", args=[row.pk]))
-    headers = {"Location": address} if status in {201, 202} else None
-    return Response(LeaseDetailSerializer(row).data, status=status, headers=headers)
-
-
-def _lease(person: User, pk: int) -> Lease:
-    row: Lease | None = lease_rows(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such lease.")
-    return row
-
-
 def _leased_things(values: dict[str, Any]) -> list[Device | HostPort]:
-    found: list[Device | HostPort] = []
-    for model, name, what in ((Device, "device_ids", "device"), (HostPort, "host_port_ids", "host port")):
-        wanted = set(values[name])
-        rows = list(model.objects.filter(pk__in=wanted))
-        if missing := wanted - {row.pk for row in rows}:
-            raise NotFound(f"There is no {what} {min(missing)}.")
-        found += rows
-    return found
+    devices = rows_by_id(Device, values["device_ids"], "device")
+    return [*devices, *rows_by_id(HostPort, values["host_port_ids"], "host port")]
+
+
+def rows_by_id(model: Any, ids: list[int], what: str) -> list[Any]:
+    """Return the rows of these ids; raises NotFound when one of them is missing, so that nothing is left out unsaid."""
+    wanted = set(ids)
+    rows = list(model.objects.filter(pk__in=wanted))
+    if missing := wanted - {row.pk for row in rows}:
+        raise NotFound(f"There is no {what} {min(missing)}.")
+    return rows
 
 
 def _query_day(text: str) -> date:
@@ -426,3 +382,21 @@ def _query_day(text: str) -> date:
     if not date(2000, 1, 1) <= day <= date(2200, 1, 1):
         raise Invalid("'from' is no day that can be shown.", errors={"from": "Give one such as 2026-03-02."})
     return day
+
+
+urlpatterns = [
+    path("leases/", LeaseList.as_view(), name="leases"),
+    path("leases/given/", LeaseGrant.as_view(), name="leases_given"),
+    path("leases/calendar/", LeaseCalendar.as_view(), name="lease_calendar"),
+    path("leases/<int:pk>/", LeaseViewSet.as_view({"get": "retrieve"}), name="lease"),
+    path("leases/<int:pk>/approval/", LeaseDecisionViewSet.as_view({"post": "approve"}), name="lease_approval"),
+    path("leases/<int:pk>/decline/", LeaseDecisionViewSet.as_view({"post": "decline"}), name="lease_decline"),
+    path("leases/<int:pk>/withdrawal/", LeaseViewSet.as_view({"post": "withdraw"}), name="lease_withdrawal"),
+    path("leases/<int:pk>/extension/", LeaseViewSet.as_view({"post": "extend"}), name="lease_extension"),
+    path(
+        "leases/<int:pk>/extension/decline/",
+        LeaseDecisionViewSet.as_view({"post": "decline_extension"}),
+        name="lease_extension_decline",
+    ),
+    path("leases/<int:pk>/return/", LeaseViewSet.as_view({"post": "return_items"}), name="lease_return"),
+]

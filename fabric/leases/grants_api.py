@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -13,17 +14,17 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of, require_administrator
-from accounts.api import tenant_by
+from accounts.api import TenantViewSet, tenant_or_none
+from accounts.audit.actions import Action
 from accounts.models import Tenant
-from accounts.permissions import ADMINISTRATORS
-from accounts.visibility import visible_or_404
+from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import IdField, query_integer
-from core.api.requests import StrictSerializer, problem, validated_body
-from core.errors import Invalid, NotFound
+from core.api.requests import StrictSerializer
+from core.errors import Invalid
 from fabric.inventory import selectors
 from fabric.inventory.api import DeviceRowSerializer, HostPortRowSerializer
 from fabric.inventory.models import Device, HostPort
-from fabric.leases.api import MAX_DEVICES
+from fabric.leases.api import MAX_DEVICES, rows_by_id
 from fabric.leases.grants import device_grant, grants_set, host_port_grant
 from fabric.leases.models import KINDS, Quota
 from fabric.leases.quotas import MAX_LIMIT, QuotaLimits, quotas_set
@@ -91,28 +92,25 @@ class UsageList(APIView):
         return Response(HeldSerializer(held, many=True).data)
 
 
-class TenantQuotas(APIView):
+class TenantQuotaViewSet(TenantViewSet):
     """How much a tenant may hold."""
 
-    permission_classes = ADMINISTRATORS
+    serializer_class = LimitsSerializer
 
-    @extend_schema(operation_id="tenants_quotas_retrieve", responses=LimitsSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def presented(self, row: Tenant) -> Any:
+        """Return the limits of a tenant."""
+        return {"limits": Quota.objects.filter(tenant=row)}
+
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show the limits of a tenant; kinds without one are left out. Administrators only."""
-        return Response(LimitsSerializer({"limits": Quota.objects.filter(tenant=tenant_by(pk))}).data)
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(
-        operation_id="tenants_quotas_update",
-        request=LimitsSerializer,
-        responses={200: LimitsSerializer},
-    )
-    def put(self, request: Request, pk: int) -> Response:
+    @command(LimitsSerializer, audited_as=Action.QUOTA_SET)
+    def update(self, tenant: Tenant, values: dict[str, Any]) -> Tenant:
         """Let these be all limits of a tenant; what it holds already is not touched. Administrators only."""
-        tenant = tenant_by(pk)
-        wanted = validated_body(LimitsSerializer, request)["limits"]
-        limits = {one["kind"]: QuotaLimits(one["most_at_once"], one["most_hours_a_month"]) for one in wanted}
-        quotas_set(person=person_of(request), tenant=tenant, limits=limits)
-        return Response(LimitsSerializer({"limits": Quota.objects.filter(tenant=tenant)}).data)
+        wanted = {one["kind"]: QuotaLimits(one["most_at_once"], one["most_hours_a_month"]) for one in values["limits"]}
+        quotas_set(person=self.person, tenant=tenant, limits=wanted)
+        return tenant
 
 
 HELD_BY_ANOTHER = "Another tenant holds it, or an operation on it has not ended"
@@ -126,59 +124,50 @@ class HolderSerializer(StrictSerializer, serializers.Serializer[Any]):
     take = serializers.BooleanField(required=False, default=False)
 
 
-def requested_holder(request: Request) -> tuple[Tenant | None, bool]:
-    """Return whose a thing is to be, and whether it may be taken from another tenant."""
-    wanted = HolderSerializer(data=request.data)
-    wanted.is_valid(raise_exception=True)
-    tenant_id = wanted.validated_data["tenant_id"]
-    if tenant_id is None:
-        return None, wanted.validated_data["take"]
-    tenant = Tenant.objects.filter(pk=tenant_id).first()
-    if tenant is None:
-        raise NotFound("There is no such tenant.")
-    return tenant, wanted.validated_data["take"]
+class OwnershipViewSet(ResourceViewSet):
+    """Whose a device or host port is: whoever sees it is told that only administrators change that."""
+
+    def find_row(self, pk: object) -> Any:
+        """Return what is granted; raises NotFound, and Forbidden for those who see it."""
+        row = super().find_row(pk)
+        require_administrator(self.person)
+        return row
 
 
-class DeviceTenant(APIView):
+class DeviceTenantViewSet(OwnershipViewSet):
     """Whose a device is."""
 
-    @extend_schema(
-        operation_id="devices_tenant_update",
-        request=HolderSerializer,
-        responses={
-            200: DeviceRowSerializer,
-            409: problem(HELD_BY_ANOTHER),
-        },
-    )
-    def put(self, request: Request, pk: int) -> Response:
+    model = Device
+    kind = "device"
+    serializer_class = DeviceRowSerializer
+
+    def presented(self, row: Device) -> Any:
+        """Return the device as lists have it."""
+        return selectors.device_rows(self.person).get(pk=row.pk)
+
+    @command(HolderSerializer, audited_as=Action.GRANT_CHANGE, target_kind="device", conflict=HELD_BY_ANOTHER)
+    def update(self, device: Device, values: dict[str, Any]) -> Device:
         """Grant the device to a tenant, or free it; administrators only."""
-        person = person_of(request)
-        device: Device = visible_or_404(Device.objects.all(), person, pk, "device")
-        require_administrator(person)
-        tenant, take = requested_holder(request)
-        device_grant(person=person, device=device, tenant=tenant, take=take)
-        return Response(DeviceRowSerializer(selectors.device_rows(person).get(pk=pk)).data)
+        tenant = tenant_or_none(values["tenant_id"])
+        return device_grant(person=self.person, device=device, tenant=tenant, take=values["take"])
 
 
-class HostPortTenant(APIView):
+class HostPortTenantViewSet(OwnershipViewSet):
     """Whose a host port is."""
 
-    @extend_schema(
-        operation_id="host_ports_tenant_update",
-        request=HolderSerializer,
-        responses={
-            200: HostPortRowSerializer,
-            409: problem(HELD_BY_ANOTHER),
-        },
-    )
-    def put(self, request: Request, pk: int) -> Response:
+    model = HostPort
+    kind = "host port"
+    serializer_class = HostPortRowSerializer
+
+    def presented(self, row: HostPort) -> Any:
+        """Return the host port as lists have it."""
+        return selectors.host_port_rows(self.person).get(pk=row.pk)
+
+    @command(HolderSerializer, audited_as=Action.GRANT_CHANGE, target_kind="host port", conflict=HELD_BY_ANOTHER)
+    def update(self, host_port: HostPort, values: dict[str, Any]) -> HostPort:
         """Grant the host port to a tenant, or free it; administrators only."""
-        person = person_of(request)
-        host_port: HostPort = visible_or_404(HostPort.objects.all(), person, pk, "host port")
-        require_administrator(person)
-        tenant, take = requested_holder(request)
-        host_port_grant(person=person, host_port=host_port, tenant=tenant, take=take)
-        return Response(HostPortRowSerializer(selectors.host_port_rows(person).get(pk=pk)).data)
+        tenant = tenant_or_none(values["tenant_id"])
+        return host_port_grant(person=self.person, host_port=host_port, tenant=tenant, take=values["take"])
 
 
 class GrantsSerializer(StrictSerializer, serializers.Serializer[Any]):
@@ -205,57 +194,58 @@ class GrantsSerializer(StrictSerializer, serializers.Serializer[Any]):
     revision = serializers.CharField(max_length=64, required=False)
 
 
-class TenantGrants(APIView):
+class TenantGrantsViewSet(TenantViewSet):
     """What a tenant holds."""
 
-    permission_classes = ADMINISTRATORS
+    serializer_class = GrantsSerializer
 
-    @extend_schema(operation_id="tenants_grants_retrieve", responses=GrantsSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def presented(self, row: Tenant) -> Any:
+        """Return the ids of what a tenant holds, and the revision of all grants."""
+        return {
+            "device_ids": list(Device.objects.filter(tenant=row).order_by("pk").values_list("pk", flat=True)),
+            "host_port_ids": list(HostPort.objects.filter(tenant=row).order_by("pk").values_list("pk", flat=True)),
+            "revision": ownership_revision(),
+        }
+
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show the devices and host ports that a tenant holds; administrators only."""
-        return Response(_grants_data(tenant_by(pk)))
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(
-        operation_id="tenants_grants_update",
-        request=GrantsSerializer,
-        responses={
-            200: GrantsSerializer,
-            409: problem("Another tenant holds it, an operation has not ended, or grants are not as you saw them"),
-        },
+    @command(
+        GrantsSerializer,
+        audited_as=Action.GRANTS_SET,
+        target_kind="tenant",
+        conflict="Another tenant holds it, an operation has not ended, or grants are not as you saw them",
     )
-    def put(self, request: Request, pk: int) -> Response:
+    def update(self, tenant: Tenant, values: dict[str, Any]) -> Tenant:
         """Let a tenant hold exactly these devices and host ports; all or nothing happens. Administrators only."""
-        row = tenant_by(pk)
-        wanted = GrantsSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = wanted.validated_data
         taken: list[Device | HostPort] = [
-            *_rows_by_id(Device, values["take_device_ids"], "device"),
-            *_rows_by_id(HostPort, values["take_host_port_ids"], "host port"),
+            *rows_by_id(Device, values["take_device_ids"], "device"),
+            *rows_by_id(HostPort, values["take_host_port_ids"], "host port"),
         ]
         grants_set(
-            person=person_of(request),
-            tenant=row,
-            devices=_rows_by_id(Device, values["device_ids"], "device"),
-            host_ports=_rows_by_id(HostPort, values["host_port_ids"], "host port"),
+            person=self.person,
+            tenant=tenant,
+            devices=rows_by_id(Device, values["device_ids"], "device"),
+            host_ports=rows_by_id(HostPort, values["host_port_ids"], "host port"),
             take=taken,
             seen=values.get("revision"),
         )
-        return Response(_grants_data(row))
+        return tenant
 
 
-def _grants_data(tenant: Tenant) -> dict[str, Any]:
-    return {
-        "device_ids": list(Device.objects.filter(tenant=tenant).order_by("pk").values_list("pk", flat=True)),
-        "host_port_ids": list(HostPort.objects.filter(tenant=tenant).order_by("pk").values_list("pk", flat=True)),
-        "revision": ownership_revision(),
-    }
-
-
-def _rows_by_id(model: Any, ids: list[int], what: str) -> list[Any]:
-    """Return the rows of these ids; raises NotFound when one of them is missing, so that nothing is left out unsaid."""
-    wanted = set(ids)
-    rows = list(model.objects.filter(pk__in=wanted))
-    if missing := wanted - {row.pk for row in rows}:
-        raise NotFound(f"There is no {what} {min(missing)}.")
-    return rows
+urlpatterns = [
+    path("devices/<int:pk>/tenant/", DeviceTenantViewSet.as_view({"put": "update"}), name="device_tenant"),
+    path("host-ports/<int:pk>/tenant/", HostPortTenantViewSet.as_view({"put": "update"}), name="host_port_tenant"),
+    path(
+        "tenants/<int:pk>/grants/",
+        TenantGrantsViewSet.as_view({"get": "retrieve", "put": "update"}),
+        name="tenant_grants",
+    ),
+    path(
+        "tenants/<int:pk>/quotas/",
+        TenantQuotaViewSet.as_view({"get": "retrieve", "put": "update"}),
+        name="tenant_quotas",
+    ),
+    path("usage/", UsageList.as_view(), name="usage"),
+]

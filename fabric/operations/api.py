@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from django.urls import reverse
+from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
@@ -14,11 +14,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from accounts.models import User
 from accounts.permissions import ADMINISTRATORS
+from accounts.viewsets import ResourceViewSet, command
 from accounts.visibility import visible_or_404
 from core.api.fields import IDEMPOTENCY_KEY, IdField, LinkedId, LinkedText, query_integer
-from core.api.requests import StrictSerializer, problem, refuse_body
+from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid, NotFound
 from fabric.inventory.api import CHASSIS_ID
 from fabric.inventory.models import Device, Drawer, HostPort
@@ -135,13 +138,6 @@ class OperationRequestSerializer(StrictSerializer, serializers.Serializer[Any]):
     )
 
 
-def operation_accepted(request: Request, operation: Operation) -> Response:
-    """Return 202 with the operation and its address."""
-    row = operation_rows(person_of(request)).get(pk=operation.pk)
-    address = request.build_absolute_uri(reverse("api:operation", args=[row.pk]))
-    return Response(OperationSerializer(row).data, status=202, headers={"Location": address})
-
-
 class OperationList(generics.ListAPIView[Operation]):
     """Operations, newest first; POST asks for one."""
 
@@ -149,8 +145,6 @@ class OperationList(generics.ListAPIView[Operation]):
 
     def get_queryset(self) -> Any:
         """Return what the person may see."""
-        if getattr(self, "swagger_fake_view", False):
-            return Operation.objects.none()
         state = self.request.query_params.get("state")
         if state is not None and state not in Operation.State.values:
             raise Invalid(
@@ -174,6 +168,7 @@ class OperationList(generics.ListAPIView[Operation]):
         """List operations, newest first."""
         return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.OPERATION_REQUEST)
     @extend_schema(
         request=OperationRequestSerializer,
         responses={
@@ -190,9 +185,7 @@ class OperationList(generics.ListAPIView[Operation]):
     def post(self, request: Request) -> Response:
         """Attach, detach or move a device: 202 with the operation's address."""
         person = person_of(request)
-        wanted = OperationRequestSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = wanted.validated_data
+        values = validated_body(OperationRequestSerializer, request)
         device: Device = visible_or_404(Device.objects.all(), person, values["device_id"], "device")
         seen_at = "expected_host_port_id"
         operation, _ = operation_request(
@@ -204,19 +197,32 @@ class OperationList(generics.ListAPIView[Operation]):
             force=values["force"],
             confirmation=values["confirmation"],
         )
-        return operation_accepted(request, operation)
+        return OperationViewSet(request=request).answer(operation, 202)
 
 
-class OperationDetail(APIView):
-    """One operation."""
+class OperationViewSet(ResourceViewSet):
+    """An operation, to be followed and cancelled."""
 
-    @extend_schema(responses=OperationSerializer)
-    def get(self, request: Request, pk: UUID) -> Response:
+    model = Operation
+    kind = "operation"
+    serializer_class = OperationSerializer
+    address = "api:operation"
+
+    def presented(self, row: Operation) -> Operation:
+        """Return an operation as it is now, with what of its parts the person may see."""
+        shown: Operation = operation_rows(self.person).get(pk=row.pk)
+        return shown
+
+    def retrieve(self, request: Request, pk: UUID) -> Response:
         """Show an operation with its steps."""
-        operation = operation_rows(person_of(request)).filter(pk=pk).first()
-        if operation is None:
-            raise NotFound("There is no such operation.")
-        return Response(OperationSerializer(operation).data)
+        return self.answer(self.find_row(pk))
+
+    @command(
+        audited_as=Action.OPERATION_CANCEL, status=202, conflict="It has ended, or is a step of a plan: cancel that"
+    )
+    def cancel(self, operation: Operation, values: dict[str, Any]) -> Operation:
+        """Cancel an operation. One that runs ends as soon as it honestly can."""
+        return operation_cancel(person=self.person, operation=operation)
 
 
 class OperationProof(APIView):
@@ -231,21 +237,6 @@ class OperationProof(APIView):
         if proof is None:
             raise NotFound("There is no proof of such an operation.")
         return Response(ProofSerializer(proof).data)
-
-
-class OperationCancellation(APIView):
-    """The cancellation of an operation."""
-
-    @extend_schema(
-        request=None,
-        responses={202: OperationSerializer, 409: problem("It has ended, or is a step of a plan: cancel that")},
-    )
-    def post(self, request: Request, pk: UUID) -> Response:
-        """Cancel an operation. One that runs ends as soon as it honestly can."""
-        person = person_of(request)
-        operation: Operation = visible_or_404(Operation.objects.all(), person, pk, "operation")
-        refuse_body(request)
-        return operation_accepted(request, operation_cancel(person=person, operation=operation))
 
 
 def _host_port(person: User, pk: int | None) -> HostPort | None:
@@ -264,6 +255,7 @@ class ModeSerializer(StrictSerializer, serializers.Serializer[Any]):
 class DrawerModeChange(APIView):
     """The mode of a drawer."""
 
+    @declare(audited_as=Action.DRAWER_MODE)
     @extend_schema(
         operation_id="drawers_mode_create",
         request=ModeSerializer,
@@ -279,12 +271,19 @@ class DrawerModeChange(APIView):
         drawer: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
         # Before the fields are looked at: those who may not are told nothing else.
         refuse_mode_change(person, drawer)
-        wanted = ModeSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
         operation = mode_request(
             person=person,
             drawer=drawer,
-            mode=wanted.validated_data["mode"],
+            mode=validated_body(ModeSerializer, request)["mode"],
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        return operation_accepted(request, operation)
+        return OperationViewSet(request=request).answer(operation, 202)
+
+
+urlpatterns = [
+    path("drawers/<int:pk>/mode/", DrawerModeChange.as_view(), name="drawer_mode"),
+    path("operations/", OperationList.as_view(), name="operations"),
+    path("operations/<uuid:pk>/", OperationViewSet.as_view({"get": "retrieve"}), name="operation"),
+    path("operations/<uuid:pk>/proof/", OperationProof.as_view(), name="operation_proof"),
+    path("operations/<uuid:pk>/cancel/", OperationViewSet.as_view({"post": "cancel"}), name="operation_cancel"),
+]

@@ -7,18 +7,18 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from django.urls import reverse
+from django.urls import path
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from accounts.access import person_of
-from accounts.models import User
-from accounts.visibility import visible_or_404
+from accounts.audit.actions import Action
+from accounts.declaration import declare
+from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import IDEMPOTENCY_KEY, IdField
-from core.api.requests import StrictSerializer, problem, refuse_body
+from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import Invalid
 from fabric.bmc.types import DrawerMode
 from fabric.operations.models import Plan
@@ -39,7 +39,7 @@ PLAN_EXAMPLE = OpenApiExample(
     },
     request_only=True,
 )
-CHANGED_PROBLEM = problem(
+STATE_CHANGED = (
     "The state has changed since the plan was made (`conflict`, and `differences` says what), rules stand against it "
     "(`rule`, and `objections` says which), an operation on a device of it is open, or it was applied before"
 )
@@ -103,20 +103,20 @@ class WantedSerializer(StrictSerializer, serializers.Serializer[Any]):
                 raise serializers.ValidationError({name: f"{key} {twice[0]} is named more than once."})
         return attrs
 
-    def wanted(self) -> DesiredState:
-        """Return what was validated."""
-        values = self.validated_data
-        return DesiredState(
-            attachments={one["device_id"]: one["host_port_id"] for one in values["attachments"]},
-            modes={one["drawer_id"]: DrawerMode(one["mode"]) for one in values["modes"]},
-            cables={one["host_port_id"]: one["host_id"] for one in values["cables"]},
-            settings={
-                one["port_id"]: PortSetting(
-                    port_type=one.get("port_type", ""), configured_width=one.get("configured_width")
-                )
-                for one in values["port_settings"]
-            },
-        )
+
+def desired_state(values: dict[str, Any]) -> DesiredState:
+    """Return the wanted allocation that a validated `WantedSerializer` has."""
+    return DesiredState(
+        attachments={one["device_id"]: one["host_port_id"] for one in values["attachments"]},
+        modes={one["drawer_id"]: DrawerMode(one["mode"]) for one in values["modes"]},
+        cables={one["host_port_id"]: one["host_id"] for one in values["cables"]},
+        settings={
+            one["port_id"]: PortSetting(
+                port_type=one.get("port_type", ""), configured_width=one.get("configured_width")
+            )
+            for one in values["port_settings"]
+        },
+    )
 
 
 class PlannedStepSerializer(serializers.Serializer[Any]):
@@ -233,8 +233,6 @@ class PlanList(generics.ListAPIView[Plan]):
 
     def get_queryset(self) -> Any:
         """Return what the person may see."""
-        if getattr(self, "swagger_fake_view", False):
-            return Plan.objects.none()
         rows = Plan.objects.visible_to(person_of(self.request)).order_by("-created_at")
         state = self.request.query_params.get("state")
         if state is None:
@@ -250,6 +248,7 @@ class PlanList(generics.ListAPIView[Plan]):
         """List plans, newest first: your tenant's, or all for administrators."""
         return super().get(request, *args, **kwargs)
 
+    @declare(audited_as=Action.PLAN_CREATE)
     @extend_schema(
         request=WantedSerializer,
         responses={201: PlanDetailSerializer, 409: problem("Something wanted is missing, or cannot be composed")},
@@ -258,111 +257,75 @@ class PlanList(generics.ListAPIView[Plan]):
     )
     def post(self, request: Request) -> Response:
         """Make a draft of the steps that lead to a wanted allocation: nothing is changed yet."""
-        wanted = WantedSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
+        values = validated_body(WantedSerializer, request)
         plan = plan_create(
             person=person_of(request),
-            wanted=wanted.wanted(),
-            title=wanted.validated_data["title"],
+            wanted=desired_state(values),
+            title=values["title"],
             origin="api",
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        return _answer(request, plan, 201)
+        return PlanViewSet(request=request).answer(plan, 201)
 
 
-class PlanDetail(APIView):
-    """One plan."""
+class PlanViewSet(ResourceViewSet):
+    """A plan, and what can be done with it."""
 
-    @extend_schema(responses=PlanDetailSerializer)
-    def get(self, request: Request, pk: UUID) -> Response:
+    model = Plan
+    kind = "plan"
+    serializer_class = PlanDetailSerializer
+    address = "api:plan"
+
+    def retrieve(self, request: Request, pk: UUID) -> Response:
         """Show a plan with its steps. Once it is applied, `operations` tell how they stand."""
-        return _answer(request, _plan(person_of(request), pk))
+        return self.answer(self.find_row(pk))
 
-    @extend_schema(request=WantedSerializer, responses={200: PlanDetailSerializer, 409: CHANGED_PROBLEM})
-    def put(self, request: Request, pk: UUID) -> Response:
+    @command(WantedSerializer, audited_as=Action.PLAN_CHANGE, conflict=STATE_CHANGED)
+    def update(self, plan: Plan, values: dict[str, Any]) -> Plan:
         """Let a draft want something else; it is planned anew on what is now."""
-        person = person_of(request)
-        plan = _plan(person, pk)
-        wanted = WantedSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        title = wanted.validated_data["title"]
-        return _answer(request, plan_change(person=person, plan=plan, wanted=wanted.wanted(), title=title or None))
+        return plan_change(person=self.person, plan=plan, wanted=desired_state(values), title=values["title"] or None)
 
-    @extend_schema(responses={204: None, 409: problem("It was applied")})
-    def delete(self, request: Request, pk: UUID) -> Response:
+    @command(audited_as=Action.PLAN_DISCARD, status=204, conflict="It was applied")
+    def destroy(self, plan: Plan, values: dict[str, Any]) -> None:
         """Throw a draft away."""
-        person = person_of(request)
-        plan = _plan(person, pk)
-        refuse_body(request)
-        plan_discard(person=person, plan=plan)
-        return Response(status=204)
+        plan_discard(person=self.person, plan=plan)
 
-
-class PlanApplication(APIView):
-    """The application of a draft."""
-
-    @extend_schema(request=ApplySerializer, responses={202: PlanDetailSerializer, 409: CHANGED_PROBLEM})
-    def post(self, request: Request, pk: UUID) -> Response:
+    @command(ApplySerializer, audited_as=Action.PLAN_APPLY, status=202, conflict=STATE_CHANGED)
+    def apply(self, plan: Plan, values: dict[str, Any]) -> Plan:
         """Carry a draft out, as one job: 202 with the plan, whose state tells how it goes."""
-        person = person_of(request)
-        plan = _plan(person, pk)
-        asked = ApplySerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        values = asked.validated_data
-        applied = plan_apply(
-            person=person,
+        return plan_apply(
+            person=self.person,
             plan=plan,
             on_failure=values["on_failure"],
             force=values["force_device_ids"],
             confirmation=values["confirmation"],
         )
-        return _answer(request, applied, 202)
 
-
-class PlanCancellation(APIView):
-    """The cancellation of a running or stopped plan."""
-
-    @extend_schema(request=CancelSerializer, responses={202: PlanDetailSerializer, 409: problem("It has ended")})
-    def post(self, request: Request, pk: UUID) -> Response:
+    @command(CancelSerializer, audited_as=Action.PLAN_CANCEL, status=202, conflict="It has ended")
+    def cancel(self, plan: Plan, values: dict[str, Any]) -> Plan:
         """Cancel a plan. Nothing new begins, what runs ends as soon as it honestly can; then back, if wanted."""
-        person = person_of(request)
-        plan = _plan(person, pk)
-        asked = CancelSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        cancelled = plan_cancel(person=person, plan=plan, roll_back=asked.validated_data["roll_back"])
-        return _answer(request, cancelled, 202)
+        return plan_cancel(person=self.person, plan=plan, roll_back=values["roll_back"])
 
-
-class PlanResumption(APIView):
-    """The resumption of a plan that stopped."""
-
-    @extend_schema(request=None, responses={202: PlanDetailSerializer, 409: problem("It has not stopped")})
-    def post(self, request: Request, pk: UUID) -> Response:
+    @command(audited_as=Action.PLAN_RESUME, status=202, conflict="It has not stopped")
+    def resume(self, plan: Plan, values: dict[str, Any]) -> Plan:
         """Go on with a plan that stopped. What failed is tried again, then the rest, planned anew on what is now."""
-        person = person_of(request)
-        plan = _plan(person, pk)
-        refuse_body(request)
-        return _answer(request, plan_resume(person=person, plan=plan), 202)
+        return plan_resume(person=self.person, plan=plan)
 
-
-class PlanUndo(APIView):
-    """The way back from a plan that ended."""
-
-    @extend_schema(request=None, responses={201: PlanDetailSerializer, 409: problem("It has not ended")})
-    def post(self, request: Request, pk: UUID) -> Response:
+    @command(audited_as=Action.PLAN_UNDO, status=201, conflict="It has not ended")
+    def undo(self, plan: Plan, values: dict[str, Any]) -> Plan:
         """Plan the way back. The draft leads to where everything that the plan changed was before it."""
-        person = person_of(request)
-        plan = _plan(person, pk)
-        refuse_body(request)
-        return _answer(request, plan_undo(person=person, plan=plan), 201)
+        return plan_undo(person=self.person, plan=plan)
 
 
-def _plan(person: User, pk: UUID) -> Plan:
-    plan: Plan = visible_or_404(Plan.objects.all(), person, pk, "plan")
-    return plan
-
-
-def _answer(request: Request, plan: Plan, status: int = 200) -> Response:
-    address = request.build_absolute_uri(reverse("api:plan", args=[plan.pk]))
-    data = PlanDetailSerializer(plan, context={"request": request}).data
-    return Response(data, status=status, headers={"Location": address} if status != 200 else None)
+urlpatterns = [
+    path("plans/", PlanList.as_view(), name="plans"),
+    path(
+        "plans/<uuid:pk>/",
+        PlanViewSet.as_view({"get": "retrieve", "put": "update", "delete": "destroy"}),
+        name="plan",
+    ),
+    path("plans/<uuid:pk>/apply/", PlanViewSet.as_view({"post": "apply"}), name="plan_apply"),
+    path("plans/<uuid:pk>/cancel/", PlanViewSet.as_view({"post": "cancel"}), name="plan_cancel"),
+    path("plans/<uuid:pk>/resume/", PlanViewSet.as_view({"post": "resume"}), name="plan_resume"),
+    path("plans/<uuid:pk>/undo/", PlanViewSet.as_view({"post": "undo"}), name="plan_undo"),
+]

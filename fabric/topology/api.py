@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from django.urls import reverse
+from django.urls import path
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -13,9 +13,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.access import person_of, require_administrator
+from accounts.audit.actions import Action
+from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
+from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import query_search
-from core.api.requests import StrictSerializer, problem, refuse_body
+from core.api.requests import StrictSerializer, problem, validated_body
 from core.errors import NotFound
 from fabric.inventory import selectors
 from fabric.inventory.api import DrawerRowSerializer, HardwareDetail
@@ -149,6 +152,7 @@ class ChassisList(APIView):
         views = fabric_view(person_of(request), search=query_search(request))
         return Response(ChassisSerializer([asdict(view) for view in views], many=True).data)
 
+    @declare(audited_as=Action.CHASSIS_ADD)
     @extend_schema(
         operation_id="chassis_create",
         request=ChassisSettingsSerializer,
@@ -166,69 +170,50 @@ class ChassisList(APIView):
         person = person_of(request)
         # Before the fields are looked at: those who may not are told nothing else.
         require_administrator(person)
-        wanted = ChassisSettingsSerializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        values = {"username": "", "password": "", **wanted.validated_data}
-        row = chassis_add(person=person, **values)
-        address = request.build_absolute_uri(reverse("api:chassis", args=[row.pk]))
-        return Response(ChassisSettingsSerializer(row).data, status=201, headers={"Location": address})
+        values = {"username": "", "password": "", **validated_body(ChassisSettingsSerializer, request)}
+        return ChassisViewSet(request=request).answer(chassis_add(person=person, **values), 201)
 
 
-class ChassisDetail(APIView):
-    """One chassis."""
+class ChassisViewSet(ResourceViewSet):
+    """One chassis, and how it is reached."""
 
-    @extend_schema(operation_id="chassis_retrieve", responses=ChassisSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    model = Chassis
+    kind = "chassis"
+    serializer_class = ChassisSettingsSerializer
+    address = "api:chassis"
+
+    def find_row(self, pk: object) -> Any:
+        """Return a chassis for those who may see and change how it is reached; raises Forbidden for others."""
+        require_administrator(self.person)
+        return super().find_row(pk)
+
+    @extend_schema(responses=ChassisSerializer)
+    def retrieve(self, request: Request, pk: int) -> Response:
         """Show one chassis; 404 where the person may not see it."""
-        views = fabric_view(person_of(request), chassis_id=pk)
+        views = fabric_view(self.person, chassis_id=pk)
         if not views:
             raise NotFound("There is no such chassis.")
         return Response(ChassisSerializer(asdict(views[0])).data)
 
-    @extend_schema(
-        operation_id="chassis_partial_update",
-        request=ChassisSettingsSerializer(partial=True),
-        responses={200: ChassisSettingsSerializer, 409: problem(CHANGED_MEANWHILE), 503: problem(NO_KEY)},
-    )
-    def patch(self, request: Request, pk: int) -> Response:
-        """Change how a chassis is reached: what is not given stays. Administrators only."""
-        person = person_of(request)
-        require_administrator(person)
-        row = _chassis(pk)
-        wanted = ChassisSettingsSerializer(data=request.data, partial=True)
-        wanted.is_valid(raise_exception=True)
-        row = chassis_edit(person=person, chassis=row, **wanted.validated_data)
-        return Response(ChassisSettingsSerializer(row).data)
-
-    @extend_schema(
-        operation_id="chassis_destroy", responses={204: None, 409: problem("An operation of it has not ended")}
-    )
-    def delete(self, request: Request, pk: int) -> Response:
-        """Forget a chassis with its grants and operations; 409 while one has not ended. Administrators only."""
-        person = person_of(request)
-        require_administrator(person)
-        row = _chassis(pk)
-        refuse_body(request)
-        chassis_remove(person=person, chassis=row)
-        return Response(status=204)
-
-
-class ChassisSettings(APIView):
-    """How one chassis is reached."""
-
-    permission_classes = ADMINISTRATORS
-
-    @extend_schema(operation_id="chassis_settings_retrieve", responses=ChassisSettingsSerializer)
-    def get(self, request: Request, pk: int) -> Response:
+    def retrieve_settings(self, request: Request, pk: int) -> Response:
         """Show how a chassis is reached, without its password; administrators only."""
-        return Response(ChassisSettingsSerializer(_chassis(pk)).data)
+        return self.answer(self.find_row(pk))
 
+    @command(
+        ChassisSettingsSerializer,
+        audited_as=Action.CHASSIS_EDIT,
+        partial=True,
+        conflict=CHANGED_MEANWHILE,
+        problems={503: NO_KEY},
+    )
+    def partial_update(self, chassis: Chassis, values: dict[str, Any]) -> Chassis:
+        """Change how a chassis is reached: what is not given stays. Administrators only."""
+        return chassis_edit(person=self.person, chassis=chassis, **values)
 
-def _chassis(pk: int) -> Chassis:
-    row: Chassis | None = Chassis.objects.filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such chassis.")
-    return row
+    @command(audited_as=Action.CHASSIS_REMOVE, status=204, conflict="An operation of it has not ended")
+    def destroy(self, chassis: Chassis, values: dict[str, Any]) -> None:
+        """Forget a chassis with its grants and operations; 409 while one has not ended. Administrators only."""
+        chassis_remove(person=self.person, chassis=chassis)
 
 
 class OtherModeSerializer(serializers.Serializer[Any]):
@@ -277,3 +262,19 @@ class DrawerDetail(HardwareDetail):
 
     rows = staticmethod(selectors.drawer_rows)
     serializer_class = DrawerDetailSerializer
+
+
+urlpatterns = [
+    path("chassis/", ChassisList.as_view(), name="chassis_list"),
+    path(
+        "chassis/<int:pk>/",
+        ChassisViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="chassis",
+    ),
+    path(
+        "chassis/<int:pk>/settings/",
+        ChassisViewSet.as_view({"get": "retrieve_settings"}, permission_classes=ADMINISTRATORS),
+        name="chassis_settings",
+    ),
+    path("drawers/<int:pk>/", DrawerDetail.as_view(), name="drawer"),
+]
