@@ -131,7 +131,7 @@ def check_text(text: str, offset: int) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise DocumentSyntaxError("A text has half a surrogate pair, which is no character.", offset) from None
+        raise DocumentSyntaxError("A text has half a surrogate pair, which is not a character.", offset) from None
     return text
 
 
@@ -156,7 +156,7 @@ def add_member(
     assert isinstance(members, dict)  # noqa: S101 - both readers pass an object
     if name in members:
         first = problems.place("", node.keys[name]).line
-        problems.add(f"{quoted(name)} stands here twice: it was said in line {first}.", member_path(path, name), offset)
+        problems.add(f"{quoted(name)} appears twice: first in line {first}.", member_path(path, name), offset)
         return
     members[name] = value
     node.keys[name] = offset
@@ -213,11 +213,11 @@ class _JsonTokens:
 def _syntax_error(text: str, offset: int) -> DocumentSyntaxError:
     rest = text[offset : offset + 20]
     if rest.startswith('"'):
-        return DocumentSyntaxError("A text begins here that does not end on its line, or has a wrong escape.", offset)
+        return DocumentSyntaxError("This text does not end on its line, or has an invalid escape.", offset)
     if re.match(r"-?(?:NaN|Infinity)", rest):
-        return DocumentSyntaxError("NaN and Infinity are no numbers in JSON.", offset)
+        return DocumentSyntaxError("NaN and Infinity are not allowed in JSON.", offset)
     if rest.startswith("'"):
-        return DocumentSyntaxError("In JSON a text stands in double quotes.", offset)
+        return DocumentSyntaxError("In JSON, strings use double quotes.", offset)
     if rest.startswith(("//", "/*", "#")):
         return DocumentSyntaxError("JSON has no comments.", offset)
     found = re.match(r"[\w.+-]+", rest)
@@ -233,7 +233,7 @@ def read_json(text: str, problems: DocumentProblems) -> DocumentNode:
     root = _json_value(tokens, problems)
     if tokens.kind != "end":
         raise DocumentSyntaxError(
-            "The file goes on after its end: one object is expected, and nothing else.", tokens.offset
+            "The file continues after its end: one object is expected, and nothing else.", tokens.offset
         )
     return root
 
@@ -302,7 +302,7 @@ def _json_text(quoted_text: str, offset: int) -> str:
     try:
         text: str = json.loads(quoted_text)
     except ValueError:
-        raise DocumentSyntaxError("A text has a wrong escape.", offset) from None
+        raise DocumentSyntaxError("A text has an invalid escape.", offset) from None
     return check_text(text, offset)
 
 
@@ -358,14 +358,12 @@ class _YamlEvents:
                 self._ahead = next(self._events)
             except yaml.MarkedYAMLError as error:
                 mark = error.problem_mark or error.context_mark
-                said = quoted(str(error.problem or "it makes no sense"), 120).strip("'")
-                raise DocumentSyntaxError(f"This is no YAML: {said}.", mark.index if mark else 0) from None
+                said = quoted(str(error.problem or "invalid syntax"), 120).strip("'")
+                raise DocumentSyntaxError(f"This is not valid YAML: {said}.", mark.index if mark else 0) from None
             except yaml.reader.ReaderError as error:
-                raise DocumentSyntaxError(
-                    "A character stands here that YAML does not allow.", int(error.position)
-                ) from None
+                raise DocumentSyntaxError("YAML does not allow this character.", int(error.position)) from None
             except yaml.YAMLError:
-                raise DocumentSyntaxError("This is no YAML.", 0) from None
+                raise DocumentSyntaxError("This is not valid YAML.", 0) from None
         return self._ahead
 
     def next(self, kind: type[Any] | None = None) -> Any:
@@ -382,9 +380,9 @@ def _yaml_value(events: _YamlEvents, problems: DocumentProblems, path: str = "",
     offset = event.start_mark.index
     events.budget.spend(offset)
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-        raise DocumentSyntaxError("Anchors and aliases are not taken: write out what they stand for.", offset)
+        raise DocumentSyntaxError("Anchors and aliases are not supported: write out their values.", offset)
     if event.tag not in YAML_PLAIN_TAGS:
-        raise DocumentSyntaxError("Tags are not taken: values are texts, numbers, true, false and null.", offset)
+        raise DocumentSyntaxError("Tags are not supported: values are texts, numbers, true, false and null.", offset)
     if isinstance(event, yaml.ScalarEvent):
         return DocumentNode(_yaml_scalar(event, offset), offset)
     if depth >= MAX_DEPTH:
@@ -403,7 +401,7 @@ def _yaml_value(events: _YamlEvents, problems: DocumentProblems, path: str = "",
             raise DocumentSyntaxError("The name of a member is expected here.", at)
         word = check_text(str(name.value), at)
         if word == "<<" and not name.style:
-            raise DocumentSyntaxError("Merging is not taken: write out what is merged.", at)
+            raise DocumentSyntaxError("Merge keys are not supported: write out the merged members.", at)
         value = _yaml_value(events, problems, member_path(path, word), depth + 1)
         add_member(node, word, value, problems=problems, path=path, offset=at)
     events.next()
@@ -415,7 +413,7 @@ def _yaml_scalar(event: Any, offset: int) -> NodeValue:
     if event.style or event.tag is not None:
         return text
     if YAML_NOT_A_NUMBER.fullmatch(text):
-        raise DocumentSyntaxError("NaN and infinity are not taken.", offset)
+        raise DocumentSyntaxError("NaN and infinity are not allowed.", offset)
     value = yaml_plain_value(text)
     return parse_number(text, offset) if value is YAML_NUMBER else value
 

@@ -44,7 +44,7 @@ def loads_strict(text: str) -> Any:
         )
     except json.JSONDecodeError as error:
         place = f"character {error.colno}" if error.lineno == 1 else f"line {error.lineno}, character {error.colno}"
-        raise InvalidDocument(f"This is no JSON, from {place} on.") from error
+        raise InvalidDocument(f"This is not valid JSON, from {place} on.") from error
     except RecursionError as error:
         raise InvalidDocument("This is nested too deeply.") from error
     _refuse_unstorable(value)
@@ -67,7 +67,7 @@ def describe_error(message: str) -> tuple[str, str]:
     plain, where = (found[1], found[2] or "") if found else (message, "")
     if named := NAMED.search(plain):
         whole = f"{where}.{named[2]}" if where else named[2]
-        known = "It is missing." if named[1] == "missing required" else "Nothing here has this name: leave it out."
+        known = "It is missing." if named[1] == "missing required" else "No field has this name: leave it out."
         return known, whole
     if long := LENGTH.search(plain):
         return f"It has more than {long[2]} {'characters' if long[1] == 'str' else 'entries'}.", where
@@ -91,7 +91,7 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise InvalidDocument(f"{text} is no number in JSON; null stands for a value that there is not.")
+    raise InvalidDocument(f"{text} is not a number in JSON; use null for a missing value.")
 
 
 def _parse_float(text: str) -> float:

@@ -73,7 +73,7 @@ def query_integer(request: Request, name: str, *, was: str = "") -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Invalid(f"'{name}' is no number.", errors={name: "Give a whole number."})
+        raise Invalid(f"'{name}' is not a number.", errors={name: "Give a whole number."})
     return int(text)
 
 

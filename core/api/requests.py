@@ -48,7 +48,7 @@ class StrictSerializer(serializers.BaseSerializer[Any]):
         known = [name for name, field in fields.items() if not field.read_only]
         unknown = [str(name) for name in data if name not in known][:MAX_REPORTED]
         return {
-            name[:MAX_NAME_LENGTH]: f"'{name}' is only read here: leave it out."
+            name[:MAX_NAME_LENGTH]: f"'{name}' is read-only: leave it out."
             if name in fields
             else unknown_name_sentence(name, known)
             for name in unknown
