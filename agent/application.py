@@ -41,8 +41,8 @@ def application(settings: Settings) -> Celery:
             "socket_timeout": 3.0,
             "socket_connect_timeout": 3.0,
             "socket_keepalive": True,
-            # The journal records the results of commands. Storing them in the broker too would need Lua, with which root
-            # on any host could block the broker for all.
+            # The journal records the results of commands. Storing them in the broker too would need Lua, with which
+            # root on any host could block the broker for all.
             "ack_emulation": False,
         },
         task_default_queue=queue,
