@@ -1,4 +1,4 @@
-"""Takes commands: only genuine ones, each once, and each is answered whatever happens."""
+"""Command handling: only authentic commands are carried out, each once, and each is answered in every case."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ logger = logging.getLogger(__name__)
 
 
 class CommandHandler:
-    """The commands and the reports of one host."""
+    """Carries out the commands of one host and sends its reports."""
 
     def __init__(
-        self, settings: Settings, machine: Machine, journal: Journal, post: AgentOutbox, runs: RunManager
+        self, settings: Settings, machine: Machine, journal: Journal, outbox: AgentOutbox, runs: RunManager
     ) -> None:
         self._settings = settings
         self._machine = machine
         self._journal = journal
-        self._post = post
+        self._outbox = outbox
         self._runs = runs
         self._reporter = HostReporter(settings, machine, runs)
         self._reporting = threading.Lock()
@@ -58,34 +58,34 @@ class CommandHandler:
         self.ending = threading.Event()
 
     def begin(self) -> None:
-        """Answer what an earlier agent of this host left without an answer, and report from now on."""
+        """Answer the commands that an earlier agent of this host left unanswered, and start reporting."""
         for entry in self._journal.entries():
             if not entry.answer:
                 now = time.time()
-                sentence = "The agent ended midway and was started again. Ask it anew what the host sees."
+                sentence = "The agent was restarted during the command. Request the devices of the host again."
                 self._answer(
                     CommandAnswer(self._settings.host, entry.nonce, entry.task, "interrupted", sentence, now, now)
                 )
             elif not entry.sent:
-                self._post.answer(entry.nonce, entry.answer)
+                self._outbox.answer(entry.nonce, entry.answer)
         threading.Thread(target=self._report_loop, name="reports", daemon=True).start()
 
     def take(self, task: str, text: object) -> None:
-        """Carry out the command in a message that came as this task, and answer it. Raises nothing."""
+        """Carry out the command in a message of this task, and answer it. Raises nothing."""
         try:
             command = open_command(text, self._settings.key, identity=self._settings.host)
         except ExpiredError as error:
             self._handle_expired(error)
             return
         except WireError as error:
-            # Whoever sent it is nobody to answer.
+            # The sender is not authenticated, so there is no answer.
             self._refuse(str(error))
             return
         if command.task != task:
             self._refuse(f"A command {command.task} came as {task}.")
             return
         if isinstance(command.request, TrainPollRequest):
-            # Changes nothing, so it may be done as often as it comes: many of them would fill the journal.
+            # Read-only, so repeats are harmless: journal entries for the many polls would fill it.
             self._send(self._carry_out(command))
             return
         try:
@@ -93,12 +93,12 @@ class CommandHandler:
         except JournalError as error:
             now = time.time()
             self._answer(
-                _answer_of(command, "refused", f"The agent cannot note what it does: {error}.", now, StepLog())
+                _answer_of(command, "refused", f"The agent cannot write its journal: {error}.", now, StepLog())
             )
             return
         if known is not None:
             if known.answer:
-                self._post.answer(known.nonce, known.answer)
+                self._outbox.answer(known.nonce, known.answer)
             return
         logger.info("%s %s begins", command.task, command.nonce)
         answer = self._carry_out(command)
@@ -107,14 +107,14 @@ class CommandHandler:
         self.report()
 
     def report(self) -> None:
-        """Look at the host and send what it is like."""
+        """Read the state of the host and send it as a report."""
         with self._reporting:
             try:
                 self._runs.tend()
                 seen = self._reporter.look(busy=sorted(self._busy.values()), problems=list(self._problems))
-                self._post.report(seal_report(seen, self._settings.key))
+                self._outbox.report(seal_report(seen, self._settings.key))
             except Exception:
-                logger.exception("The host could not be reported")
+                logger.exception("The report failed")
 
     def _report_loop(self) -> None:
         while not self.ending.is_set():
@@ -122,62 +122,62 @@ class CommandHandler:
             self.ending.wait(self._settings.period)
 
     def _carry_out(self, command: Command) -> CommandAnswer:
-        course, began = StepLog(), time.time()
+        step_log, began = StepLog(), time.time()
         place = _exclusive_device(command.request)
         with self._lock:
             under_way = self._busy.get(place) if place else None
             if under_way is None:
                 self._busy[place or command.nonce] = f"{command.task} {place}".strip()
         if under_way is not None:
-            return _answer_of(command, "refused", f"Another command works on this device: {under_way}.", began, course)
+            return _answer_of(command, "refused", f"Another command uses this device: {under_way}.", began, step_log)
         try:
-            outcome, sentence = self._do(command.request, course)
+            outcome, sentence = self._do(command.request, step_log)
         except CommandEndedError as error:
             outcome, sentence = error.outcome, error.sentence
         except DeviceLookupError as error:
             outcome, sentence = ("refused" if error.several else "not_present"), str(error)
         except StepTimeoutError as error:
-            outcome, sentence = "timed_out", f"The step '{_last_step(course)}' {error}."
+            outcome, sentence = "timed_out", f"The step '{_last_step(step_log)}' {error}."
         except StepError as error:
-            outcome, sentence = "failed", f"The step '{_last_step(course)}' failed: {error}."
+            outcome, sentence = "failed", f"The step '{_last_step(step_log)}' failed: {error}."
         except Exception as error:
             logger.exception("A command failed")
-            outcome, sentence = "failed", f"The agent failed ({type(error).__name__}); its log says more."
+            outcome, sentence = "failed", f"The agent failed ({type(error).__name__}); see its log."
         finally:
             with self._lock:
                 self._busy.pop(place or command.nonce, None)
-        return _answer_of(command, outcome, sentence, began, course)
+        return _answer_of(command, outcome, sentence, began, step_log)
 
-    def _do(self, request: Request, course: StepLog) -> tuple[Outcome, str]:
+    def _do(self, request: Request, step_log: StepLog) -> tuple[Outcome, str]:
         match request:
             case ReportRequest():
                 return "done", "The report follows."
             case HoldersRequest(device=wanted):
-                return self._holders(wanted, course)
+                return self._holders(wanted, step_log)
             case DrainRequest():
-                return drain(self._machine, request, course, wait_for=self.ending.wait)
+                return drain(self._machine, request, step_log, wait_for=self.ending.wait)
             case RescanRequest():
-                return rescan(self._machine, request, course, wait_for=self.ending.wait)
+                return rescan(self._machine, request, step_log, wait_for=self.ending.wait)
             case RestoreRequest(device=wanted, wait=wait):
                 outcome, sentence = rescan(
-                    self._machine, RescanRequest((wanted,), wait, known=()), course, wait_for=self.ending.wait
+                    self._machine, RescanRequest((wanted,), wait, known=()), step_log, wait_for=self.ending.wait
                 )
                 if outcome == "seen":
-                    restore(self._machine, wanted, course)
+                    restore(self._machine, wanted, step_log)
                 return outcome, sentence
             case _:
-                return self._handle_run_request(request, course)
+                return self._handle_run_request(request, step_log)
 
     def _handle_run_request(
-        self, request: TrainRequest | TrainPollRequest | TrainStopRequest | TrainDeleteRequest, course: StepLog
+        self, request: TrainRequest | TrainPollRequest | TrainStopRequest | TrainDeleteRequest, step_log: StepLog
     ) -> tuple[Outcome, str]:
         try:
             match request:
                 case TrainRequest():
                     return self._runs.train(request)
                 case TrainPollRequest():
-                    course.news = self._runs.look(request)
-                    return "done", course.news.sentence or "It runs."
+                    step_log.news = self._runs.look(request)
+                    return "done", step_log.news.sentence or "It runs."
                 case TrainStopRequest():
                     return self._runs.stop(request, self.ending.wait)
                 case TrainDeleteRequest():
@@ -185,14 +185,14 @@ class CommandHandler:
         except RunRefusedError as error:
             return "refused", str(error)
 
-    def _holders(self, wanted: DeviceSelector, course: StepLog) -> tuple[Outcome, str]:
-        found = course.take("look", lambda: self._machine.find(wanted))
-        course.devices = [found]
+    def _holders(self, wanted: DeviceSelector, step_log: StepLog) -> tuple[Outcome, str]:
+        found = step_log.take("look", lambda: self._machine.find(wanted))
+        step_log.devices = [found]
         functions = self._machine.functions(found.address)
-        held = course.take("holders", lambda: self._machine.holders(functions))
-        course.holders = tuple(holder for address in functions for holder in held.holders[address])
-        unseen = f" {held.unseen} processes do not show what they hold." if held.unseen else ""
-        return "done", f"{len(course.holders)} hold {found.address}.{unseen}"
+        held = step_log.take("holders", lambda: self._machine.holders(functions))
+        step_log.holders = tuple(holder for address in functions for holder in held.holders[address])
+        unseen = f" The open files of {held.unseen} processes cannot be read." if held.unseen else ""
+        return "done", f"{found.address} has {len(step_log.holders)} holders.{unseen}"
 
     def _handle_expired(self, error: ExpiredError) -> None:
         command = error.message
@@ -203,7 +203,7 @@ class CommandHandler:
             now = time.time()
             self._answer(_answer_of(command, "refused", str(error), now, StepLog()))
         elif known.answer:
-            self._post.answer(known.nonce, known.answer)
+            self._outbox.answer(known.nonce, known.answer)
 
     def _refuse(self, sentence: str) -> None:
         logger.warning("A message was refused: %s", sentence)
@@ -211,7 +211,7 @@ class CommandHandler:
 
     def _send(self, answer: CommandAnswer) -> None:
         try:
-            self._post.answer(answer.nonce, seal_answer(answer, self._settings.key))
+            self._outbox.answer(answer.nonce, seal_answer(answer, self._settings.key))
         except WireError as error:
             logger.warning("%s", error)
 
@@ -225,10 +225,10 @@ class CommandHandler:
             self._journal.answered(answer.nonce, text)
         except JournalError as error:
             logger.warning("%s", error)
-        self._post.answer(answer.nonce, text)
+        self._outbox.answer(answer.nonce, text)
 
 
-def _answer_of(command: Command, outcome: Outcome, sentence: str, began: float, course: StepLog) -> CommandAnswer:
+def _answer_of(command: Command, outcome: Outcome, sentence: str, began: float, step_log: StepLog) -> CommandAnswer:
     return CommandAnswer(
         host=command.host,
         nonce=command.nonce,
@@ -237,21 +237,21 @@ def _answer_of(command: Command, outcome: Outcome, sentence: str, began: float, 
         sentence=sentence,
         began=began,
         ended=time.time(),
-        devices=tuple(course.devices),
-        holders=course.holders,
-        cut_off=course.cut_off if outcome not in ("refused", "in_use") else (),
-        steps=tuple(course.steps),
-        news=course.news,
+        devices=tuple(step_log.devices),
+        holders=step_log.holders,
+        cut_off=step_log.cut_off if outcome not in ("refused", "in_use") else (),
+        steps=tuple(step_log.steps),
+        news=step_log.news,
     )
 
 
 def _exclusive_device(request: Request) -> str:
-    """Return what no two commands may work on at once: a device, as the command names it."""
+    """Return the device that only one command at a time may use, as the command names it."""
     if isinstance(request, DrainRequest | RestoreRequest):
         wanted = request.device
         return (wanted.serial or wanted.address or f"{wanted.vendor_id}:{wanted.device_id}").casefold()
     return ""
 
 
-def _last_step(course: StepLog) -> str:
-    return course.steps[-1].name if course.steps else "look"
+def _last_step(step_log: StepLog) -> str:
+    return step_log.steps[-1].name if step_log.steps else "look"

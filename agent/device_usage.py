@@ -1,6 +1,6 @@
-"""Use of a device: open files, mounts, swap, network interfaces; and a data folder or raw access of an NVMe drive.
+"""Users of a device: open files, mounts, swap, network interfaces; and the data folder or device file of an NVMe drive.
 
-Runs in a process of its own, like all that reads of the host.
+Runs in a separate process, like all reads of the host.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class DeviceHolders(msgspec.Struct, frozen=True):
-    """Holders by address of the device; `unseen` processes did not let us look."""
+    """Holders by address of the device; the open files of `unseen` processes could not be read."""
 
     holders: dict[str, tuple[DeviceHolder, ...]]
     unseen: int
 
 
 def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> DeviceHolders:
-    """Return who holds these devices. `briefly` takes the short names of commands: a full one can be slow to read."""
+    """Return the holders of these devices. `briefly` reads the short command names: a full one can be slow to read."""
     files = {address: list(sysfs.device_files(root, address)) for address in addresses}
     found = {address: _kernel_holders(root, address, [node for node, _ in its]) for address, its in files.items()}
-    # Device files by name (`/dev/nvme0n1`) and by `major:minor`, which not all have.
+    # Device files by name (`/dev/nvme0n1`) and by `major:minor`, which only some have.
     address_of = {name: address for address, its in files.items() for file in its for name in file if name}
     for path in _swap(root):
         if (at := address_of.get(path)) is not None:
@@ -57,7 +57,7 @@ def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> Devic
 
 
 def _kernel_holders(root: Path, address: str, nodes: list[str]) -> list[DeviceHolder]:
-    """Return what uses a device, and its device files, without any process of its own."""
+    """Return users of a device and of its device files other than processes."""
     found = [DeviceHolder("mapping", f"{disk} is part of {above}") for disk, above in sysfs.block_holders(root, nodes)]
     found += [DeviceHolder("interface", name) for name in sysfs.interfaces_up(root, address)]
     if count := sysfs.virtual_functions(root, address):
@@ -72,13 +72,13 @@ def _processes(root: Path) -> Iterator[Path]:
 
 
 def _open_files(process: Path) -> list[str]:
-    """Return where a process' open files lead, each once; raises PermissionError where that is not ours to see."""
+    """Return the distinct targets of a process's open files; raises PermissionError where they cannot be read."""
     found: dict[str, None] = {}
     try:
         entries = list(os.scandir(process / "fd"))
     except PermissionError:
         raise
-    except OSError:  # it ended meanwhile
+    except OSError:  # it has ended
         return []
     for entry in entries:
         try:
@@ -89,7 +89,7 @@ def _open_files(process: Path) -> list[str]:
 
 
 def _mounts(process: Path, namespaces: set[str], address_of: dict[str, str]) -> Iterable[tuple[str, str]]:
-    """Yield what is mounted of our devices, once a mount namespace: a container may mount what nobody else sees."""
+    """Yield the mounts of these devices, per mount namespace: a container's mounts may be invisible elsewhere."""
     try:
         namespace = str((process / "ns/mnt").readlink())
     except OSError:
@@ -148,15 +148,15 @@ def _user_name(root: Path, uid: str) -> str:
     return f"uid {uid}"
 
 
-# The folder at the top of a mount that whoever runs the host has made for us. No other place is written to: a name
-# that a container or a service gives to one of its mounts may be a folder of the system here.
+# The folder at the top of a mount that the host's operator created for the agent. Nothing else is written to: the mount
+# point of a container or service may be a system folder on the host.
 DATA_FOLDER = "falconweb"
 
 
 def data_place(root: Path, address: str) -> str:
-    """Return our folder on a file system of a drive, else its device file; '' where neither is ours to use.
+    """Return the agent's folder on a file system of a drive, else its device file; '' where neither may be used.
 
-    Runs in a process of its own: a file system that hangs holds up nobody else.
+    Runs in a separate process: a hanging file system blocks nothing else.
     """
     numbers = {number for _, number in sysfs.device_files(root, address)}
     held = holders(root, [address], briefly=True).holders[address]
@@ -164,13 +164,13 @@ def data_place(root: Path, address: str) -> str:
         folder = Path(mount) / DATA_FOLDER
         if _is_own_folder(folder) and _device_number(folder.stat().st_dev) in numbers:
             return str(folder)
-    # Of a namespace; partitions come after it.
+    # Of a namespace; its partitions follow.
     nodes = sorted(node for node, _ in sysfs.device_files(root, address) if Path(node).name.startswith("nvme"))
     return next((node for node in nodes if Path(node).is_block_device() and os.access(node, os.R_OK)), "")
 
 
 def _is_own_folder(folder: Path) -> bool:
-    """Tell whether it is a folder and no link to one, the agent's own, which it may write to."""
+    """Return whether it is a folder (not a link) that the agent owns and may write to."""
     try:
         found = folder.lstat()
     except OSError:

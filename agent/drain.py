@@ -1,7 +1,7 @@
-"""Taking a device from the host: nobody new, nobody left, off the bus. And giving it back.
+"""Draining a device: block new use, wait until it is unused, remove it from the bus. And restoring it.
 
-The order makes it safe: the driver lets go (which refuses new use) only when nobody holds the device, and whoever came
-in between is looked for once more before the device goes. What has begun and fails is undone.
+The order makes it safe: the driver is unbound (which blocks new use) only when the device has no holders, and holders
+are checked once more before the removal. A drain that fails midway is undone.
 """
 
 from __future__ import annotations
@@ -16,54 +16,55 @@ from agent.sysfs import BRIDGE
 from hostwire.protocol import DATA_HOLDER_KINDS, DeviceHolder, DeviceSelector, DrainRequest, Outcome, PciDevice
 
 GPU_VENDOR, DISPLAY = "0x10de", "03"
-# Holds every GPU in persistence mode, for nobody; it lets go when NVML ends that mode. The kernel cuts names off.
+# Opens every GPU in persistence mode without using it, and closes it when NVML ends that mode. The kernel truncates
+# process names.
 IGNORED_PROCESSES = ("nvidia-persistenced", "nvidia-persiste")
 
 
 def drain(
-    machine: Machine, request: DrainRequest, course: StepLog, *, wait_for: Callable[[float], bool]
+    machine: Machine, request: DrainRequest, step_log: StepLog, *, wait_for: Callable[[float], bool]
 ) -> tuple[Outcome, str]:
-    """Take a device from the host; returns the outcome and its sentence.
+    """Drain a device; returns the outcome and its sentence.
 
-    `wait_for(seconds)` waits and returns whether the agent is asked to end. Raises CommandEndedError, StepError,
-    StepTimeoutError; whatever happened is noted in `course`.
+    `wait_for(seconds)` waits and returns whether the agent must end. Raises CommandEndedError, StepError,
+    StepTimeoutError; `step_log` logs every step.
     """
-    found = _resolve_device(machine, request.device, course)
+    found = _resolve_device(machine, request.device, step_log)
     if found is None:
         return (
             "removed",
-            f"The host has no device {describe_selector(request.device)} any more: nothing was left to do.",
+            f"The host has no device {describe_selector(request.device)} any more: nothing to do.",
         )
-    course.devices = [found]
+    step_log.devices = [found]
     if found.class_code[2:4] == BRIDGE:
-        raise CommandEndedError("refused", f"{found.address} is a bridge. Others are behind it.")
+        raise CommandEndedError("refused", f"{found.address} is a bridge: other devices are behind it.")
     functions = machine.functions(found.address)
-    _wait_for_holders(machine, request, found, functions, course, wait_for=wait_for)
+    _wait_for_holders(machine, request, found, functions, step_log, wait_for=wait_for)
     try:
-        _remove_device(machine, request, found, functions, course)
+        _remove_device(machine, request, found, functions, step_log)
     except (CommandEndedError, StepError) as error:
         if not isinstance(error, StepTimeoutError):
-            _rebind(machine, functions, course)
-        course.devices = [now] if (now := machine.device(found.address)) is not None else []
+            _rebind(machine, functions, step_log)
+        step_log.devices = [now] if (now := machine.device(found.address)) is not None else []
         raise
-    if course.cut_off:
-        return "removed", f"{found.address} was taken by force from {_describe_holders(course.cut_off)}."
-    return "removed", f"{found.address} is off the bus; nobody held it."
+    if step_log.cut_off:
+        return "removed", f"{found.address} was removed by force while in use: {_describe_holders(step_log.cut_off)}."
+    return "removed", f"{found.address} was removed from the bus; it was not in use."
 
 
 def _remove_device(
-    machine: Machine, request: DrainRequest, found: PciDevice, functions: Sequence[str], course: StepLog
+    machine: Machine, request: DrainRequest, found: PciDevice, functions: Sequence[str], step_log: StepLog
 ) -> None:
-    _block_new_use(machine, found, functions, course)
-    late = _holders(machine, functions, course, force=request.force or not found.answers)
+    _block_new_use(machine, found, functions, step_log)
+    late = _holders(machine, functions, step_log, force=request.force or not found.answers)
     if late and not request.force:
-        course.holders = late
-        raise CommandEndedError("in_use", f"{found.address} was taken in the last moment: {_describe_holders(late)}.")
-    course.take("remove", lambda: _remove(machine, functions))
+        step_log.holders = late
+        raise CommandEndedError("in_use", f"{found.address} came into use during the drain: {_describe_holders(late)}.")
+    step_log.take("remove", lambda: _remove(machine, functions))
 
 
-def restore(machine: Machine, wanted: DeviceSelector, course: StepLog) -> None:
-    """Give the wanted device back to its driver, where the host sees it; raises DeviceLookupError where it does not."""
+def restore(machine: Machine, wanted: DeviceSelector, step_log: StepLog) -> None:
+    """Bind a device to its driver; raises DeviceLookupError where the host does not see it."""
     try:
         found = machine.find(wanted)
     except DeviceLookupError as error:
@@ -71,29 +72,29 @@ def restore(machine: Machine, wanted: DeviceSelector, course: StepLog) -> None:
         if error.several or len(alone) != 1 or not alone[0].vendor_id:
             raise
         found = alone[0]
-    _rebind(machine, machine.functions(found.address), course)
-    course.devices = [machine.device(found.address) or found]
+    _rebind(machine, machine.functions(found.address), step_log)
+    step_log.devices = [machine.device(found.address) or found]
 
 
-def _resolve_device(machine: Machine, wanted: DeviceSelector, course: StepLog) -> PciDevice | None:
-    """Return the wanted device, None where the host surely has none; raises CommandEndedError where it may have it."""
-    found = _find_device(machine, wanted, course)
+def _resolve_device(machine: Machine, wanted: DeviceSelector, step_log: StepLog) -> PciDevice | None:
+    """Return the device, None where the host certainly has none; raises CommandEndedError where that is ambiguous."""
+    found = _find_device(machine, wanted, step_log)
     if _ambiguous_devices(machine, wanted, found) and wanted.vendor_id.casefold() == GPU_VENDOR:
-        # A GPU tells its serial number to its driver alone: an agent that has just been started has not asked yet.
+        # Only its driver can read a GPU's serial number, and a newly started agent has not read it yet.
         machine.gpus()
-        found = _find_device(machine, wanted, course)
+        found = _find_device(machine, wanted, step_log)
     if mistakable := _ambiguous_devices(machine, wanted, found):
-        course.devices = list({one.address: one for one in [*([found] if found else []), *mistakable]}.values())
-        places = ", ".join(one.address for one in course.devices)
+        step_log.devices = list({one.address: one for one in [*([found] if found else []), *mistakable]}.values())
+        places = ", ".join(one.address for one in step_log.devices)
         raise CommandEndedError(
             "refused",
-            f"Which device is {describe_selector(wanted)} cannot be told: it may be at {places}, which do not say.",
+            f"The device {describe_selector(wanted)} cannot be identified: it may be any of {places}.",
         )
     return found
 
 
 def _ambiguous_devices(machine: Machine, wanted: DeviceSelector, found: PciDevice | None) -> list[PciDevice]:
-    """Return the devices that may be the wanted one besides what was found, or instead."""
+    """Return other devices that may match the selector, besides or instead of the one found."""
     if found is not None and (
         (found.serial and (wanted.serial or wanted.address)) or wanted == DeviceSelector(wanted.address)
     ):
@@ -101,23 +102,23 @@ def _ambiguous_devices(machine: Machine, wanted: DeviceSelector, found: PciDevic
     possible = machine.possible(wanted)
     if not wanted.address:
         return possible
-    # Nothing but its address tells it from those that tell as little: they may have changed places meanwhile.
+    # Only the address distinguishes it from others without a serial number: they may have swapped addresses meanwhile.
     own = "" if found is None else card_address(found.address)
     return [one for one in possible if not one.serial and card_address(one.address) != own]
 
 
-def _find_device(machine: Machine, wanted: DeviceSelector, course: StepLog) -> PciDevice | None:
+def _find_device(machine: Machine, wanted: DeviceSelector, step_log: StepLog) -> PciDevice | None:
     try:
-        return course.take("look", lambda: machine.find(wanted))
+        return step_log.take("look", lambda: machine.find(wanted))
     except DeviceLookupError as error:
         if error.several:
             raise CommandEndedError("refused", str(error)) from error
         if wanted.address and machine.present(wanted.address.casefold()):
             now = machine.device(wanted.address.casefold())
             if now is not None:
-                course.devices = [now]
+                step_log.devices = [now]
                 raise CommandEndedError(
-                    "refused", f"At {wanted.address} is another device now: {now.vendor_id}:{now.device_id}."
+                    "refused", f"{wanted.address} has another device now: {now.vendor_id}:{now.device_id}."
                 ) from error
         return None
 
@@ -127,14 +128,14 @@ def _wait_for_holders(
     request: DrainRequest,
     found: PciDevice,
     functions: Sequence[str],
-    course: StepLog,
+    step_log: StepLog,
     *,
     wait_for: Callable[[float], bool],
 ) -> None:
-    """Return when nobody holds the device, or by force; raises CommandEndedError (in use, refused) with who does."""
+    """Return when the device has no holders, or by force; else raises CommandEndedError (in use, refused)."""
     began = time.monotonic()
-    while holders := _holders(machine, functions, course, force=request.force or not found.answers):
-        course.holders = holders
+    while holders := _holders(machine, functions, step_log, force=request.force or not found.answers):
+        step_log.holders = holders
         keeping = [holder for holder in holders if holder.kind in DATA_HOLDER_KINDS]
         if keeping and found.answers:
             raise CommandEndedError(
@@ -143,8 +144,8 @@ def _wait_for_holders(
                 "Unmount it: force does not help here.",
             )
         if request.force or not found.answers:
-            course.cut_off = holders
-            course.note("wait", f"not waited for {_describe_holders(holders)}")
+            step_log.cut_off = holders
+            step_log.note("wait", f"did not wait for {_describe_holders(holders)}")
             return
         left = request.wait - (time.monotonic() - began)
         if left <= 0:
@@ -152,39 +153,39 @@ def _wait_for_holders(
             raise CommandEndedError("in_use", f"{found.address} is in use{waited}: {_describe_holders(holders)}.")
         if wait_for(min(left, POLL_SECONDS)):
             raise CommandEndedError(
-                "interrupted", f"The agent was ended while it waited for {_describe_holders(holders)}."
+                "interrupted", f"The agent was stopped while it waited for {_describe_holders(holders)}."
             )
-    course.holders = ()
+    step_log.holders = ()
 
 
-def _holders(machine: Machine, functions: Sequence[str], course: StepLog, *, force: bool) -> tuple[DeviceHolder, ...]:
+def _holders(machine: Machine, functions: Sequence[str], step_log: StepLog, *, force: bool) -> tuple[DeviceHolder, ...]:
     try:
         held = machine.holders(list(functions))
     except StepError as error:
         if force:
-            course.note("holders", f"who holds it could not be seen: {error}")
+            step_log.note("holders", f"the holders could not be read: {error}")
             return ()
         raise
     if held.unseen and not force:
         raise CommandEndedError(
-            "refused", f"{held.unseen} processes do not show what they hold: the agent must run as root to be sure."
+            "refused", f"The open files of {held.unseen} processes cannot be read: run the agent as root."
         )
     found = [holder for address in functions for holder in held.holders[address]]
     return tuple(holder for holder in found if PurePath(holder.command.partition(" ")[0]).name not in IGNORED_PROCESSES)
 
 
-def _block_new_use(machine: Machine, found: PciDevice, functions: Sequence[str], course: StepLog) -> None:
+def _block_new_use(machine: Machine, found: PciDevice, functions: Sequence[str], step_log: StepLog) -> None:
     if found.vendor_id == GPU_VENDOR and found.class_code[2:4] == DISPLAY and found.driver == "nvidia":
         refusal = machine.set_draining(found.address, draining=True)
         if refusal:
-            course.note("stop new use by NVML", refusal)
+            step_log.note("stop new use by NVML", refusal)
         else:
-            course.take("stop new use by NVML", lambda: None)
+            step_log.take("stop new use by NVML", lambda: None)
     for address in functions:
         if not (driver := machine.driver(address)):
-            course.note("unbind", f"{address} has no driver")
+            step_log.note("unbind", f"{address} has no driver")
             continue
-        course.take("unbind", lambda address=address, driver=driver: _unbind(machine, address, driver))  # type: ignore[misc]
+        step_log.take("unbind", lambda address=address, driver=driver: _unbind(machine, address, driver))  # type: ignore[misc]
 
 
 def _unbind(machine: Machine, address: str, driver: str) -> None:
@@ -193,21 +194,21 @@ def _unbind(machine: Machine, address: str, driver: str) -> None:
 
 
 def _remove(machine: Machine, functions: Sequence[str]) -> None:
-    # The first function goes last: the others are found through it.
+    # The first function is removed last: the others are found through it.
     for address in reversed(functions):
         if machine.present(address):
             machine.write(f"devices/{address}/remove", "1")
             _wait_until(lambda address=address: not machine.present(address), machine.step_seconds)  # type: ignore[misc]
 
 
-def _rebind(machine: Machine, functions: Sequence[str], course: StepLog) -> None:
-    """Give what is still there back to its drivers; what stands in the way is noted, and hides no earlier reason."""
+def _rebind(machine: Machine, functions: Sequence[str], step_log: StepLog) -> None:
+    """Bind the remaining functions to their drivers; errors are logged only, and do not hide the original one."""
     for address in functions:
         try:
             if not machine.present(address):
                 continue
             if not machine.driver(address):
-                course.take("bind again", lambda address=address: _bind(machine, address))  # type: ignore[misc]
+                step_log.take("bind again", lambda address=address: _bind(machine, address))  # type: ignore[misc]
             now = machine.device(address)
             if now is not None and now.vendor_id == GPU_VENDOR and now.class_code[2:4] == DISPLAY:
                 machine.set_draining(address, draining=False)

@@ -1,4 +1,4 @@
-"""Which commands were begun and what was answered, kept on disk: nothing is done twice, not even after a crash."""
+"""A journal of commands and answers on disk: no command is carried out twice, not even after a crash."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_FILE_BYTES = 16 * 2**20
 
 
 class JournalError(Exception):
-    """The journal cannot be kept; the text says why."""
+    """The journal cannot be read or written; the text says why."""
 
 
 class JournalEntry(msgspec.Struct, omit_defaults=True):
-    """One command: `answer` is the sealed text, '' while it runs; `sent` once the broker has it."""
+    """One command: `answer` is the signed text, '' while it runs; `sent` once the broker has accepted it."""
 
     nonce: str
     task: str
@@ -30,7 +30,7 @@ class JournalEntry(msgspec.Struct, omit_defaults=True):
 
 
 class Journal:
-    """The journal in a folder that one agent uses at a time. Safe to use from several threads."""
+    """The journal in a folder that one agent at a time uses. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "journal"
@@ -48,19 +48,19 @@ class Journal:
         self._write_anew()
 
     def entry(self, nonce: str) -> JournalEntry | None:
-        """Return what is known of a command."""
+        """Return the entry of a command."""
         with self._lock:
             return self._entries.get(nonce)
 
     def entries(self) -> list[JournalEntry]:
-        """Return all that is known, oldest first."""
+        """Return all entries, oldest first."""
         with self._lock:
             return list(self._entries.values())
 
     def begin(self, nonce: str, task: str, expires: float) -> JournalEntry | None:
-        """Note that a command begins; returns the earlier entry, and notes nothing, where it was seen before.
+        """Record that a command begins; returns the earlier entry, and records nothing, for a repeated one.
 
-        Raises JournalError where that cannot be kept.
+        Raises JournalError where that cannot be written.
         """
         with self._lock:
             if (known := self._entries.get(nonce)) is not None:
@@ -70,15 +70,15 @@ class Journal:
             return None
 
     def answered(self, nonce: str, answer: str) -> None:
-        """Keep the sealed answer of a command. Raises JournalError; then it is kept in memory only."""
+        """Store the signed answer of a command. Raises JournalError; then it is in memory only."""
         self._change(nonce, answer=answer, sent=False)
 
     def sent(self, nonce: str) -> None:
-        """Note that the broker has the answer."""
+        """Record that the broker has accepted the answer."""
         self._change(nonce, sent=True)
 
     def close(self) -> None:
-        """Let another agent use the folder."""
+        """Release the folder's lock."""
         self._folder_lock.close()
 
     def _change(self, nonce: str, *, sent: bool, answer: str | None = None) -> None:
@@ -114,7 +114,7 @@ class Journal:
             self._entries[entry.nonce] = entry
 
     def _write_anew(self) -> None:
-        """Forget commands that cannot come again, since they expired."""
+        """Delete the entries of expired commands, which cannot be repeated."""
         now = time.time() - SKEW_SECONDS
         self._entries = {nonce: entry for nonce, entry in self._entries.items() if entry.expires > now}
         new = self._file.with_suffix(".new")

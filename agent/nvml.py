@@ -1,6 +1,6 @@
-"""NVIDIA's own readings, where the host has a GPU and the library `pynvml` (nvidia-ml-py); without them it says so.
+"""NVML readings, where the host has a GPU and the library `pynvml` (nvidia-ml-py); otherwise the reason why not.
 
-`AGENT_NVML` names the module. The library is opened for each call and closed again: it holds the GPUs while it is open.
+`AGENT_NVML` names the module. NVML is initialised for each call and shut down again: it keeps the GPUs open in between.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MIB = 2**20
 
 
 class NvmlReadings(msgspec.Struct, frozen=True):
-    """The GPUs, or why there are none."""
+    """The readings of the GPUs, or the reason why there are none."""
 
     gpus: tuple[GpuReading, ...] = ()
     absent: str = ""
 
 
 class GpuTraffic(msgspec.Struct, frozen=True):
-    """What a GPU sends and receives over PCIe in bytes a second, as it counts over 20 ms; None: it does not tell."""
+    """PCIe traffic of a GPU in bytes per second, measured over 20 ms; None where the GPU does not report it."""
 
     address: str
     to_device: float | None
@@ -35,11 +35,11 @@ class GpuTraffic(msgspec.Struct, frozen=True):
 
 
 class NvmlUnavailableError(Exception):
-    """Why NVML cannot be asked."""
+    """NVML is not available; the text says why."""
 
 
 def readings(root: Path) -> NvmlReadings:
-    """Return what NVML says of each GPU."""
+    """Return the readings of each GPU."""
     try:
         with _library(root) as nvml:
             handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
@@ -49,7 +49,7 @@ def readings(root: Path) -> NvmlReadings:
 
 
 def traffic(root: Path, addresses: Collection[str]) -> tuple[GpuTraffic, ...]:
-    """Return the PCIe traffic of these GPUs, of those that NVML sees; each takes 40 ms."""
+    """Return the PCIe traffic of those of these GPUs that NVML sees; each takes 40 ms."""
     try:
         with _library(root) as nvml:
             handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())]
@@ -60,9 +60,9 @@ def traffic(root: Path, addresses: Collection[str]) -> tuple[GpuTraffic, ...]:
 
 
 def set_draining(root: Path, address: str, *, draining: bool) -> str:
-    """Have the driver take no new use of a GPU, or take it again; returns what is in the way, '' where it worked.
+    """Block or allow new use of a GPU in its driver; returns the reason for a refusal, '' on success.
 
-    Before it drains, the persistence mode ends: nvidia-persistenced holds every GPU that has it.
+    Persistence mode is ended before draining: nvidia-persistenced keeps every such GPU open.
     """
     try:
         with _library(root) as nvml:
@@ -92,7 +92,7 @@ def _set_draining(nvml: Any, address: str, *, draining: bool) -> str:
 
 @contextmanager
 def _library(root: Path) -> Iterator[Any]:
-    # NVML speaks of the machine that it runs on: of a simulated host only where somebody names who speaks of that.
+    # NVML reports the machine it runs on. A simulated host needs a module of its own, named by AGENT_NVML.
     name = os.environ.get("AGENT_NVML", "pynvml" if root == Path("/") else "")
     if not name:
         raise NvmlUnavailableError("no NVML: this root is not this machine's")
@@ -136,7 +136,7 @@ def _reading(nvml: Any, handle: Any) -> GpuReading:
 
 
 def _traffic(nvml: Any, address: str, handle: Any) -> GpuTraffic:
-    # NVML counts as the GPU does, which transmits what comes from it, and in KB/s.
+    # NVML counts from the GPU's side (TX is from the GPU), in KB/s.
     received, sent = (
         _query(nvml, nvml.nvmlDeviceGetPcieThroughput, handle, counter)
         for counter in (nvml.NVML_PCIE_UTIL_RX_BYTES, nvml.NVML_PCIE_UTIL_TX_BYTES)
@@ -145,7 +145,7 @@ def _traffic(nvml: Any, address: str, handle: Any) -> GpuTraffic:
 
 
 def _query(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the answer, or None: not every GPU tells everything."""
+    """Return the value, or None: not every GPU supports every query."""
     try:
         return question(*arguments)
     except nvml.NVMLError:

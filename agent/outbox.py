@@ -1,4 +1,4 @@
-"""Sends reports and answers to the site: answers until the broker has them, of reports the newest only."""
+"""Sends answers and reports to the site: answers until the broker accepts them, of reports only the newest."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hostwire.signing import ANSWER_TASK, REPORT_TASK
 
 logger = logging.getLogger(__name__)
 MAX_WAIT_SECONDS = 10.0
-# An answer that nobody could be given for so long is of no use any more: the site has long looked itself.
+# An answer that could not be sent for this long is useless: the site has read the state itself by then.
 ANSWER_SECONDS = 3600.0
 REPORT_EXPIRES_SECONDS = 30
-# While nobody takes the site's tasks, reports do not fill the broker's memory.
+# Expired reports do not fill the broker's memory while no worker of the site runs.
 MAX_QUEUED = 2000
 
 
@@ -33,7 +33,7 @@ class _PendingAnswer:
 
 
 class AgentOutbox:
-    """A thread of its own sends; nobody who hands something over waits for the broker."""
+    """A queue with its own sending thread; callers never wait for the broker."""
 
     def __init__(self, application: Celery, queue: str, journal: Journal) -> None:
         self._application = application
@@ -46,22 +46,22 @@ class AgentOutbox:
         self._thread = threading.Thread(target=self._run, name="post", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the sending thread."""
         self._thread.start()
 
     def end(self, seconds: float) -> None:
-        """Send what is there, for at most some seconds."""
+        """Send the remaining messages, for at most some seconds."""
         self._ended.set()
         self._wake.set()
         self._thread.join(seconds)
 
     def answer(self, nonce: str, text: str) -> None:
-        """Send an answer, as often as it takes."""
+        """Send an answer, with retries."""
         self._answers.append(_PendingAnswer(nonce, text, time.monotonic()))
         self._wake.set()
 
     def report(self, text: str) -> None:
-        """Send a report, unless a newer one comes before the broker can be reached."""
+        """Send a report, unless a newer one replaces it before the broker is reachable."""
         self._report = text
         self._wake.set()
 
@@ -75,11 +75,11 @@ class AgentOutbox:
                 wait = 0.0
             except (OperationalError, OSError, redis.RedisError) as error:
                 if wait == 0.0:
-                    logger.warning("The broker takes nothing: %s", error)
+                    logger.warning("The broker is unreachable: %s", error)
                 wait = min(max(0.5, wait * 2), MAX_WAIT_SECONDS)
                 self._wake.set()
             except Exception:
-                logger.exception("Something could not be sent")
+                logger.exception("A message could not be sent")
                 wait = MAX_WAIT_SECONDS
                 self._wake.set()
             if self._ended.is_set():
@@ -103,7 +103,7 @@ class AgentOutbox:
                 self._report = ""
 
     def _send(self, task: str, text: str, *, expires: int | None) -> None:
-        # The queue is the site's to declare: an agent has no rights to more than adding to it.
+        # The site declares the queue: an agent may only add to it.
         self._application.send_task(
             task, args=[text], queue=self._queue, declare=[], expires=expires, ignore_result=True, retry=False
         )

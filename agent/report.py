@@ -1,4 +1,4 @@
-"""What the host is like, for the site."""
+"""Reports of the host's state for the site."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_PROBLEMS = 20
 
 
 class HostReporter:
-    """Looks at the host and numbers what it saw."""
+    """Reads the host's state and numbers the reports."""
 
     def __init__(self, settings: Settings, machine: Machine, runs: RunManager) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class HostReporter:
         self._number = 0
 
     def look(self, *, busy: Sequence[str] = (), problems: Sequence[str] = ()) -> HostReport:
-        """Return a report of now. What could not be seen is said in it; nothing is raised."""
+        """Return a report of the present state. It lists read errors; nothing is raised."""
         machine, root = self._machine, self._settings.root
         said = list(problems)
         readings = machine.gpus()
@@ -42,9 +42,9 @@ class HostReporter:
             held = machine.holders([found.address for found in devices])
         except StepError as error:
             devices = []
-            said.append(f"Looking at the devices: {error}.")
+            said.append(f"Reading the devices: {error}.")
         if held.unseen:
-            said.append(f"{held.unseen} processes do not show what they hold: the agent does not run as root.")
+            said.append(f"The open files of {held.unseen} processes cannot be read: the agent does not run as root.")
         if stuck := machine.stuck:
             said.append(f"Steps that never ended: {', '.join(stuck)}.")
         self._number += 1
@@ -71,7 +71,7 @@ class HostReporter:
 
 
 def truncate_report(report: HostReport) -> HostReport:
-    """Return a report that fits into a message: devices are left out from the end where it does not, and counted."""
+    """Return a report that fits into a message: devices that do not fit are left out from the end, and counted."""
     most = MAX_BYTES - 1024
     while len(msgspec.json.encode(report)) > most and report.devices:
         kept = report.devices[: len(report.devices) * 3 // 4]

@@ -1,4 +1,4 @@
-"""Looking for devices that were attached: have the kernel scan the bus, then wait until what is wanted is there."""
+"""Rescan of the bus: have the kernel scan it, then wait until the expected devices are present."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from hostwire.protocol import DeviceSelector, Outcome, PciDevice, RescanRequest
 
 
 def rescan(
-    machine: Machine, request: RescanRequest, course: StepLog, *, wait_for: Callable[[float], bool]
+    machine: Machine, request: RescanRequest, step_log: StepLog, *, wait_for: Callable[[float], bool]
 ) -> tuple[Outcome, str]:
-    """Scan the bus and wait for the wanted devices; returns the outcome and its sentence.
+    """Scan the bus and wait for the expected devices; returns the outcome and its sentence.
 
-    Raises StepError and StepTimeoutError where the scan itself fails or does not end.
+    Raises StepError and StepTimeoutError where the scan itself fails or hangs.
     """
     deadline = time.monotonic() + max(request.wait, machine.read_seconds)
     before = machine.devices()
     known = set(request.known) if request.known is not None else {found.address for found in before}
-    _remove_stale_entries(machine, before, course)
-    course.take("rescan", lambda: machine.write("rescan", "1", seconds=max(request.wait, machine.step_seconds)))
+    _remove_stale_entries(machine, before, step_log)
+    step_log.take("rescan", lambda: machine.write("rescan", "1", seconds=max(request.wait, machine.step_seconds)))
     while True:
         seen, missing = _match_devices(machine.devices(), request.wanted, known)
-        course.devices = seen
+        step_log.devices = seen
         left = deadline - time.monotonic()
         if not missing or left <= 0:
             break
         if wait_for(min(left, POLL_SECONDS)):
-            return "interrupted", "The agent was ended while it waited for devices."
+            return "interrupted", "The agent was stopped while it waited for devices."
     if missing:
         return (
             "not_seen",
@@ -40,16 +40,16 @@ def rescan(
     return "seen", "; ".join(_describe_link(found) for found in seen) + "."
 
 
-def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], course: StepLog) -> None:
-    """Remove entries of devices that no longer answer: while they stay, nothing new is found at their place."""
+def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], step_log: StepLog) -> None:
+    """Remove entries of devices that no longer respond: they block new devices at their addresses."""
     for found in before:
         if found.answers:
             continue
         try:
             if any(machine.holders([found.address]).holders.values()):
-                course.note("clear", f"{found.address} no longer answers, but is held")
+                step_log.note("clear", f"{found.address} no longer responds, but is in use")
                 continue
-            course.take("clear", lambda found=found: machine.write(f"devices/{found.address}/remove", "1"))  # type: ignore[misc]
+            step_log.take("clear", lambda found=found: machine.write(f"devices/{found.address}/remove", "1"))  # type: ignore[misc]
         except StepTimeoutError:
             raise
         except StepError:
@@ -59,10 +59,10 @@ def _remove_stale_entries(machine: Machine, before: Sequence[PciDevice], course:
 def _match_devices(
     devices: Sequence[PciDevice], wanted: Sequence[DeviceSelector], known: set[str]
 ) -> tuple[list[PciDevice], list[DeviceSelector]]:
-    """Return the devices that were waited for, in the order of `wanted`, and what is missing.
+    """Return the expected devices that are present, in the order of `wanted`, and the missing ones.
 
-    Without anything wanted, what is new counts. A device is seen when its serial number is; where the host does not
-    tell it, when a device of the kind is new.
+    Without `wanted`, all new devices count. A device is present if its serial number is; where the host does not report
+    it, if a device of the same kind is new.
     """
     there = [found for found in devices if found.answers and not found.problems]
     if not wanted:

@@ -1,4 +1,4 @@
-"""What an operator tells an agent, by environment variables."""
+"""Settings of an agent, from environment variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hostwire.signing import REPORT_SECONDS, WireError, check_key, reply_queue_n
 
 
 class SettingsError(Exception):
-    """A setting that is missing or cannot be used; the sentence names the variable."""
+    """A setting is missing or invalid; the sentence names the variable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +27,17 @@ class Settings:
     root: Path = Path("/")
     state: Path = Path("/var/lib/falconweb-agent")
     period: float = REPORT_SECONDS
-    # The limit of one step that the kernel carries out (unbind, remove); reads have a shorter one.
+    # The time limit in seconds of one change by the kernel (unbind, remove); reads have a shorter one.
     step_seconds: float = 30.0
-    # Of runs of benchmarks: the Python that has PyTorch, and the account of users' own commands, '' for none.
+    # For benchmark runs: the Python that has PyTorch, and the account of users' own commands, '' for none.
     python: str = sys.executable
     account: str = ""
     most_runs: int = 8
-    # A run that tells nothing for so long is ended.
+    # A run without an event for this many seconds is ended.
     hang_seconds: float = 600.0
     sample_seconds: float = 1.0
     log_mib: float = 8.0
-    # A process that no run outlives, 0 for none.
+    # The PID of a process with which all runs end, 0 for none.
     parent: int = 0
 
     @classmethod
@@ -66,17 +66,17 @@ class Settings:
 
     @property
     def simulated(self) -> bool:
-        """Whether the host is played: a tree of files that is not this machine's."""
+        """Whether the host is simulated: a tree of files that is not this machine's."""
         return self.root != Path("/")
 
     @property
     def read_seconds(self) -> float:
-        """The limit of one look at the host."""
+        """The time limit in seconds of one read of the host."""
         return min(5.0, self.step_seconds)
 
 
 def _machine_identity(root: Path) -> str:
-    # What the BMC of a chassis calls the host by, where it knows it.
+    # The UUID by which the BMC of a chassis identifies the host, if it knows it.
     if identity := read_text(root / "sys/class/dmi/id/product_uuid"):
         return identity
     raise SettingsError("AGENT_HOST is missing, and this machine's UUID cannot be read. The site shows the identity.")

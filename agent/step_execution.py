@@ -20,23 +20,23 @@ from agent.step_worker import StepReply, StepRequest
 from hostwire.protocol import CommandStep, DeviceHolder, Outcome, PciDevice
 from hostwire.training import RunUpdate
 
-# A process that is stuck in the kernel cannot be ended. More than so many are not started.
+# A process that is stuck in the kernel cannot be ended, so their number is limited.
 MAX_STUCK_PROCESSES = 8
-# How long a new process may take to be there; a busy machine is no hanging device.
+# The time in seconds that a new process may take to start; a busy machine is not a hanging device.
 START_SECONDS = 30.0
 CODE_ROOT = Path(__file__).resolve().parent.parent
 
 
 class StepError(Exception):
-    """A step that the host refused; the text says why."""
+    """The host refused a step; the text says why."""
 
 
 class StepTimeoutError(StepError):
-    """A step that did not end within its limit; whether it still will, nobody knows."""
+    """A step did not end within its time limit; it may still complete later."""
 
 
 class StepProcessPool:
-    """Processes that take steps below one root folder. Safe to use from several threads."""
+    """Processes that execute steps below one root folder. Thread-safe."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -45,7 +45,7 @@ class StepProcessPool:
         self._stuck: list[tuple[subprocess.Popen[bytes], str]] = []
 
     def do(self, shape: Any, step: str, *, seconds: float, **arguments: Any) -> Any:
-        """Take one step and return its value as `shape`.
+        """Execute a step and return its value as `shape`.
 
         Raises StepTimeoutError after `seconds`, StepError where the host refuses it.
         """
@@ -61,7 +61,7 @@ class StepProcessPool:
         except OSError as error:
             process.kill()
             process.wait()
-            raise StepError(f"the process that took the step ended: {error}") from error
+            raise StepError(f"the process that executed the step ended: {error}") from error
         with self._lock:
             self._idle.append(process)
         reply = msgspec.json.decode(line, type=StepReply)
@@ -71,7 +71,7 @@ class StepProcessPool:
 
     @property
     def stuck(self) -> list[str]:
-        """The steps that were given up and whose processes cannot be ended."""
+        """The abandoned steps whose processes cannot be ended."""
         with self._lock:
             self._stuck = [(process, step) for process, step in self._stuck if process.poll() is None]
             return [step for _, step in self._stuck]
@@ -86,13 +86,13 @@ class StepProcessPool:
 
     def _process(self, step: str) -> subprocess.Popen[bytes]:
         if len(stuck := self.stuck) >= MAX_STUCK_PROCESSES:
-            raise StepTimeoutError(f"was not tried: earlier steps have not ended ({', '.join(sorted(set(stuck)))})")
+            raise StepTimeoutError(f"was not executed: earlier steps have not ended ({', '.join(sorted(set(stuck)))})")
         with self._lock:
             while self._idle:
                 process = self._idle.pop()
                 if process.poll() is None:
                     return process
-        process = subprocess.Popen(  # noqa: S603 - our own module
+        process = subprocess.Popen(  # noqa: S603 - a module of the agent
             [sys.executable, "-m", "agent.step_worker", str(self._root)],
             cwd=CODE_ROOT,
             stdin=subprocess.PIPE,
@@ -109,15 +109,15 @@ class StepProcessPool:
 
 def _send_line(process: subprocess.Popen[bytes], line: bytes) -> None:
     if process.stdin is None:
-        raise OSError("it has no line")
+        raise OSError("it has no pipe")
     process.stdin.write(line)
     process.stdin.flush()
 
 
 def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
-    """Return the next line that a process says; raises TimeoutError after `seconds`, OSError where it ended."""
+    """Return the next line of a process; raises TimeoutError after `seconds`, OSError where it ended."""
     if process.stdout is None:
-        raise OSError("it has no line")
+        raise OSError("it has no pipe")
     said = b""
     deadline = time.monotonic() + seconds
     poll = select.poll()
@@ -127,7 +127,7 @@ def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
             raise TimeoutError
         part = os.read(process.stdout.fileno(), 2**16)
         if not part:
-            raise OSError("it said nothing")
+            raise OSError("it gave no output")
         said += part
     return said
 
@@ -136,7 +136,7 @@ T = TypeVar("T")
 
 
 class CommandEndedError(Exception):
-    """A command that ends here: its outcome, and the sentence for people."""
+    """Ends a command early, with its outcome and the sentence for people."""
 
     def __init__(self, outcome: Outcome, sentence: str) -> None:
         super().__init__(sentence)
@@ -146,7 +146,7 @@ class CommandEndedError(Exception):
 
 @dataclass
 class StepLog:
-    """The steps of one command so far, and what it is about."""
+    """The steps of a command so far, with the devices and holders that it concerns."""
 
     steps: list[CommandStep] = field(default_factory=list)
     devices: list[PciDevice] = field(default_factory=list)
@@ -155,11 +155,11 @@ class StepLog:
     news: RunUpdate | None = None
 
     def note(self, name: str, sentence: str) -> None:
-        """Note a step that was not needed, or not possible."""
+        """Log a step that was not needed, or not possible."""
         self.steps.append(CommandStep(name, "skipped", 0.0, sentence))
 
     def take(self, name: str, step: Callable[[], T]) -> T:
-        """Take a step and note how it ended; raises as the step does."""
+        """Execute a step and log its result; raises the step's errors."""
         with self._noted(name):
             return step()
 

@@ -1,6 +1,6 @@
-"""`python -m agent.step_worker ROOT`: takes single steps for the agent, one line of JSON each; may be killed at any.
+"""`python -m agent.step_worker ROOT`: executes single steps for the agent, a line of JSON each; may be killed anytime.
 
-Whatever touches hardware happens here and nowhere else, so that a read that never returns holds up nobody else.
+All access to hardware is in these processes, so that a read that never returns blocks nothing else.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class StepRequest(msgspec.Struct):
 
 
 class StepReply(msgspec.Struct):
-    """What a step returned, or in which words it failed."""
+    """The value that a step returned, or its error message."""
 
     value: msgspec.Raw = msgspec.Raw(b"null")
     error: str = ""
 
 
 def execute_step(root: Path, asked: StepRequest) -> StepReply:
-    """Take one step."""
+    """Execute one step."""
     try:
         return StepReply(msgspec.Raw(msgspec.json.encode(STEPS[asked.step](root, **asked.arguments))))
     except OSError as error:
         return StepReply(error=error.strerror or str(error))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the agent goes on and says so
+    except Exception as error:  # noqa: BLE001 - any error is reported to the agent
         return StepReply(error=f"{type(error).__name__}: {error}")
 
 
 def main() -> None:
-    """Take steps until the agent closes the line or is gone, even from the midst of a step."""
+    """Execute steps until the agent closes the pipe or ends, even during a step."""
     root = Path(sys.argv[1])
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -66,7 +66,7 @@ def main() -> None:
         os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
-    reply = StepReply()  # that it is there
+    reply = StepReply()  # reports that the process has started
     while True:
         sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
         sys.stdout.buffer.flush()

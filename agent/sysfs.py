@@ -1,4 +1,4 @@
-"""PCIe devices as Linux shows them below /sys/bus/pci. Runs in a process of its own: any read here may never return."""
+"""PCIe devices as Linux shows them below /sys/bus/pci. Runs in a separate process: any read here may never return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from hostwire.protocol import PciDevice
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-# What is composed: storage, network, display, memory, co-processors, accelerators, and what has no class.
+# Composable classes: storage, network, display, memory, co-processors, accelerators, and unclassified.
 REPORTED_CLASSES = ("01", "02", "03", "05", "0b", "12", "ff", "00")
 BRIDGE = "06"
 MAX_CONFIG_BYTES = 4096
@@ -19,7 +19,7 @@ MAX_VPD_BYTES = 32768
 DEEPEST = 6
 SMALL_FILE_BYTES = 4096
 MAX_MODEL_LENGTH = 40  # letters, of an NVMe drive's: NVM Express base specification, Identify Controller
-# Serial numbers do not change while a device stays: VPD of some cards takes a second to read.
+# Cache: serial numbers do not change while a device stays, and the VPD of some cards takes a second to read.
 _serials: dict[tuple[str, int], str] = {}
 
 
@@ -29,14 +29,14 @@ def pci_root(root: Path) -> Path:
 
 
 def device_folder(root: Path, address: str) -> Path:
-    """Return the folder of a device; raises ValueError for what is no address."""
+    """Return the folder of a device; raises ValueError for an invalid address."""
     if not ADDRESS.fullmatch(address):
         raise ValueError(f"'{address}' is no PCI address")
     return pci_root(root) / "devices" / address
 
 
 def addresses(root: Path) -> list[str]:
-    """Return the addresses of the devices that are reported; nothing here touches a device."""
+    """Return the addresses of the reported devices, without accessing a device."""
     return sorted(
         entry.name
         for entry in os.scandir(pci_root(root) / "devices")
@@ -45,18 +45,18 @@ def addresses(root: Path) -> list[str]:
 
 
 def functions(root: Path, address: str) -> list[str]:
-    """Return all functions of the card that an address belongs to, itself included, where they are there."""
+    """Return all present functions of the card that an address belongs to, itself included."""
     card = device_folder(root, address).name.rpartition(".")[0] + "."
     return sorted(entry.name for entry in os.scandir(pci_root(root) / "devices") if entry.name.startswith(card))
 
 
 def present(root: Path, address: str) -> bool:
-    """Tell whether the host has an entry for an address."""
+    """Return whether the host has an entry for an address."""
     return device_folder(root, address).exists()
 
 
 def device(root: Path, address: str) -> PciDevice | None:
-    """Return a device, or None where the host has no entry for it (any more)."""
+    """Return a device, or None where the host has no entry for it."""
     place = device_folder(root, address)
     try:
         inode = place.stat().st_ino
@@ -90,7 +90,7 @@ def device(root: Path, address: str) -> PciDevice | None:
 
 
 def _drive_model(place: Path) -> str:
-    """Return what the controller of an NVMe drive calls itself, '' for any other device."""
+    """Return the model name of an NVMe drive's controller, '' for any other device."""
     return next((read_text(Path(entry.path) / "model")[:MAX_MODEL_LENGTH] for entry in _entries(place / "nvme")), "")
 
 
@@ -103,12 +103,12 @@ def driver(root: Path, address: str) -> str:
 
 
 def virtual_functions(root: Path, address: str) -> int:
-    """Return how many virtual functions of a device are in force."""
+    """Return the number of enabled virtual functions of a device."""
     return _number(read_text(device_folder(root, address) / "sriov_numvfs"), 0)
 
 
 def device_files(root: Path, address: str) -> Iterator[tuple[str, str]]:
-    """Yield each device file of a device (`/dev/nvme0n1`) with its `major:minor`, as far as the kernel tells."""
+    """Yield each device file of a device (`/dev/nvme0n1`) with its `major:minor`, as far as the kernel reports them."""
     place = device_folder(root, address)
     yield from _device_files_below(place, DEEPEST)
     for line in read_text(root / "proc/driver/nvidia/gpus" / address / "information").splitlines():
@@ -124,9 +124,9 @@ def device_files(root: Path, address: str) -> Iterator[tuple[str, str]]:
 
 
 def interfaces_up(root: Path, address: str) -> list[str]:
-    """Return the network interfaces of a device that are set up."""
+    """Return the network interfaces of a device that are up."""
     place = device_folder(root, address)
-    # Below the device itself, or below what its driver made of it (virtio).
+    # Below the device itself, or below a child that its driver created (virtio).
     places = [
         place / "net",
         *(Path(entry.path) / "net" for entry in _entries(place) if entry.name.startswith("virtio")),
@@ -140,7 +140,7 @@ def _is_up(interface: Path) -> bool:
 
 
 def block_holders(root: Path, nodes: Iterable[str]) -> list[tuple[str, str]]:
-    """Return what is built of the disks and partitions of these device files (device mapper, RAID): (disk, holder)."""
+    """Return the block devices on top of these device files (device mapper, RAID): (disk, holder)."""
     names = {node.removeprefix("/dev/") for node in nodes}
     return sorted(
         (name, entry.name) for name in names for entry in _entries(root / "sys/class/block" / name / "holders")
@@ -148,12 +148,12 @@ def block_holders(root: Path, nodes: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def write(root: Path, path: str, content: str) -> None:
-    """Write to one of the kernel's control files below /sys/bus/pci; raises OSError as the kernel refuses it."""
+    """Write to one of the kernel's control files below /sys/bus/pci; raises OSError where the kernel refuses it."""
     place = pci_root(root) / path
-    # Nothing of what comes by the wire may lead elsewhere.
+    # Paths from the wire must not lead elsewhere.
     if ".." in place.parts or not set(content) <= set("0123456789abcdef:.\n"):
-        raise ValueError(f"'{path}' is no control file")
-    # Simulated control files are plain ones: what several of us write at once must not overwrite each other.
+        raise ValueError(f"'{path}' is not a control file")
+    # Simulated control files are plain files: concurrent writes must not overwrite each other.
     handle = os.open(place, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(handle, content.encode())
@@ -162,9 +162,9 @@ def write(root: Path, path: str, content: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return a small file's text, '' where it is not there, cannot be read, or vanished meanwhile."""
+    """Return a small file's text, '' where it does not exist or cannot be read."""
     try:
-        # There are hundreds of them in a report, and a file object takes three times as long.
+        # A report reads hundreds of them, and a file object takes three times as long.
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
@@ -183,7 +183,7 @@ def _is_missing(error: OSError) -> bool:
 def _answers(place: Path, problems: list[str]) -> bool:
     try:
         with (place / "config").open("rb") as file:
-            # A device that was pulled reads as all ones.
+            # A device that was removed reads as all ones.
             return file.read(4) != b"\xff\xff\xff\xff"
     except OSError as error:
         if not _is_missing(error):
@@ -209,7 +209,7 @@ def vpd_serial(vpd: bytes) -> str:
     at = 0
     while at + 3 <= len(vpd):
         tag = vpd[at]
-        if not tag & 0x80:  # a small resource: the tag of the end, or padding
+        if not tag & 0x80:  # a small resource: the end tag, or padding
             if tag >> 3 == 0x0F:
                 return ""
             at += 1 + (tag & 7)
@@ -241,14 +241,14 @@ def dsn_serial(config: bytes) -> str:
 
 
 def _device_files_below(place: Path, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield the device files that the kernel made for a device: `dev` has the number, `uevent` the name."""
+    """Yield the device files that the kernel created for a device: `dev` has the number, `uevent` the name."""
     entries = _entries(place)
     has_number = any(entry.name == "dev" for entry in entries)
     if has_number and (number := read_text(place / "dev")) and (name := _device_name(place)):
         yield f"/dev/{name}", number
     if depth:
         for entry in entries:
-            # Links lead elsewhere, and what is behind a bridge is another device.
+            # Links lead elsewhere, and behind a bridge are other devices.
             if entry.is_dir(follow_symlinks=False) and not ADDRESS.fullmatch(entry.name) and entry.name != "power":
                 yield from _device_files_below(Path(entry.path), depth - 1)
 
@@ -287,7 +287,7 @@ def _number(said: str, otherwise: int) -> int:
 
 
 def _width(said: str) -> int:
-    # 255 is what the kernel says of a link without a width.
+    # The kernel reports 255 for a link without a width.
     width = _number(said, 0)
     return width if width <= 32 else 0
 

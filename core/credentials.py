@@ -25,7 +25,7 @@ def decrypt(token: str) -> str:
 
 
 def reencrypt(token: str) -> str:
-    """Return `token` encrypted with the newest key: as it is where it already is so, or where no key fits."""
+    """Return `token` encrypted with the newest key; unchanged where it already is, or where no key fits."""
     try:
         Fernet(settings.CREDENTIALS_KEYS[0]).decrypt(token.encode())
     except InvalidToken:

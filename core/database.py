@@ -1,7 +1,7 @@
-"""Row locks in one order, so that no two transactions wait in a circle, and values that a column can hold.
+"""Row locks in one order, which prevents deadlocks, and values that a column can store.
 
-Where a lock is waited for, what was read before may be old by then, and so may be the rows that are joined to the
-locked ones: what depends on it is read again under the lock.
+After waiting for a lock, earlier reads may be outdated, and so may the rows joined to the locked ones: read again
+under the lock whatever depends on them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from django.db.models import QuerySet
 
 
 def lock_rows(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return rows as a query that locks them, by id; those that are joined to them are not locked."""
+    """Return a query that locks the rows in the order of their ids; joined rows are not locked."""
     return rows.select_for_update(of=("self",), no_key=True).order_by("pk")
 
 
 def without_nul(value: Any) -> Any:
-    """Return JSON without NUL characters, which PostgreSQL keeps in no text."""
+    """Return JSON without NUL characters, which PostgreSQL refuses in text."""
     if isinstance(value, str):
         return value.replace("\0", "")
     if isinstance(value, dict):
@@ -27,7 +27,7 @@ def without_nul(value: Any) -> Any:
 
 
 def fit_columns(model: type[models.Model], values: dict[str, Any]) -> dict[str, Any]:
-    """Return values that the model's columns can hold: one nonsensical value must not keep all others out."""
+    """Return values that the model's columns can store: one invalid value must not block all others."""
     found = dict(values)
     for field in model._meta.concrete_fields:  # noqa: SLF001 - Django's documented name
         value = found.get(field.name)
@@ -40,5 +40,5 @@ def fit_columns(model: type[models.Model], values: dict[str, Any]) -> dict[str, 
     return found
 
 
-# A database that cannot be reached, or has been locked for too long: whoever meets that writes nothing, and waits.
+# The database is unreachable, or was locked for too long: the caller writes nothing, and retries later.
 DATABASE_UNAVAILABLE = (OperationalError, InterfaceError)

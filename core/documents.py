@@ -1,6 +1,6 @@
-"""Strict JSON and YAML whose values know their place in the text, and the problems found there.
+"""Strict JSON and YAML readers that record the position of each value, and the problems found there.
 
-A date, `yes` or `0x10` is the text that it looks like; nothing is made of a text but null, true, false and numbers.
+Unquoted YAML is text, also a date, `yes` or `0x10`; only null, true, false and decimal numbers are converted.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ class DocumentPosition:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentProblem:
-    """What is wrong with a file, in a sentence, and where."""
+    """A problem of a file as a sentence, with its position."""
 
     sentence: str
     place: DocumentPosition = DocumentPosition()
 
     def as_json(self) -> dict[str, str | int]:
-        """Return it as the API says it."""
+        """Return the problem as the API shows it."""
         place = self.place
         return {"path": place.path, "line": place.line, "column": place.column, "sentence": self.sentence}
 
 
 class TooManyProblemsError(Exception):
-    """More is wrong than anybody reads; the search ends."""
+    """The file has more problems than are reported; reading stops."""
 
 
 class DocumentProblems:
-    """The problems of a text, found one after the other; told in the order of their places."""
+    """The problems of a text, collected while reading and listed by position."""
 
     def __init__(self, text: str = "") -> None:
         self._breaks = [found.end() for found in re.finditer(r"\r\n|\r|\n", text)]
         self.found: list[DocumentProblem] = []
 
     def place(self, path: str, offset: int) -> DocumentPosition:
-        """Return the place of a character."""
+        """Return the position of a character."""
         line = bisect.bisect_right(self._breaks, offset)
         return DocumentPosition(path=path, line=line + 1, column=offset - (self._breaks[line - 1] if line else 0) + 1)
 
     def add(self, sentence: str, path: str, offset: int) -> None:
-        """Note a problem; raises TooManyProblemsError when there are enough."""
+        """Add a problem; raises TooManyProblemsError at the limit."""
         self.add_at(sentence, self.place(path, offset))
 
     def add_at(self, sentence: str, place: DocumentPosition) -> None:
-        """Note a problem at a known place; raises TooManyProblemsError when there are enough."""
+        """Add a problem at a known position; raises TooManyProblemsError at the limit."""
         if len(self.found) >= MAX_PROBLEMS:
             raise TooManyProblemsError
         self.found.append(DocumentProblem(sentence=sentence, place=place))
 
     def add_last(self, sentence: str, offset: int) -> None:
-        """Note what ends the search, however many there are."""
+        """Add the problem that ends the reading, regardless of the limit."""
         self.found = [*self.found[: MAX_PROBLEMS - 1], DocumentProblem(sentence=sentence, place=self.place("", offset))]
 
     def told(self) -> tuple[DocumentProblem, ...]:
-        """Return them from the top of the file to its end."""
+        """Return the problems in the order of the file."""
         return tuple(sorted(self.found, key=lambda one: (one.place.line, one.place.column)))
 
 
 def quoted(text: str, longest: int = 60) -> str:
-    """Return a text of a file as a sentence shows it: short, and without what would steer a terminal or a line."""
+    """Return a text of a file quoted for a sentence: shortened, and without control characters."""
     shown = "".join(character if character.isprintable() else "�" for character in text[:longest])
     return f"'{shown}…'" if len(text) > longest else f"'{shown}'"
 
@@ -91,7 +91,7 @@ def member_path(path: str, name: str) -> str:
 MAX_DEPTH = 16
 MAX_NUMBER_DIGITS = 30
 MAX_EXACT_INTEGER = 2**53
-# Several times what the largest real file has: each costs time and memory, however short it is.
+# Several times the number in the largest real file: each value costs time and memory, however short it is.
 MAX_VALUES = 500_000
 NodeValue = None | bool | int | float | str | dict[str, "DocumentNode"] | list["DocumentNode"]
 
@@ -106,7 +106,7 @@ class DocumentNode:
 
 
 class DocumentSyntaxError(Exception):
-    """The text makes no sense from `offset` on."""
+    """The text is invalid from `offset` on."""
 
     def __init__(self, sentence: str, offset: int) -> None:
         super().__init__(sentence)
@@ -115,7 +115,7 @@ class DocumentSyntaxError(Exception):
 
 
 def parse_number(text: str, offset: int) -> int | float:
-    """Return the number that a JSON number stands for, 16.0 being 16; raises Unreadable for one without end."""
+    """Return the value of a JSON number, 16 for 16.0; raises DocumentSyntaxError for one with too many digits."""
     if len(text) > MAX_NUMBER_DIGITS:
         raise DocumentSyntaxError("This number has too many digits.", offset)
     if text.lstrip("-").isdecimal():
@@ -125,24 +125,24 @@ def parse_number(text: str, offset: int) -> int | float:
 
 
 def check_text(text: str, offset: int) -> str:
-    """Return the text, or raise Unreadable where it has what can be neither stored nor said."""
+    """Return the text; raises DocumentSyntaxError for characters that can be neither stored nor encoded."""
     if "\x00" in text:
         raise DocumentSyntaxError("A text has a NUL character.", offset)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise DocumentSyntaxError("A text has half a surrogate pair, which is no character.", offset) from None
+        raise DocumentSyntaxError("A text has half a surrogate pair, which is not a character.", offset) from None
     return text
 
 
 class ValueBudget:
-    """Counts the values of a text."""
+    """Limits the number of values in a text."""
 
     def __init__(self) -> None:
         self.left = MAX_VALUES
 
     def spend(self, offset: int) -> None:
-        """Take one; raises Unreadable at the first that is too many."""
+        """Count a value; raises DocumentSyntaxError beyond the limit."""
         self.left -= 1
         if self.left < 0:
             raise DocumentSyntaxError(f"The file has more than {MAX_VALUES:,} values.", offset)
@@ -151,18 +151,18 @@ class ValueBudget:
 def add_member(
     node: DocumentNode, name: str, value: DocumentNode, *, problems: DocumentProblems, path: str, offset: int
 ) -> None:
-    """Put a member into the object at `path`; one that is there already is a problem, and changes nothing."""
+    """Add a member to the object at `path`; a duplicate is a problem, and changes nothing."""
     members = node.value
-    assert isinstance(members, dict)  # noqa: S101 - both readers make it so
+    assert isinstance(members, dict)  # noqa: S101 - both readers pass an object
     if name in members:
         first = problems.place("", node.keys[name]).line
-        problems.add(f"{quoted(name)} stands here twice: it was said in line {first}.", member_path(path, name), offset)
+        problems.add(f"{quoted(name)} appears twice: first in line {first}.", member_path(path, name), offset)
         return
     members[name] = value
     node.keys[name] = offset
 
 
-# Possessive throughout: no text makes it try twice.
+# Possessive quantifiers throughout: no text makes it backtrack.
 JSON_TOKEN = re.compile(
     r"""[ \t\r\n]*+(?:
     (?P<sign>[{}\[\]:,])
@@ -178,7 +178,7 @@ JSON_WHITESPACE = re.compile(r"[ \t\r\n]*")
 
 
 class _JsonTokens:
-    """The tokens of a text, one by one."""
+    """The tokens of a text, read one at a time."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -190,11 +190,11 @@ class _JsonTokens:
         self.step()
 
     def at_sign(self, signs: str) -> bool:
-        """Tell whether one of these signs is next."""
+        """Return whether one of these signs is next."""
         return self.kind == "sign" and self.shown in signs
 
     def step(self) -> None:
-        """Go on to the next one."""
+        """Advance to the next token."""
         found = JSON_TOKEN.match(self.text, self.at)
         if found is None:
             white = JSON_WHITESPACE.match(self.text, self.at)
@@ -204,7 +204,7 @@ class _JsonTokens:
         self.offset, self.at = found.start(self.kind), found.end()
 
     def expected(self, what: str) -> DocumentSyntaxError:
-        """Return the error that says what should stand here."""
+        """Return an error that names the expected token."""
         if self.kind == "end":
             return DocumentSyntaxError(f"The file ends too early: {what} is missing.", self.offset)
         return DocumentSyntaxError(f"{what.capitalize()} is expected here, not {quoted(self.shown, 20)}.", self.offset)
@@ -213,11 +213,11 @@ class _JsonTokens:
 def _syntax_error(text: str, offset: int) -> DocumentSyntaxError:
     rest = text[offset : offset + 20]
     if rest.startswith('"'):
-        return DocumentSyntaxError("A text begins here that does not end on its line, or has a wrong escape.", offset)
+        return DocumentSyntaxError("This text does not end on its line, or has an invalid escape.", offset)
     if re.match(r"-?(?:NaN|Infinity)", rest):
-        return DocumentSyntaxError("NaN and Infinity are no numbers in JSON.", offset)
+        return DocumentSyntaxError("NaN and Infinity are not allowed in JSON.", offset)
     if rest.startswith("'"):
-        return DocumentSyntaxError("In JSON a text stands in double quotes.", offset)
+        return DocumentSyntaxError("In JSON, strings use double quotes.", offset)
     if rest.startswith(("//", "/*", "#")):
         return DocumentSyntaxError("JSON has no comments.", offset)
     found = re.match(r"[\w.+-]+", rest)
@@ -225,15 +225,15 @@ def _syntax_error(text: str, offset: int) -> DocumentSyntaxError:
 
 
 def read_json(text: str, problems: DocumentProblems) -> DocumentNode:
-    """Return the value of a JSON text; names that come twice are noted in `problems`, the first one counts.
+    """Return the value of a JSON text; duplicate names are added to `problems`, and the first one counts.
 
-    Raises Unreadable where the text is no JSON, and where it is nested more than 16 deep.
+    Raises DocumentSyntaxError where the text is not JSON, or is nested more than 16 deep.
     """
     tokens = _JsonTokens(text)
     root = _json_value(tokens, problems)
     if tokens.kind != "end":
         raise DocumentSyntaxError(
-            "The file goes on after its end: one object is expected, and nothing else.", tokens.offset
+            "The file continues after its end: one object is expected, and nothing else.", tokens.offset
         )
     return root
 
@@ -302,11 +302,11 @@ def _json_text(quoted_text: str, offset: int) -> str:
     try:
         text: str = json.loads(quoted_text)
     except ValueError:
-        raise DocumentSyntaxError("A text has a wrong escape.", offset) from None
+        raise DocumentSyntaxError("A text has an invalid escape.", offset) from None
     return check_text(text, offset)
 
 
-YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where the wheel has it
+YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where the wheel includes it
 YAML_LITERALS = {
     "null": None,
     "Null": None,
@@ -326,9 +326,9 @@ YAML_PLAIN_TAGS = {None, "tag:yaml.org,2002:str", "tag:yaml.org,2002:map", "tag:
 
 
 def read_yaml(text: str, problems: DocumentProblems) -> DocumentNode:
-    """Return the value of a YAML text of one document; names that come twice are noted in `problems`.
+    """Return the value of a YAML text of one document; duplicate names are added to `problems`.
 
-    Raises Unreadable where the text is no YAML, has an alias or a tag, or is nested more than 16 deep.
+    Raises DocumentSyntaxError where the text is not YAML, has an alias or a tag, or is nested more than 16 deep.
     """
     events = _YamlEvents(text)
     events.next(yaml.StreamStartEvent)
@@ -344,7 +344,7 @@ def read_yaml(text: str, problems: DocumentProblems) -> DocumentNode:
 
 
 class _YamlEvents:
-    """The events of a text, one by one, so that nothing is read behind what is refused."""
+    """The YAML events of a text, read one at a time, so that nothing after a refused event is parsed."""
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=YAML_LOADER))
@@ -352,24 +352,22 @@ class _YamlEvents:
         self.budget = ValueBudget()
 
     def peek(self) -> Any:
-        """Return the next event, to be returned again."""
+        """Return the next event without consuming it."""
         if self._ahead is None:
             try:
                 self._ahead = next(self._events)
             except yaml.MarkedYAMLError as error:
                 mark = error.problem_mark or error.context_mark
-                said = quoted(str(error.problem or "it makes no sense"), 120).strip("'")
-                raise DocumentSyntaxError(f"This is no YAML: {said}.", mark.index if mark else 0) from None
+                said = quoted(str(error.problem or "invalid syntax"), 120).strip("'")
+                raise DocumentSyntaxError(f"This is not valid YAML: {said}.", mark.index if mark else 0) from None
             except yaml.reader.ReaderError as error:
-                raise DocumentSyntaxError(
-                    "A character stands here that YAML does not allow.", int(error.position)
-                ) from None
+                raise DocumentSyntaxError("YAML does not allow this character.", int(error.position)) from None
             except yaml.YAMLError:
-                raise DocumentSyntaxError("This is no YAML.", 0) from None
+                raise DocumentSyntaxError("This is not valid YAML.", 0) from None
         return self._ahead
 
     def next(self, kind: type[Any] | None = None) -> Any:
-        """Return the next event; raises Unreadable unless it is of the kind."""
+        """Consume the next event; raises DocumentSyntaxError unless it is of the kind."""
         event = self.peek()
         self._ahead = None
         if kind is not None and not isinstance(event, kind):
@@ -382,9 +380,9 @@ def _yaml_value(events: _YamlEvents, problems: DocumentProblems, path: str = "",
     offset = event.start_mark.index
     events.budget.spend(offset)
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-        raise DocumentSyntaxError("Anchors and aliases are not taken: write out what they stand for.", offset)
+        raise DocumentSyntaxError("Anchors and aliases are not supported: write out their values.", offset)
     if event.tag not in YAML_PLAIN_TAGS:
-        raise DocumentSyntaxError("Tags are not taken: values are texts, numbers, true, false and null.", offset)
+        raise DocumentSyntaxError("Tags are not supported: values are texts, numbers, true, false and null.", offset)
     if isinstance(event, yaml.ScalarEvent):
         return DocumentNode(_yaml_scalar(event, offset), offset)
     if depth >= MAX_DEPTH:
@@ -403,7 +401,7 @@ def _yaml_value(events: _YamlEvents, problems: DocumentProblems, path: str = "",
             raise DocumentSyntaxError("The name of a member is expected here.", at)
         word = check_text(str(name.value), at)
         if word == "<<" and not name.style:
-            raise DocumentSyntaxError("Merging is not taken: write out what is merged.", at)
+            raise DocumentSyntaxError("Merge keys are not supported: write out the merged members.", at)
         value = _yaml_value(events, problems, member_path(path, word), depth + 1)
         add_member(node, word, value, problems=problems, path=path, offset=at)
     events.next()
@@ -415,13 +413,13 @@ def _yaml_scalar(event: Any, offset: int) -> NodeValue:
     if event.style or event.tag is not None:
         return text
     if YAML_NOT_A_NUMBER.fullmatch(text):
-        raise DocumentSyntaxError("NaN and infinity are not taken.", offset)
+        raise DocumentSyntaxError("NaN and infinity are not allowed.", offset)
     value = yaml_plain_value(text)
     return parse_number(text, offset) if value is YAML_NUMBER else value
 
 
 def yaml_plain_value(text: str) -> Any:
-    """Return what a text without quotes stands for: None, True, False, the pattern NUMBER for a number, or itself."""
+    """Return the meaning of unquoted text: None, True, False, the pattern NUMBER for a number, or the text itself."""
     if text in YAML_LITERALS:
         return YAML_LITERALS[text]
     if YAML_NUMBER.fullmatch(text) or YAML_NOT_A_NUMBER.fullmatch(text):
@@ -430,7 +428,7 @@ def yaml_plain_value(text: str) -> Any:
 
 
 def json_type(value: object) -> str:
-    """Return the type of a value in the words of JSON Schema."""
+    """Return the JSON Schema type of a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -445,7 +443,7 @@ def json_type(value: object) -> str:
 
 
 def unknown_name_sentence(word: str, known: Collection[str]) -> str:
-    """Return the sentence for a name that is none of those known: with the nearest of them, or else with all."""
+    """Return the sentence for an unknown name, with the nearest known name, or else with all of them."""
     near = difflib.get_close_matches(word[:60], known, n=1)
     hint = f"Is '{near[0]}' meant?" if near else f"Known here: {', '.join(known) or 'none'}."
     return f"{quoted(word)} is not known here. {hint}"

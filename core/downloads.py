@@ -10,12 +10,13 @@ from django.http import StreamingHttpResponse
 
 from core.threads import run_in_thread
 
-# A cell that begins so is a formula to a spreadsheet (OWASP, CSV injection), to some with the wide signs of East Asia.
+# Spreadsheets take a cell with such a first character for a formula (OWASP, CSV injection), some also with its
+# full-width form.
 FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class _Echo:
-    """A file that hands each line back."""
+    """A file object whose `write` returns the line, for csv.writer."""
 
     @staticmethod
     def write(line: str) -> str:
@@ -31,29 +32,29 @@ def csv_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> Itera
 
 
 def csv_cell(cell: object) -> str:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return the cell in a form that no spreadsheet takes for a formula."""
     text = "" if cell is None else str(cell)
     begins = text.lstrip(" ").startswith(FORMULA_BEGINS)
     return f"'{text}" if begins and not isinstance(cell, int | float) else text
 
 
-# What is sent at a time: to go to a thread for each line of a table costs more than the line.
+# The size of a chunk: a thread switch for each line of a table would cost more than the line.
 PART_BYTES = 65_536
 PART_SECONDS = 0.2
 
 
 class Download(StreamingHttpResponse):
-    """A file made on the way: a log of millions of entries is never held as a whole."""
+    """A file generated while it is sent: a log of millions of entries is never in memory as a whole."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the parts, each made in a thread; Django's own would make all of them first."""
+        """Yield the chunks, each made in a thread; Django's own method would make all of them first."""
         parts: Iterator[bytes] = iter(self)
         while part := await run_in_thread(_next_part, parts):
             yield part
 
 
 def _next_part(parts: Iterator[bytes]) -> bytes:
-    """Return what comes next, as much as is sent at a time; b'' at the end."""
+    """Return the next chunk; b'' at the end."""
     gathered: list[bytes] = []
     size, late = 0, time.monotonic() + PART_SECONDS
     for part in parts:

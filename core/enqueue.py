@@ -1,4 +1,4 @@
-"""Celery tasks, enqueued by name: a service needs not import the task that calls it."""
+"""Celery tasks, enqueued by name: a service need not import the task that calls it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from celery import current_app
 
 
 def enqueue(task: str, *arguments: int | str, queue: str | None = None, expires: float | None = None) -> None:
-    """Send a task to the workers; one that no worker takes within `expires` seconds is dropped.
+    """Send a task to the workers; it is dropped unless a worker starts it within `expires` seconds.
 
-    Raises kombu's OperationalError, or OSError, at once where the broker is away. Where beat enqueues the task again
-    anyway, do it in `transaction.on_commit(..., robust=True)`: nothing is lost then, and nobody waits.
+    Raises kombu's OperationalError, or OSError, immediately where the broker is unreachable. Where beat enqueues the
+    task again anyway, call this in `transaction.on_commit(..., robust=True)`: a failure then loses nothing.
     """
     current_app.send_task(task, args=arguments, retry=False, ignore_result=True, expires=expires, queue=queue)
 

@@ -1,7 +1,7 @@
 """The one exception tree: each class carries its HTTP status and whether a retry helps, each instance its sentence.
 
-This module is pure (no Django), so that every room, the wire included, can raise from it. Faces turn an error into a
-page, a problem document (RFC 9457) or an exit code; nobody else formats errors.
+This module does not import Django, so that every package, `hostwire` included, can raise its errors. Views, the API
+and commands turn an error into a page, a problem document (RFC 9457) or an exit code; nothing else formats errors.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 
 class FalconWebError(Exception):
-    """Base of everything the site says 'no' with; `sentence` is shown to people as it is."""
+    """Base of the errors that the site reports; `sentence` is shown to users unchanged."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "error"
@@ -31,54 +31,54 @@ class Invalid(FalconWebError):
 
 
 class KeyReused(Invalid):
-    """The key that makes a repeat harmless came with another request than before."""
+    """The idempotency key was used before, with a different request."""
 
     status = 422
     code = "key_reused"
 
 
 class Forbidden(FalconWebError):
-    """The person sees the thing but may not do this to it."""
+    """The user may see the object, but not do this to it."""
 
     status = 403
     code = "forbidden"
 
 
 class NotFound(FalconWebError):
-    """The thing does not exist, or the person may not see it: the two are told apart by nobody outside."""
+    """The object does not exist, or the user may not see it: the response does not distinguish the two."""
 
     status = 404
     code = "not_found"
 
 
 class Conflict(FalconWebError):
-    """Somebody else, or the hardware, changed what the request was based on."""
+    """Another request, or the hardware, changed the state that the request was based on."""
 
     status = 409
     code = "conflict"
 
 
 class RuleViolation(Conflict):
-    """The rules of the drawer's mode do not allow the wanted attachment."""
+    """The rules of the drawer's mode do not allow the requested attachment."""
 
     code = "rule"
 
 
 class InUse(Conflict):
-    """Somebody uses the device on its host, or may; `holders` says who, and a confirmed force takes it all the same."""
+    """The device is, or may be, in use on its host; `holders` says by whom, and a confirmed force overrides it."""
 
     code = "in_use"
 
 
 class TooLarge(FalconWebError):
-    """More came than a request may carry."""
+    """The request is too large."""
 
     status = 413
     code = "too_large"
 
 
 class Unavailable(FalconWebError):
-    """A part that the request needs does not answer; the same request may work later."""
+    """A component that the request needs does not respond; the same request may work later."""
 
     status = 503
     code = "unavailable"

@@ -10,7 +10,7 @@ from core.errors import FalconWebError
 
 
 def add_service_errors(form: forms.Form, error: FalconWebError) -> None:
-    """Put what a service refused beside the fields it is about, the rest above the form."""
+    """Add a service's errors to the fields they concern, and the rest to the form."""
     sentences: dict[str, str] = error.details.get("errors", {})
     for field, sentence in sentences.items():
         form.add_error(field if field in form.fields else None, sentence)

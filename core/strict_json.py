@@ -1,4 +1,4 @@
-"""JSON taken strictly: no name twice, no NaN or Infinity, no text that no database keeps; errors with their field."""
+"""Strict JSON: no duplicate names, no NaN or Infinity, no text that a database refuses; errors name their field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOUND = re.compile(r"Expected `(int|float)` (>=|<=) (-?[\d.e+]+)")
 
 
 class InvalidDocument(Exception):
-    """A value that cannot be used: what is wrong, and with which of its fields ('' for all of it)."""
+    """An invalid value: the problem, and the field that it concerns ('' for the whole value)."""
 
     def __init__(self, sentence: str, where: str = "") -> None:
         super().__init__(sentence)
@@ -44,7 +44,7 @@ def loads_strict(text: str) -> Any:
         )
     except json.JSONDecodeError as error:
         place = f"character {error.colno}" if error.lineno == 1 else f"line {error.lineno}, character {error.colno}"
-        raise InvalidDocument(f"This is no JSON, from {place} on.") from error
+        raise InvalidDocument(f"This is not valid JSON, from {place} on.") from error
     except RecursionError as error:
         raise InvalidDocument("This is nested too deeply.") from error
     _refuse_unstorable(value)
@@ -52,7 +52,7 @@ def loads_strict(text: str) -> Any:
 
 
 def convert_value(value: Any, shape: type[Shape] | Any, under: str = "") -> Shape:
-    """Return a value as what it shall be; raises InvalidDocument with the field, `under` before its name."""
+    """Return a value converted to a type; raises InvalidDocument with the field, its name prefixed with `under`."""
     try:
         made: Shape = msgspec.convert(value, shape)
     except (msgspec.ValidationError, OverflowError) as error:
@@ -62,12 +62,12 @@ def convert_value(value: Any, shape: type[Shape] | Any, under: str = "") -> Shap
 
 
 def describe_error(message: str) -> tuple[str, str]:
-    """Return what msgspec says as a sentence of ours, and the field that it is about."""
+    """Return msgspec's error as one of our sentences, and the field that it concerns."""
     found = WITHIN.match(message)
     plain, where = (found[1], found[2] or "") if found else (message, "")
     if named := NAMED.search(plain):
         whole = f"{where}.{named[2]}" if where else named[2]
-        known = "It is missing." if named[1] == "missing required" else "Nothing here has this name: leave it out."
+        known = "It is missing." if named[1] == "missing required" else "No field has this name: leave it out."
         return known, whole
     if long := LENGTH.search(plain):
         return f"It has more than {long[2]} {'characters' if long[1] == 'str' else 'entries'}.", where
@@ -91,7 +91,7 @@ def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise InvalidDocument(f"{text} is no number in JSON; null stands for a value that there is not.")
+    raise InvalidDocument(f"{text} is not a number in JSON; use null for a missing value.")
 
 
 def _parse_float(text: str) -> float:
@@ -108,7 +108,7 @@ def _parse_int(text: str) -> int:
 
 
 def _refuse_unstorable(value: Any, where: str = "") -> None:
-    """Raise InvalidDocument for a text that has NUL or half a surrogate pair, names of objects too."""
+    """Raise InvalidDocument for text with NUL or half a surrogate pair, in names of objects too."""
     if isinstance(value, str):
         if "\x00" in value or not _is_encodable(value):
             raise InvalidDocument("The text has a character that cannot be kept.", where)

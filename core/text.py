@@ -1,4 +1,4 @@
-"""Text from people and files: parsed ids, clean lines, and what a database can store."""
+"""Text helpers: ids in text, natural sorting, and enumerations in sentences."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ MAX_ID_DIGITS = 18  # digits: a database refuses larger ids
 
 
 def parse_id(text: str) -> int:
-    """Return the id that a text is; 0, which no row has, for everything else."""
+    """Return the id in a text; 0, which no row has, for anything else."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_ID_DIGITS else 0
 
 
-MAX_NATURAL_DIGITS = 30  # digits; Python refuses to read thousands, and nobody counts so far
+MAX_NATURAL_DIGITS = 30  # digits; Python refuses to parse thousands
 
 
 def natural_key(uri: str) -> tuple[tuple[int, str], ...]:

@@ -1,4 +1,4 @@
-"""Database work beside an event loop."""
+"""Database work of an event loop, in threads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _own: ContextVar[Executor | None] = ContextVar("own_thread", default=None)
 
 
 async def run_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """Do database work in a thread of the pool, or of `single_connection_thread`.
+    """Run database work in a thread of the pool, or in that of `single_connection_thread`.
 
-    asgiref's one sensitive thread would queue all work of a process behind each other, and keep a connection that died.
+    asgiref's single thread-sensitive thread would serialise all work of a process, and keep a broken connection.
     """
 
     def done_there() -> Any:
@@ -39,9 +39,9 @@ async def run_in_thread(work: Callable[..., Any], *arguments: Any, **more: Any) 
 
 @contextmanager
 def single_connection_thread() -> Iterator[None]:
-    """Have one thread do all database work of the loop that runs inside, one after the other, on a connection it keeps.
+    """Run all database work of the enclosed loop sequentially in one thread, on one persistent connection.
 
-    For what goes to the database time and again: to connect takes longer than to ask.
+    For frequent queries: connecting takes longer than a query.
     """
     with ThreadPoolExecutor(1, "database") as thread:
         token = _own.set(thread)
@@ -53,7 +53,7 @@ def single_connection_thread() -> Iterator[None]:
 
 
 def _close_unusable_connections() -> None:
-    """Close what cannot be asked any more: whoever works next connects anew."""
+    """Close broken connections; the next query reconnects."""
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and not connection.is_usable():
             connection.close()

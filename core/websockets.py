@@ -1,4 +1,4 @@
-"""Names that the web server and the consumers of websockets share."""
+"""Names that the web server and the websocket consumers share."""
 
 from __future__ import annotations
 

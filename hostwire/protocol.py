@@ -1,10 +1,10 @@
-"""Commands, answers and reports between site and agents, as frozen structs; JSON on the wire.
+"""Commands, answers and reports between site and agents, as frozen structs, JSON on the wire.
 
-IDs are as sysfs writes them (`0x10de`), addresses `0000:41:00.0`, times Unix seconds, speeds GT/s a lane.
+IDs are as in sysfs (`0x10de`), addresses like `0000:41:00.0`, times in Unix seconds, speeds in GT/s per lane.
 
-msgspec looks at a class when it is first read: it asks Python for its annotations meanwhile, which lets other threads
-in, and one that meets the class half looked at reads memory that is not there yet (msgspec 0.22.0 ends with a
-segmentation fault). What was looked at before threads begin is only read afterwards.
+msgspec inspects a class when it first decodes it. Evaluating the annotations meanwhile can switch threads, and another
+thread that uses the half-inspected class reads uninitialised memory (msgspec 0.22.0 ends with a segmentation fault).
+So classes are inspected before threads start (`load_structs`).
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ import msgspec
 
 from hostwire.training import Executor, RunUpdate, SimulationProfile, Spec
 
-# How long a command may ask an agent to wait for holders to leave, or for a device to appear.
+# The longest wait that a command may request: for a device to be released, or to appear.
 MAX_WAIT = 600.0
 WaitSeconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)]
 
-# What every database can keep.
+# Limits that every database can store.
 NonNegative = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 UnixSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 HolderKind = Literal["process", "mount", "swap", "mapping", "interface", "functions"]
-# Who uses a device in a way that taking it would lose data: never forced while the device still answers.
+# Holders whose data a forced drain would lose: never forced while the device still responds.
 DATA_HOLDER_KINDS = ("mount", "swap", "mapping")
 Outcome = Literal[
-    "done",  # report, holders: looked at
-    "removed",  # drain: the host no longer has it (also where it was removed before)
-    "in_use",  # drain: somebody holds it, see `holders`; nothing was changed
+    "done",  # report, holders: read
+    "removed",  # drain: removed from the host (also where it was removed before)
+    "in_use",  # drain: the device is in use, see `holders`; nothing was changed
     "not_present",  # drain, holders: the host sees no such device
-    "seen",  # rescan, restore: every wanted device is there
-    "not_seen",  # rescan, restore: the time ended before all of them were
+    "seen",  # rescan, restore: every expected device is present
+    "not_seen",  # rescan, restore: not all of them appeared in time
     "timed_out",  # a step did not end within its limit: see `steps`
     "refused",  # see `sentence`; nothing was changed
-    "failed",  # a step was refused by the host's system: see `steps`
-    "started",  # train: it runs (also where it was started before)
-    "stopped",  # train_stop: all its processes are gone
-    "interrupted",  # the agent ended midway and was started again: ask for the truth with a new command
+    "failed",  # the host's operating system refused a step: see `steps`
+    "started",  # train: the run is running (also where it was started before)
+    "stopped",  # train_stop: all processes of the run have ended
+    "interrupted",  # the agent was restarted during the command: read the state with a new command
 ]
 
 
 class DeviceSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which device is meant: what is given must fit. An address alone is enough, a serial number is safest."""
+    """Selects a device by all given fields. An address alone is enough, a serial number is safest."""
 
     address: str = ""
     vendor_id: str = ""
@@ -53,17 +53,17 @@ class DeviceSelector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class ReportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="report"):
-    """Asks for a report at once."""
+    """Requests an immediate report."""
 
 
 class HoldersRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="holders"):
-    """Asks who holds a device."""
+    """Requests the holders of a device."""
 
     device: DeviceSelector
 
 
 class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="drain"):
-    """Asks to take a device from the host: wait for its holders for `wait` seconds, or with `force` not at all."""
+    """Requests a drain: wait up to `wait` seconds until the device is unused; with `force`, do not wait."""
 
     device: DeviceSelector
     wait: WaitSeconds = 0.0
@@ -71,10 +71,10 @@ class DrainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_
 
 
 class RescanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="rescan"):
-    """Asks to look for new devices, for `wait` seconds at most.
+    """Requests a scan for new devices, for at most `wait` seconds.
 
-    `known` are the addresses that the host showed before the devices were attached: a device without a known serial
-    number counts as new where its address is not among them. Without it, what the agent sees itself counts as known.
+    `known` are the addresses that the host had before the devices were attached: a device without a known serial
+    number is new if its address is not among them. Without it, the devices that the agent sees now are known.
     """
 
     wanted: tuple[DeviceSelector, ...] = ()
@@ -83,7 +83,7 @@ class RescanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
 
 
 class RestoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="restore"):
-    """Asks to undo a drain: look for the device again and give it back to its driver."""
+    """Requests to undo a drain: find the device again and bind it to its driver."""
 
     device: DeviceSelector
     wait: WaitSeconds = 60.0
@@ -92,11 +92,11 @@ class RestoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
 class TrainRequest(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="task", tag="train"
 ):
-    """Asks to start a run, once (`run` names it): with these devices of the host, for `limit` seconds at most.
+    """Requests to start the run named `run`, once, with these devices of the host, for at most `limit` seconds.
 
-    `local` is how many of the host's own GPUs it takes besides: none at the addresses `foreign`, where a chassis has
-    given it devices. Data is read from the NVMe drive `drive`, one of `devices` or the host's own; None: from wherever
-    the host has it. A simulated one goes as `profile` says.
+    `local` is the number of the host's own GPUs that it takes besides; GPUs at the addresses `foreign` are a chassis's,
+    and do not count. Data is read from the NVMe drive `drive`, one of `devices` or the host's own; None: from the
+    host's default location. A simulated run follows `profile`.
     """
 
     run: str
@@ -111,7 +111,7 @@ class TrainRequest(
 
 
 class TrainPollRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_look"):
-    """Asks what became of a run since these places in its events and its log."""
+    """Requests the events and the log of a run from these positions on."""
 
     run: str
     event: NonNegative = 0
@@ -119,14 +119,14 @@ class TrainPollRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class TrainStopRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_stop"):
-    """Asks to end a run: its processes are asked to, and killed after `grace` seconds."""
+    """Requests to stop a run: its processes get SIGTERM, and SIGKILL after `grace` seconds."""
 
     run: str
     grace: WaitSeconds = 5.0
 
 
 class TrainDeleteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="task", tag="train_forget"):
-    """Asks to delete what is kept of a run that has ended: the site has all of it."""
+    """Requests to delete the files of a run that has ended: the site has all of its results."""
 
     run: str
 
@@ -145,7 +145,7 @@ Request = (
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to one host, good once (`nonce`) and until `expires`."""
+    """A request to one host, valid once (`nonce`) and until `expires`."""
 
     host: str
     nonce: str
@@ -155,12 +155,12 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def task(self) -> str:
-        """The name of the Celery task that takes it."""
+        """The name of the Celery task that carries it out."""
         return f"agent.{self.request.__struct_config__.tag}"
 
 
 class DeviceHolder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who uses a device: a process (pid, command, owner), or what else `kind` says, with the place in `what`."""
+    """A user of a device: a process (pid, command, owner), or another `kind`, with the location in `what`."""
 
     kind: HolderKind
     what: str
@@ -170,10 +170,10 @@ class DeviceHolder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PciDevice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A PCIe device as the host sees it. Width 0 and speed 0.0 where the host does not say.
+    """A PCIe device as the host sees it. Width 0 and speed 0.0 where the host does not report them.
 
-    `answers` is False where the entry is left of a device that is gone. `nodes` are its device files, `problems` what
-    could not be read. `model` is what an NVMe drive calls itself.
+    `answers` is False for the leftover entry of a device that is gone. `nodes` are its device files, `problems` the
+    errors while reading it. `model` is the model name that an NVMe drive reports.
     """
 
     address: str
@@ -196,7 +196,7 @@ class PciDevice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What NVML says of a GPU: shares 0 to 1, watts, degrees Celsius, MiB; None where the GPU does not tell."""
+    """NVML readings of a GPU: shares 0 to 1, watts, degrees Celsius, MiB; None where the GPU reports no value."""
 
     address: str
     name: str = ""
@@ -212,7 +212,7 @@ class GpuReading(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CommandStep(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One step that was taken: its name, how it ended, how long it took in seconds."""
+    """A completed step: its name, its result, and its duration in seconds."""
 
     name: str
     outcome: Literal["done", "skipped", "failed", "timed_out"]
@@ -221,10 +221,10 @@ class CommandStep(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
-    """What became of a command (told by its nonce). `sentence` is for people.
+    """The answer to the command with this nonce. `sentence` is for people.
 
-    `devices` are the devices it was about, as they are now; `holders` who holds them; `cut_off` who held them when
-    they were taken by force.
+    `devices` are the devices it concerned, in their present state; `holders` are their users; `cut_off` their users at
+    the time of a forced drain.
     """
 
     host: str
@@ -242,10 +242,10 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 
 
 class TrainerCapabilities(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host can run: executors, and of PyTorch the version, its backends and who runs the commands of users.
+    """What a host can run: its executors, PyTorch's version and backends, and the account of users' commands.
 
-    `account` is the unprivileged account of users' own commands, '' where they are refused. `drives` tells whether
-    what PyTorch reads can come from a drive that is chosen.
+    `account` is unprivileged, '' where users' own commands are refused. `drives` is whether PyTorch can read its data
+    from a chosen drive.
     """
 
     executors: tuple[Executor, ...] = ()
@@ -253,15 +253,15 @@ class TrainerCapabilities(msgspec.Struct, frozen=True, omit_defaults=True):
     backends: tuple[str, ...] = ()
     account: str = ""
     drives: bool = False
-    absent: str = ""  # why there is no real executor, a sentence
+    absent: str = ""  # a sentence: why there is no real executor
     running: tuple[str, ...] = ()  # runs
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """What a host is like: sent each ten seconds and after each command.
+    """The state of a host: sent every ten seconds and after each command.
 
-    `number` counts up from 1 since the agent's start `started`. `holders` is by address of the device. `nvml` says
-    what is in the way of NVML's readings, '' where they are there. `left_out` counts devices that did not fit.
+    `number` counts up from 1 since the agent's start `started`. `holders` is by address of the device. `nvml` is the
+    reason why NVML readings are missing, '' where they are present. `left_out` counts devices that did not fit.
     """
 
     host: str
@@ -284,7 +284,7 @@ class HostReport(msgspec.Struct, frozen=True):
 
 
 def prepare_structs(*others: type[Any]) -> int:
-    """Let msgspec look at all its structs that are defined by now, and at other classes; returns how many those are."""
+    """Let msgspec inspect all structs that are defined so far, and other classes; returns the number of structs."""
     shapes = {*defined_structs(), *others}
     for shape in shapes:
         msgspec.json.Decoder(shape)
@@ -292,7 +292,7 @@ def prepare_structs(*others: type[Any]) -> int:
 
 
 def defined_structs(base: type[Any] = msgspec.Struct) -> Iterator[type[Any]]:
-    """Yield the structs that are defined by now, below a base."""
+    """Yield the subclasses of a struct that are defined so far."""
     for shape in base.__subclasses__():
         if shape.__module__.partition(".")[0] != "msgspec":
             yield shape

@@ -1,7 +1,7 @@
 """Signed messages: `1.<digest of the host's identity>.<HMAC-SHA256>.<JSON>`, at most 256 KiB.
 
-The key is the host's own, shared with the site. What is signed says its kind, so that no report passes as a command,
-and its host, so that no command passes at another one.
+Each host has its own key, shared with the site. The signed text includes its kind, so that no report is accepted as a
+command, and its host, so that no other host accepts a command.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from hostwire.protocol import MAX_WAIT, Command, CommandAnswer, HostReport, Requ
 
 MAX_BYTES = 256 * 1024
 KEY_BYTES = 32
-# What hosts say: messages that name one of these, with one argument, the sealed text.
+# Tasks that hosts send to the site, each with one argument, the signed text.
 REPORT_TASK = "fabric.host_report"
 ANSWER_TASK = "fabric.host_answer"
 REPORT_SECONDS = 10.0
-# How far the clocks of site and host may be apart.
+# The largest difference between the clocks of site and host.
 SKEW_SECONDS = 60.0
-# A nonce is remembered as long as its command may be repeated, so that may not be for ever.
+# A nonce is stored as long as its command is valid, so the validity is limited.
 MAX_LIFETIME = MAX_WAIT + 300.0
 DEFAULT_LIFE = 60.0
 
@@ -38,11 +38,11 @@ _SIGNATURE = 64
 
 
 class WireError(Exception):
-    """A message that must not be believed, or cannot be sent; the text says why."""
+    """A message that is not authentic, or cannot be sent; the text says why."""
 
 
 class ExpiredError(WireError):
-    """A genuine message that came too late, or is dated in the future; `message` is what it says."""
+    """An authentic message that arrived too late, or is dated in the future; `message` is its content."""
 
     def __init__(self, sentence: str, message: Command | HostReport) -> None:
         super().__init__(sentence)
@@ -55,28 +55,28 @@ def new_key() -> str:
 
 
 def digest(identity: str) -> str:
-    """Return the digest of a host's identity, 32 hexadecimal digits; upper and lower case are the same host."""
+    """Return the digest of a host's identity, 32 hexadecimal digits; upper and lower case do not differ."""
     return hashlib.sha256(identity.strip().casefold().encode()).hexdigest()[:_DIGEST]
 
 
 def queue_name(identity: str) -> str:
-    """Return the name of the queue that the host with this identity listens to."""
+    """Return the name of the queue from which the host with this identity reads."""
     return f"host.{digest(identity)}"
 
 
 def reply_queue_name(identity: str) -> str:
-    """Return the name of the list that the host with this identity writes what it says to; the site alone reads it."""
+    """Return the name of the list to which the host with this identity writes; only the site reads it."""
     return f"{queue_name(identity)}.said"
 
 
 def new_command(identity: str, request: Request, *, life: float = DEFAULT_LIFE, now: float | None = None) -> Command:
-    """Return a command to a host with a nonce of its own, good for `life` seconds from now on."""
+    """Return a command to a host with a new nonce, valid for `life` seconds."""
     issued = time.time() if now is None else now
     return Command(identity, secrets.token_hex(16), issued, issued + min(life, MAX_LIFETIME), request)
 
 
 def seal_command(command: Command, key: str) -> str:
-    """Return the signed text of a command; the argument of the task `command.task` on the host's queue."""
+    """Return the signed text of a command: the argument of the task `command.task` on the host's queue."""
     return _seal("command", command, key)
 
 
@@ -91,17 +91,17 @@ def seal_report(report: HostReport, key: str) -> str:
 
 
 def claimed_digest(text: object) -> str:
-    """Return the digest of the host that a text says it is from, unverified: it tells whose key to verify with.
+    """Return the digest of the host that a text claims to be from, unverified: it selects the key to verify with.
 
-    Raises WireError where the text is no message.
+    Raises WireError where the text is not a message.
     """
     return _parts(text)[0]
 
 
 def open_command(text: object, key: str, *, identity: str, now: float | None = None) -> Command:
-    """Return a command that is signed with `key`, meant for this host, and in force.
+    """Return a command after verifying its signature, its host and its validity.
 
-    Raises ExpiredError where it is not in force now, WireError with a sentence for everything else.
+    Raises ExpiredError where it is not valid now, WireError with a sentence for everything else.
     """
     command = _open("command", Command, text, key, identity)
     present = time.time() if now is None else now
@@ -116,15 +116,14 @@ def open_command(text: object, key: str, *, identity: str, now: float | None = N
 
 
 def open_answer(text: object, key: str, *, identity: str) -> CommandAnswer:
-    """Return an answer that is signed with `key` by this host; compare its nonce. Raises WireError."""
+    """Return an answer that this host signed with `key`; the caller compares its nonce. Raises WireError."""
     return _open("answer", CommandAnswer, text, key, identity)
 
 
 def open_report(text: object, key: str, *, identity: str, now: float | None = None) -> HostReport:
-    """Return a report that is signed with `key` by this host and not older than a minute.
+    """Return a report that this host signed with `key`, at most a minute old.
 
-    Raises ExpiredError for an old one, WireError for everything else. Whether it is newer than the last one is told by
-    (`started`, `number`).
+    Raises ExpiredError for an old one, WireError for everything else. (`started`, `number`) order the reports.
     """
     report = _open("report", HostReport, text, key, identity)
     present = time.time() if now is None else now
@@ -134,7 +133,7 @@ def open_report(text: object, key: str, *, identity: str, now: float | None = No
 
 
 def check_key(key: str) -> None:
-    """Raise WireError where a text is no key."""
+    """Raise WireError where a text is not a key."""
     _key(key)
 
 
@@ -162,7 +161,7 @@ def _signature(kind: MessageKind, host: str, payload: str, key: str) -> str:
 
 
 def _parts(text: object) -> tuple[str, str, str]:
-    # Whatever came by the broker: its type is not known either.
+    # Anything can arrive over the broker: the type is not certain either.
     if not isinstance(text, str):
         raise WireError("The message is no text.")
     try:

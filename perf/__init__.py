@@ -1,1 +1,1 @@
-"""Measurements of the site itself, each beside simpler ways; started by `make perf`."""
+"""Benchmarks of the site itself, each compared with simpler implementations; started by `make perf`."""

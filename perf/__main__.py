@@ -1,4 +1,4 @@
-"""`python -m perf [NAME ...] [--json]`: measures the live path, a table on the screen, perf.json in the data folder."""
+"""`python -m perf [NAME ...] [--json]`: measures the live path, prints a table, writes perf.json to the data folder."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ NAMES = ("fanout", "poll", "attach", "plan", "apply", "ingest", "export", "histo
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the measurements that are named, each in a process and data folder of its own; returns the exit status.
+    """Run the named measurements, each in its own process and data folder; returns the exit status.
 
-    The data of a site are not touched, but for the results in perf.json of its data folder.
+    A site's data are not changed, except the results in perf.json of its data folder.
     """
     parser = argparse.ArgumentParser(prog="python -m perf", description="Measure the live path.")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", choices=[[], *NAMES], help=f"one of {', '.join(NAMES)} (default: all)"
     )
-    parser.add_argument("--json", action="store_true", help="print what perf.json holds instead of a table")
+    parser.add_argument("--json", action="store_true", help="print the contents of perf.json instead of a table")
     options = parser.parse_args(arguments)
     figures: list[PerfFigure] = []
     failed = []
@@ -44,13 +44,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure(name: str) -> list[PerfFigure]:
-    """Return the figures of one measurement, none where it failed, which it has said."""
+    """Return the figures of one measurement, none where it failed, which it has reported."""
     print(f"{name}...", file=sys.stderr)
     try:
         with measurement_environment() as environment:
             file = Path(environment["FALCONWEB_DATA"]) / "figures.json"
             command = [sys.executable, "-m", "perf.measurement", name, str(file)]
-            answer = subprocess.run(command, cwd=BASE_DIR, env=environment, check=False)  # noqa: S603 - our own module
+            answer = subprocess.run(command, cwd=BASE_DIR, env=environment, check=False)  # noqa: S603 - a module of this package
             return [PerfFigure(**plain) for plain in json.loads(file.read_text())] if answer.returncode == 0 else []
     except BrokerError as error:
         print(error, file=sys.stderr)

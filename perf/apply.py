@@ -1,7 +1,7 @@
-"""A plan carried out, over the BMC's own time: what FalconWeb adds to a change of a whole lab.
+"""Execution of a plan: the time that FalconWeb adds to the BMC's own in a change of a whole lab.
 
-Two drawers of two chassis are changed side by side. Their links train their 1 to 3 s and each bind takes its time, as
-in reality; the chain of the drawer that took the BMC longest is the critical path.
+Two drawers of two chassis are changed in parallel. Their links train for 1 to 3 s and each bind takes time, as in
+reality; the sequence of the drawer with the longest BMC time is the critical path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BIND_SECONDS = 0.5  # a zone is changed by a BMC in 0.5 to 15 s
 ROUNDS = 4
 PLAN_SECONDS = 180.0
 MAX_RATIO = 1.10
-# Where the devices of the first drawer go, by slot: there and back.
+# The host ports of the first drawer's devices, by slot: there and back.
 LAYOUTS = (
     {1: "H2", 2: "H2", 3: "H3", 4: "H3", 5: "H1", 6: "H3", 7: "H1"},
     {1: "H1", 2: "H1", 3: "H1", 4: "H2", 5: "H2", 6: "H1", 7: "H3"},
@@ -66,7 +66,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
 
 
 def _apply_plan(person: User, control: SimulatorControl, names: list[str], layout: dict[int, str]) -> dict[str, float]:
-    """Have a plan carried out; returns times in s, and the number of requests, of its critical path."""
+    """Carry out a plan; returns the times in s, and the number of requests, of its critical path."""
     plan = plan_create(person=person, wanted=_desired_allocation(layout), title="", origin="api")
     with LinkTrainings(control, names) as trainings, redis.Redis.from_url(settings.REDIS_URL) as client:
         asked = time.time()
@@ -86,7 +86,7 @@ def _apply_plan(person: User, control: SimulatorControl, names: list[str], layou
 
 
 def _critical_path(told: dict[str, Any], trainings: LinkTrainings) -> dict[str, float]:
-    """Return what a worker did in one drawer: the BMC's time is requests that it waited for, and links that train."""
+    """Return a worker's times in one drawer: the BMC's time is waiting for requests and for link training."""
     chassis = Operation.objects.select_related("chassis").get(pk=told["about"]).chassis.name
     spans = [(begin, end) for begin, end in told["spans"]]
     return {
@@ -101,7 +101,7 @@ def _critical_path(told: dict[str, Any], trainings: LinkTrainings) -> dict[str, 
 
 
 def total_length(spans: Iterable[Span]) -> float:
-    """Return how long at least one of some spans of time lasted."""
+    """Return the total time covered by at least one of the spans."""
     total, until = 0.0, 0.0
     for begin, end in sorted(spans):
         total += max(0.0, end - max(begin, until))
@@ -110,7 +110,7 @@ def total_length(spans: Iterable[Span]) -> float:
 
 
 class LinkTrainings:
-    """When links of the chassis trained, by the simulator's own knowledge; a context manager that looks all along."""
+    """The spans of link training of the chassis, from the simulator; a context manager that polls it throughout."""
 
     def __init__(self, control: SimulatorControl, names: Iterable[str]) -> None:
         self._control = control
@@ -127,7 +127,7 @@ class LinkTrainings:
         self._thread.join()
 
     def of(self, chassis: str) -> list[Span]:
-        """Return when links of a chassis trained."""
+        """Return the spans in which links of a chassis trained."""
         return self._spans[chassis]
 
     def _look(self) -> None:

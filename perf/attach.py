@@ -1,7 +1,7 @@
-"""FalconWeb's own time in an attach: from asking for it to its end, without what the BMC takes to answer.
+"""FalconWeb's own time in an attach: from the request to its end, without the BMC's response times.
 
-Most attaches meet a chassis whose links train within milliseconds. Some meet one that takes its 1 to 3 s: how long
-after that FalconWeb notices, since it looks now and then, is time of its own too.
+In most attaches, the links of the chassis train within milliseconds. In some, they take 1 to 3 s: the delay until
+FalconWeb's polling notices the link is its own time too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from perf.environment import CannotMeasureError, simulator
 from perf.figures import PerfFigure
 
 RESULTS = "perf:tasks"
-SPEED = 1000  # simulated seconds a second: links train in 1 to 3 ms
+SPEED = 1000  # simulated seconds per second: links train in 1 to 3 ms
 ATTACHES = 16
 TRAININGS = 10  # attaches that wait for a link
 LOOK_SECONDS = 0.01
@@ -59,7 +59,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
             for _ in range(TRAININGS):
                 _run_operation(person, device, None)
                 late.append(_link_notice_delay(person, device, port, control))
-            # The first opens connections and fills caches.
+            # The first attach opens connections and fills caches.
             return _figures(found[1:], late)
         finally:
             terminate_all([worker])
@@ -74,7 +74,7 @@ def _attached_device(chassis: Chassis) -> tuple[Device, HostPort]:
 
 
 def _link_notice_delay(person: User, device: Device, port: HostPort, control: SimulatorControl) -> float:
-    """Attach and return the s from the link's coming up to FalconWeb's knowing it."""
+    """Attach, and return the seconds from the link coming up to FalconWeb's detection."""
     slot = device.endpoint_uri.rpartition("/")[2]
     with ThreadPoolExecutor(1) as pool:
         up = pool.submit(control.wait_until_up, slot)
@@ -85,7 +85,7 @@ def _link_notice_delay(person: User, device: Device, port: HostPort, control: Si
 
 
 def _run_operation(person: User, device: Device, target: HostPort | None) -> dict[str, Any]:
-    """Ask as a person does, wait for the end, and return what the worker told of it."""
+    """Request an attach as a user does, wait for its end, and return the worker's times."""
     device = Device.objects.get(pk=device.pk)
     asked_at = time.time()
     operation, _ = operation_request(person=person, device=device, target=target)
@@ -96,7 +96,7 @@ def _run_operation(person: User, device: Device, target: HostPort | None) -> dic
         raise CannotMeasureError(f"'{operation.summary}' did not succeed: {operation.state} {operation.error}")
     told: dict[str, Any] = json.loads(raw[1])
     if not told["waits"]:
-        raise CannotMeasureError("the worker's loop does not tell how long it waits.")
+        raise CannotMeasureError("the worker's loop does not report its waiting times.")
     return {**told, "asked": asked_at, "operation": operation}
 
 

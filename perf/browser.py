@@ -1,7 +1,7 @@
-"""An hour of history and live on one page: what eight charts cost Chromium's main thread, and whether its memory grows.
+"""An hour of history and live data on one page: the CPU time of eight charts on Chromium's main thread, and leaks.
 
-Frames come as the poller publishes them, one a second. BROWSER_SECONDS, in the environment, makes it shorter. The same
-page is measured with its charts painted by uPlot, which takes the place of the module that paints them.
+Frames arrive as the poller publishes them, one per second. The environment variable BROWSER_SECONDS shortens the
+measurement. The same page is measured with uPlot in place of the module that paints the charts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ METRICS = (
 )  # fmt: skip
 CHARTS = 8
 MAX_MS = 12.0
-MAX_GROWTH = 1.0  # MB, of what is left after a collection
+MAX_GROWTH = 1.0  # MB, after garbage collection
 CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser")
 UPLOT = BASE_DIR / "node_modules" / "uplot"
 UPLOT_PAINTER = Path(__file__).parent / "uplot_painter.js"
@@ -59,7 +59,7 @@ CHROMIUM_OPTIONS = (
 
 
 class FramePublisher(threading.Thread):
-    """Publishes a frame a second until it is stopped."""
+    """Publishes a frame per second until stopped."""
 
     def __init__(self, chassis: int, entries: list[SeriesEntry]) -> None:
         super().__init__(daemon=True)
@@ -88,7 +88,7 @@ class FramePublisher(threading.Thread):
 
 
 def measure(say: Callable[[str], None]) -> list[PerfFigure]:
-    """Return the figures of the page; takes a little longer than it looks."""
+    """Return the figures of the page; takes a little longer than the observation."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None:
         raise CannotMeasureError("Chromium is not installed: apt-get install chromium-headless-shell")
@@ -129,7 +129,7 @@ def _address(chassis: Chassis) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What one page was seen to need: ms of the main thread for each frame, bytes in use, nodes of the document."""
+    """The resources of one page: main-thread time per frame in ms, bytes in use, nodes of the document."""
 
     what: str
     seconds: float
@@ -153,7 +153,7 @@ def _watch(say: Callable[[str], None], page: Page, address: str, feed: FramePubl
     charts = page.locator(".history canvas[data-points]")
     charts.nth(CHARTS - 1).wait_for(state="attached", timeout=30_000)
     devtools = page.context.new_cdp_session(page)
-    # Time that the thread computed, not time that others on the machine kept it waiting.
+    # CPU time of the thread, without waiting for other processes of the machine.
     devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.wait_for_timeout(SETTLE_SECONDS * 1000)
     drawn = charts.evaluate_all("(all) => all.map((one) => Number(one.dataset.points))")
@@ -175,7 +175,7 @@ def _watch(say: Callable[[str], None], page: Page, address: str, feed: FramePubl
             spent.append((now["TaskDuration"] - before["TaskDuration"]) * 1e3 / (feed.frames - had))
         before = now
         if len(spent) % 60 == 0:
-            # What the collection costs is not the page's.
+            # The cost of the collection does not count.
             memory.append(_memory(devtools))
             before = _metrics(devtools)
     memory.append(_memory(devtools))
@@ -221,7 +221,7 @@ def _metrics(devtools: CDPSession) -> dict[str, float]:
 
 
 def _memory(devtools: CDPSession) -> float:
-    """Return what is in use once what nobody needs is collected, bytes."""
+    """Return the bytes in use after garbage collection."""
     devtools.send("HeapProfiler.collectGarbage")
     return _metrics(devtools)["JSHeapUsedSize"]
 

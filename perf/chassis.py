@@ -1,6 +1,6 @@
 """Chassis for measurements: simulated, recorded and replayed, or filled with synthetic readings.
 
-Readings go the way of the worker's: the store's own recorder and writer take them. Rollups are made at once.
+Readings are stored as by the worker, with the store's recorder and writer. Rollups are made immediately.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UP_SECONDS = 60.0
 def create_mirrored_chassis(name: str, address: str, fingerprint: str) -> Chassis:
     """Add a chassis and walk it once.
 
-    It is not polled meanwhile: a walk takes processor time of the worker that is not what is measured.
+    Polling is off meanwhile: CPU time of a walk must not count as that of polls.
     """
     chassis = Chassis(name=name, url=address, username="administrator", fingerprint=fingerprint, enabled=False)
     chassis.set_password(PASSWORD)
@@ -60,18 +60,18 @@ class SimulatorControl:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        # A proxy of the environment has no business with a process on this machine.
+        # Proxy settings of the environment must not apply to a process on this machine.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """Return the answer to a GET, or to a POST where there is a body."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._address + path, data=data)  # noqa: S310 - our own process
+        request = urllib.request.Request(self._address + path, data=data)  # noqa: S310 - a process started here
         with self._opener.open(request, timeout=10) as reply:
             return json.loads(reply.read())
 
     def wait_until_up(self, slot: str) -> float:
-        """Return the Unix time at which the link of a slot came up, right to LOOK_SECONDS and an answer."""
+        """Return the Unix time at which the link of a slot came up, accurate to LOOK_SECONDS and a response time."""
         deadline = time.time() + UP_SECONDS
         while self.ask("/state")["links"][slot]["status"] != "LinkUp":
             if time.time() > deadline:
@@ -80,7 +80,7 @@ class SimulatorControl:
         return time.time()
 
 
-RECORDING_SPEED = 500  # simulated seconds a second
+RECORDING_SPEED = 500  # simulated seconds per second
 MAX_SECONDS = 60.0
 
 
@@ -92,12 +92,12 @@ class Recording:
     rows: Sequence[tuple[float, ...]]
 
     def reading(self, number: int, at: float) -> ChassisReading:
-        """Return a reading as if it came at a time; after the last row the first one comes again."""
+        """Return a reading as of a given time; the rows repeat cyclically."""
         return ChassisReading(at=at, measured_at=at, values=self.rows[number % len(self.rows)])
 
 
 def record(rows: int) -> Recording:
-    """Read a simulated chassis until so many of its seconds were seen; raises CannotMeasureError."""
+    """Record this many simulated seconds of a simulated chassis; raises CannotMeasureError."""
     with simulator("--speed", str(RECORDING_SPEED), environment=os.environ) as said:
         trust = CertificateTrust(fingerprint=said["fingerprint"][0])
         address = BmcAddress(url=said["address"][0], username="administrator", password=PASSWORD, trust=trust)
@@ -131,7 +131,7 @@ DEVICE_QUANTITIES = (
     ("temperature_celsius", "Temperature", "°C"), ("power_watts", "Power", "W"),
     ("utilisation_percent", "Utilisation", "%"),
 )  # fmt: skip
-# By unit: the middle and the sway of what is measured.
+# By unit: the mean and the amplitude of the values.
 READING_RANGES = {"°C": (55.0, 15.0), "W": (180.0, 60.0), "%": (50.0, 40.0), "lanes": (16.0, 0.0), "Gb/s": (256.0, 0.0),
         "state": (4.0, 0.0), "rpm": (7000.0, 900.0)}  # fmt: skip
 
@@ -152,7 +152,7 @@ def create_chassis(name: str) -> Chassis:
 
 
 def catalogue_entries(chassis: Chassis) -> list[SeriesEntry]:
-    """Return what is measured of it, some 400 series."""
+    """Return the series of the chassis, some 400."""
     found = []
     for port in Port.objects.filter(chassis=chassis).order_by("pk").values_list("pk", flat=True):
         found += [_entry("port", port, *one) for one in PORT_QUANTITIES]
@@ -179,7 +179,7 @@ def _entry(kind: str, pk: int, quantity: str, label: str, unit: str) -> SeriesEn
 
 
 class SyntheticReadings:
-    """What such a chassis counts from second to second: sways and noise, byte counters that grow with the load."""
+    """The values of such a chassis per second: oscillation and noise, byte counters that grow with the load."""
 
     def __init__(self, entries: Sequence[SeriesEntry], seed: int = 4016) -> None:
         self._random = np.random.default_rng(seed)
@@ -193,7 +193,7 @@ class SyntheticReadings:
         self._counters = (self._rate > 0) | (self._errors > 0)
 
     def next(self, at: float) -> tuple[Values, Values]:
-        """Return what is counted a second later, at a time, and the same with rates in the place of byte counters."""
+        """Return the values of the next second, and the same with rates in place of byte counters."""
         wave = np.sin(at / 600 + self._phase)
         noise = self._random.normal(0, 1, len(wave))
         rate = np.maximum(self._rate * (0.5 + 0.4 * wave + 0.02 * noise), 0)
@@ -204,7 +204,7 @@ class SyntheticReadings:
 
 
 def store_readings(chassis: int, entries: Sequence[SeriesEntry], *, since: float, until: float) -> None:
-    """Have each second of a range stored, and all rollups made."""
+    """Store each second of a range, and make all rollups."""
     catalogue = SeriesCatalogue((), {})
     catalogue.entries = list(entries)
     writer = StoreWriter(gather=0.2)
@@ -226,15 +226,15 @@ def store_readings(chassis: int, entries: Sequence[SeriesEntry], *, since: float
 
 
 def copy_readings(chassis: int, others: Sequence[int]) -> None:
-    """Have the same readings stored of other chassis: rollups whole, raw chunks without what is in them.
+    """Store the same readings for other chassis: complete rollups, raw chunks without their data.
 
-    So an index has as many rows as it would, and the disk a hundredth of what a day of raw readings takes.
+    So an index has its full number of rows, at a hundredth of the disk space of a day of raw readings.
     """
-    table = Chunk._meta.db_table  # noqa: SLF001 - Django documents it
+    table = Chunk._meta.db_table  # noqa: SLF001 - documented by Django
     with connections[Chunk.objects.db].cursor() as cursor:
         for other in others:
             cursor.execute(
-                f"INSERT INTO {table} (chassis, tier, catalogue_id, since, until, before, version, rows, size, data) "  # noqa: S608 - names of our own table
+                f"INSERT INTO {table} (chassis, tier, catalogue_id, since, until, before, version, rows, size, data) "  # noqa: S608 - names of the site's own table
                 "SELECT %s, tier, catalogue_id, since, until, before, version, rows, size, "
                 f"CASE WHEN tier < %s THEN %s ELSE data END FROM {table} WHERE chassis = %s",
                 [other, Tier.MINUTE, b"", chassis],

@@ -1,4 +1,4 @@
-"""Where a measurement runs: a folder, a Valkey and a migrated database that nobody else has, and processes in them."""
+"""The environment of a measurement: its own folder, Valkey and migrated database, and processes in them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from falconweb.launch.broker import start_broker
 from falconweb.launch.processes import end_with_parent, terminate_all
 
 START_SECONDS = 30.0
-PASSWORD = "Falcon-perf-1"  # noqa: S105 - of chassis that live as long as a measurement
-# What an operator set for the real site must not reach a measurement, above all no database and no broker.
+PASSWORD = "Falcon-perf-1"  # noqa: S105 - of chassis that exist only during a measurement
+# Settings of the real site must not reach a measurement, above all its database and its broker.
 SITE_VARIABLES = ("FALCONWEB_", "DATABASE_URL", "REDIS_URL", "PORT", "DJANGO_SETTINGS_MODULE")
 
 
 class CannotMeasureError(Exception):
-    """Why there is no figure, in one sentence."""
+    """There is no figure; the text says why in one sentence."""
 
 
 @contextlib.contextmanager
 def measurement_environment() -> Iterator[dict[str, str]]:
-    """Make a place and yield the environment of processes that work there; all of it is gone afterwards."""
+    """Create the folder, and yield the environment variables of its processes; all is deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="falconweb-perf-", ignore_cleanup_errors=True) as folder:
         data = Path(folder)
         (data / "logs").mkdir()
@@ -68,7 +68,7 @@ def simulator(*options: str, environment: Mapping[str, str]) -> Iterator[dict[st
             if word == "ready":
                 break
         else:
-            raise CannotMeasureError("the simulator did not start; its words are above.")
+            raise CannotMeasureError("the simulator did not start; see its output above.")
         yield said
     finally:
         process.terminate()
@@ -76,14 +76,16 @@ def simulator(*options: str, environment: Mapping[str, str]) -> Iterator[dict[st
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process so far, all its threads, in seconds; raises CannotMeasureError off Linux."""
+    """Return the CPU time of a process, over all threads, in seconds; raises CannotMeasureError off Linux."""
     total = 0
     try:
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            # A thread may end between the list and the look.
+            # A thread may end between the listing and the reading.
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 # In nanoseconds; utime and stime of `stat` come in steps of 10 ms.
                 total += int((thread / "schedstat").read_text().split()[0])
     except FileNotFoundError:
-        raise CannotMeasureError("the CPU time of processes is read from Linux's /proc, which is not here.") from None
+        raise CannotMeasureError(
+            "the CPU time of processes is read from Linux's /proc, which does not exist here."
+        ) from None
     return total / 1e9

@@ -1,7 +1,7 @@
-"""A million events out of the store, as CSV and JSON Lines, by the code of a worker in a process of its own.
+"""Export of a million events as CSV and JSON Lines, by the worker's code in a separate process.
 
-What grows is found by three sizes of the log. Beside it, in a process like it: the same columns of the same rows by a
-loop over a cursor of the database, without claim, progress, checksum, safe cells or a way to go on after a death.
+Three sizes of the log show what grows. Compared with, in a separate process: the same columns of the same rows by a
+loop over a database cursor, without claim, progress, checksum, safe cells or resumption after a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from telemetry.exports.services import export_add, run_request
 SIZES = (10_000, 100_000, 1_000_000)
 FORMATS = ("csv", "jsonl")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-MAX_GROWTH = 1.15  # of the peak memory, from the least to the most events
+MAX_GROWTH = 1.15  # growth of the peak memory from the fewest to the most events
 KINDS = (
     ("bmc", "OK", "ResourceEvent.1.3.ResourceChanged", "One or more resource properties have changed."),
     ("bmc", "Warning", "Fabric.1.0.LinkDowngraded", "The link of port 12 came up at x8 instead of x16."),
@@ -41,7 +41,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class ExportCost:
-    """What one process took: s, and bytes of memory at most."""
+    """The time in s and the peak memory in bytes of one process."""
 
     seconds: float
     peak: int
@@ -101,7 +101,7 @@ def _figures(taken: dict[tuple[str, int], ExportCost]) -> Iterator[PerfFigure]:
 
 
 def _fill(size: int) -> None:
-    """Let the log have so many events."""
+    """Fill the log to this number of events."""
     numbers_left = iter(range(Event.objects.count(), size))
     while numbers := list(islice(numbers_left, 5000)):
         Event.objects.bulk_create([_event(number) for number in numbers], batch_size=500)
@@ -134,7 +134,7 @@ def _exported(row: ExportDefinition, size: int) -> ExportCost:
 
 
 def _process(*what: str) -> ExportCost:
-    """Do one thing in a process of its own."""
+    """Run one export in a separate process."""
     connections.close_all()
     answer = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", "perf.export_process", *what],

@@ -1,4 +1,4 @@
-"""`python -m perf.export_process run ID` or `export_by_cursor`: one export in a process of its own, and its cost."""
+"""`python -m perf.export_process run ID` or `export_by_cursor`: one export in its own process, and its cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS = (
 
 
 def main(what: str, run: str = "") -> None:
-    """Export, and print the seconds and the most bytes of memory that this took."""
+    """Export, and print the time in seconds and the peak memory in bytes."""
     django.setup()
     from telemetry.exports.execution import run_continue
 
@@ -44,11 +44,11 @@ def export_by_cursor(path: Path) -> None:
 
 
 def peak_memory() -> int:
-    """Return the most memory that this process had at once, in bytes; raises CannotMeasureError off Linux."""
+    """Return the peak memory of this process in bytes; raises CannotMeasureError off Linux."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise CannotMeasureError("this system does not tell the most memory that a process had.")
+    raise CannotMeasureError("this system does not report the peak memory of a process.")
 
 
 if __name__ == "__main__":

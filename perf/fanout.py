@@ -1,7 +1,7 @@
-"""One frame a second to two thousand browsers: how late, at what CPU time, beside Channels' own way and a bare server.
+"""One frame per second to two thousand browsers: latency and CPU time, compared with Channels and a bare server.
 
-All three servers run side by side and take turns at the same bytes, those that the site sends. Publisher and browsers
-are on one machine, so that one clock tells how late a frame is.
+All three servers run in parallel and send the same bytes, those of the site, in alternation. Publisher and browsers are
+on one machine, so that latencies are measured with one clock.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate
 HOLDER = "perf"
 SITE, CHANNEL_LAYER, BARE = "site", "channel layer", "bare picows"
 ROUNDS = 3
-FRAMES = 8  # a round, one a second
-# A frame's work is done within this part of its second; what a server spends in the rest, it spends without frames.
+FRAMES = 8  # per round, one per second
+# A frame is processed within this part of its second; CPU time in the rest of it is the cost without frames.
 BUSY_SECONDS = 0.5
 SETTLE_SECONDS = 3.0
 MAX_RATIO = {CHANNEL_LAYER: 1 / 6, BARE: 2.5}
-# One core writes to one socket after the other.
-MOST_P99_MS = 60.0  # for each thousand sockets, and for fewer
+# One core writes to the sockets sequentially.
+MOST_P99_MS = 60.0  # per thousand sockets, and for fewer
 
 
 @dataclass(frozen=True)
 class FanoutLoad:
-    """So many sockets, and frames of so many series of which the share `moving` changes from frame to frame.
+    """A number of sockets, and frames of a number of series, of which the share `moving` changes per frame.
 
-    `beside` are the other servers that bear it: within half a second they must have sent what comes each second.
+    `beside` are the other servers that can sustain it: they must send each second's frame within half a second.
     """
 
     sockets: int
@@ -62,7 +62,7 @@ LOADS = (
 
 @dataclass
 class FanoutServer:
-    """One of the servers: its process, its crowd, and how it gets a frame."""
+    """One of the servers: its process, its load generator, and its frame source."""
 
     pid: int
     crowd: LoadGeneratorProcess
@@ -71,10 +71,10 @@ class FanoutServer:
 
 @dataclass(frozen=True)
 class FanoutRound:
-    """What a server did in one round.
+    """The results of a server in one round.
 
-    `cost` is CPU in s a delivery, `rest` CPU in s a second without frames, `p50` and `p99` are s late, `size` is bytes
-    a frame, `received` the share of the frames that arrived.
+    `cost` is CPU time in s per delivery, `rest` CPU time in s per second without frames, `p50` and `p99` are latencies
+    in s, `size` is bytes per frame, `received` the share of the frames that arrived.
     """
 
     cost: float
@@ -86,7 +86,7 @@ class FanoutRound:
 
 
 def measure(say: Callable[[str], None]) -> list[PerfFigure]:
-    """Return the figures of fan-out; tells `say` what is under way. Takes some minutes."""
+    """Return the figures of fan-out; reports its progress to `say`. Takes some minutes."""
     raise_file_limit()
     cookie = f"{settings.SESSION_COOKIE_NAME}={create_session()}"
     many = range(1, max(fanout_scenarios.SPREAD_CHASSIS) + 1)
@@ -135,7 +135,7 @@ def _greeting(chassis: int) -> str:
 async def _start_all(
     bus: redis.asyncio.Redis, outbox: FrameOutbox, children: list[ChildProcess], crowds: list[LoadGeneratorProcess]
 ) -> dict[str, FanoutServer]:
-    """Start what the site is compared with, behind the site's own process and crowd."""
+    """Start the other servers, and return them after the site's own."""
     from perf import reference_servers
 
     layer = RedisChannelLayer(**reference_servers.layers()["default"]["CONFIG"])
@@ -183,7 +183,7 @@ async def _loads(say: Callable[[str], None], feed: FrameSource, servers: dict[st
 
 async def _round(name: str, server: FanoutServer, feed: FrameSource, load: FanoutLoad) -> FanoutRound:
     loop = asyncio.get_running_loop()
-    # The first is a key frame, and stands for nothing that happens each second.
+    # The first is a key frame, which is not typical of each second.
     await server.give(*feed.next())
     await asyncio.sleep(1.0)
     await server.crowd.ask("begin")
@@ -222,7 +222,7 @@ def _figures(load: FanoutLoad, found: dict[str, FanoutRound]) -> list[PerfFigure
     figures = []
     for beside in load.beside:
         other = found[beside]
-        # Without the same bytes the ratios would say nothing.
+        # Without equal sizes the ratios would be meaningless.
         if abs(other.size - site.size) > 0.05 * site.size:
             raise CannotMeasureError(f"the site sends {site.size:.0f} B a frame, {beside} {other.size:.0f} B.")
         cost = (site.cost * 1e6, other.cost * 1e6)

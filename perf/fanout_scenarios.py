@@ -1,9 +1,10 @@
 """Scenarios of the fan-out: more chassis, and a browser that stops reading.
 
-Each chassis has a frame a second, as a worker publishes them: one after the other, spread over half of the second. So
-many frames reach sockets at any number of chassis; what grows is how many are read from Redis and made into bytes.
+Each chassis has a frame per second, published as by a worker: sequentially, spread over half of the second. The number
+of frames per socket is the same for any number of chassis; the number read from Redis and encoded grows.
 
-It is felt only once the kernel holds no more for it, so that frames are larger and come faster here than in life.
+A stalled socket has an effect only when the kernel's buffers are full, so frames are larger and more frequent here than
+in practice.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ MOST_P99_MS = 120.0
 
 @dataclass
 class SpreadPublisher:
-    """What frames are published by: the outbox's holder has the chassis."""
+    """Publishes frames; the outbox's owner has claimed the chassis."""
 
     bus: redis.asyncio.Redis
     outbox: FrameOutbox
 
     async def seconds(self, feeds: Sequence[FrameSource], count: int) -> None:
-        """Publish the frames of so many seconds."""
+        """Publish the frames of this many seconds."""
         loop = asyncio.get_running_loop()
         begin = loop.time()
         for second in range(count):
@@ -60,7 +61,7 @@ async def measure_spread(
     pid: int,
     numbers: Sequence[int],
 ) -> list[PerfFigure]:
-    """Return the figures of the web process `pid`, with crowds made anew and the chassis of these numbers."""
+    """Return the figures of the web process `pid`, with new load generators and these numbers of chassis."""
     feeds = [FrameSource(publisher.bus, number) for number in numbers]
     for feed in feeds:
         await feed.shape(SERIES, MOVING)
@@ -104,7 +105,7 @@ ESTABLISHED = "01"
 
 
 async def measure_stalled(crowd: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> list[PerfFigure]:
-    """Return the figures, from a crowd that has no socket open yet; the outbox's holder has the chassis of the feed."""
+    """Return the figures, from a load generator without open sockets; the outbox's owner has claimed the chassis."""
     await feed.shape(STALLED_SERIES, 1.0)
     await crowd.ask("open", count=OTHERS)
     await _publish(feed, outbox, seconds=1.0)
@@ -159,7 +160,7 @@ async def _publish(feed: FrameSource, outbox: FrameOutbox, *, seconds: float) ->
 
 
 def _kernel_buffered(port: int) -> int:
-    """Return the bytes that the kernel holds for the socket of that client port, 0 where it is not open."""
+    """Return the bytes that the kernel buffers for the socket of a client port, 0 where it is not open."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, _, remote, state, queues = line.split()[:5]
         if remote.endswith(f":{port:04X}") and state == ESTABLISHED:

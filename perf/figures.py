@@ -1,4 +1,4 @@
-"""What a measurement found, and how it is shown."""
+"""Figures of measurements, as text and JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ RIGHT_ALIGNED = frozenset({2, 5, 6})
 
 @dataclass(frozen=True, kw_only=True)
 class PerfFigure:
-    """One figure of the measurement `name`, in `unit`, and the same of what it is measured `beside`, if anything.
+    """One figure of the measurement `name`, in `unit`, and that of the reference `beside`, if any.
 
-    A bar is what it may be: at most `most` in `unit`, at most `most_ratio` of what is beside it, or `least` in `unit`.
+    A bar limits it: at most `most` in `unit`, at most `most_ratio` times the reference, or at least `least` in `unit`.
     """
 
     name: str
@@ -29,12 +29,12 @@ class PerfFigure:
 
     @property
     def ratio(self) -> float | None:
-        """The value over what is beside it; None where there is nothing beside it."""
+        """The ratio of the value to the reference; None without a reference."""
         return self.value / self.beside_value if self.beside_value else None
 
     @property
     def met(self) -> bool | None:
-        """Whether the bar is met; None where there is none."""
+        """Whether the bar is met; None without a bar."""
         if self.most is not None:
             return self.value <= self.most
         if self.least is not None:
@@ -44,7 +44,7 @@ class PerfFigure:
         return None
 
     def for_json(self) -> dict[str, Any]:
-        """Return the figure as perf.json has it."""
+        """Return the figure for perf.json."""
         plain = {name: value for name, value in asdict(self).items() if name not in {"most", "most_ratio", "least"}}
         return {**plain, "ratio": self.ratio}
 
@@ -86,7 +86,7 @@ def _bar(figure: PerfFigure) -> str:
 
 
 def _short(value: float | None) -> str:
-    """Return three digits of a small number, and no fraction of a large one."""
+    """Return a number with three digits if small, without a fraction if large."""
     if value is None:
         return ""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,7 +1,7 @@
-"""A thousand chassis at 1 Hz: the worker processes of the site, as they run, against as many simulated BMCs over HTTPS.
+"""A thousand chassis at 1 Hz: the worker processes of the site, in production mode, polling simulated BMCs over HTTPS.
 
-Whether a poll came on time is judged from outside, by who listens to the frames: that of a second has to be there
-before the second is over. PERF_CHASSIS and PERF_WORKERS, in the environment, make it smaller or wider.
+A listener to the frames judges from outside whether a poll is on time: the frame of a second must arrive before the
+second ends. The environment variables PERF_CHASSIS and PERF_WORKERS change the size.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from telemetry.live.frames import HEADER
 CHASSIS = 1000
 STAGES = (1, 10, 100)  # and then all
 WORKERS = 3
-CHASSIS_PER_SIMULATOR = 250  # chassis a process of the simulator
+CHASSIS_PER_SIMULATOR = 250  # chassis per process of the simulator
 CELERY = "falconweb.celery:application"
-READ_SECONDS = 600.0  # all chassis are read within so long, or there is nothing to measure
+READ_SECONDS = 600.0  # s within which all chassis must have been read
 SETTLE_SECONDS = 45.0  # first walks and looks are over
 MEASURED_SECONDS = 30
 MIN_ON_TIME = 99.0  # %
-SEQUENCE, AT = 4, 5  # places among a frame header's fields
+SEQUENCE, AT = 4, 5  # indices of a frame header's fields
 
 
 @dataclass
 class ReceivedFrames:
-    """Frames as a listener gets them: of each (chassis, second) when it came and the time it carries, Unix s."""
+    """Frames as a listener receives them: by (chassis, second) the arrival time and the frame's own, Unix s."""
 
     came: dict[tuple[int, int], tuple[float, float]]
     twice: int = 0
 
     def since(self, second: int) -> dict[tuple[int, int], tuple[float, float]]:
-        """Return those of a second and later."""
+        """Return the frames from a second on."""
         return {key: times for key, times in self.came.items() if key[1] >= second}
 
 
 @dataclass(frozen=True)
 class FleetCpu:
-    """CPU in s, of the workers, the broker and the simulators."""
+    """CPU time in s of the workers, the broker and the simulators."""
 
     workers: float
     broker: float
@@ -63,14 +63,14 @@ class FleetCpu:
 
 @dataclass(frozen=True)
 class FleetProcesses:
-    """Whose CPU time and memory are looked at, by id."""
+    """The PIDs of the measured processes."""
 
     workers: Sequence[int]
     broker: int
     simulators: Sequence[int]
 
     def spent(self) -> FleetCpu:
-        """Return what they spent so far."""
+        """Return their CPU time so far."""
         return FleetCpu(
             workers=sum(map(cpu_seconds, self.workers)),
             broker=cpu_seconds(self.broker),
@@ -79,7 +79,7 @@ class FleetProcesses:
 
 
 def measure_fleet(say: Callable[[str], None]) -> list[PerfFigure]:
-    """Return the figures of 1, 10, 100 chassis and of all of them; takes some minutes."""
+    """Return the figures of 1, 10, 100 and all chassis; takes some minutes."""
     most = int(os.environ.get("PERF_CHASSIS") or CHASSIS)
     workers = int(os.environ.get("PERF_WORKERS") or WORKERS)
     say(f"{most:,} simulated chassis")
@@ -106,7 +106,7 @@ def measure_fleet(say: Callable[[str], None]) -> list[PerfFigure]:
 
 @contextlib.contextmanager
 def _simulators(count: int) -> Iterator[tuple[list[tuple[str, str]], list[int]]]:
-    """Run as many simulated chassis; yields their addresses with fingerprints, and the ids of their processes."""
+    """Run this many simulated chassis; yields their addresses with fingerprints, and the PIDs of their processes."""
     with contextlib.ExitStack() as stack:
         addresses: list[tuple[str, str]] = []
         before = _children()

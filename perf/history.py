@@ -1,8 +1,8 @@
-"""The day's chart of 32 series at 500 points through the HTTP API, and what others take for the same question.
+"""A day's chart of 32 series at 500 points through the HTTP API, compared with other servers.
 
-The site answers by one uvicorn process over one kept-alive connection, to a token. The store has the day of one, a
-hundred and a thousand chassis. Prometheus and VictoriaMetrics have the same 32 series and are asked by `query_range`
-for the mean of each bucket.
+The site responds with one uvicorn process over one persistent connection, authenticated by token. The store has a day
+of one, a hundred and a thousand chassis. Prometheus and VictoriaMetrics have the same 32 series; `query_range` requests
+the mean of each bucket.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from telemetry.store.selectors import read_series
 
 DAY = 86_400
 POINTS = 500
-STEP = 180  # s, of the buckets that the site answers with: 480 of them
+STEP = 180  # s, the site's bucket size: 480 buckets
 STORE_SIZES = (1, 100, 1000)
 REQUESTS = 60
 MAX_MS = 15.0
-SECRET = "fw_perf_history"  # noqa: S105 - of a site that lives as long as the measurement
+SECRET = "fw_perf_history"  # noqa: S105 - of a site that exists only during the measurement
 METRICS = "rx_bytes_per_second,tx_bytes_per_second"
 
 Values = np.ndarray
@@ -86,7 +86,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
 
 
 async def _site(say: Callable[[str], None], chassis: Chassis, until: float) -> dict[int, float]:
-    """Return ms by how many chassis the store has."""
+    """Return ms by the number of chassis in the store."""
     child, port = await start_web("site", "falconweb.asgi:application")
     refs = ",".join(f"port/{pk}" for pk in await asyncio.to_thread(_ports, chassis))
     query = urlencode(
@@ -117,7 +117,7 @@ def _ports(chassis: Chassis) -> list[int]:
 
 
 def _measure_requests(port: int, path: str, headers: dict[str, str], lines: Callable[[bytes], list[int]]) -> float:
-    """Return how long an answer takes, ms: the median, over a connection that is kept."""
+    """Return the median response time in ms over a persistent connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     taken = []
     body = b""
@@ -133,7 +133,7 @@ def _measure_requests(port: int, path: str, headers: dict[str, str], lines: Call
     points = lines(body)
     if len(points) != 32 or min(points) < 0.95 * DAY / STEP:
         raise CannotMeasureError(f"the answer has {len(points)} series of {min(points, default=0)} points and more.")
-    # The first ones warm up.
+    # The first requests warm up.
     return statistics.median(taken[5:])
 
 
@@ -155,7 +155,7 @@ def _other_servers(
         return found
     at, values = _every_second(chassis, keys, until)
     query = f"/api/v1/query_range?query={quote(f'avg_over_time(falcon_bytes[{STEP}s])')}"
-    # Without what VictoriaMetrics keeps of the answer before: the site and Prometheus keep none.
+    # Without VictoriaMetrics' response cache: the site and Prometheus have none.
     query += f"&start={until - DAY + STEP:.0f}&end={until:.0f}&step={STEP}&nocache=1"
     with tempfile.TemporaryDirectory(prefix="falconweb-perf-peer-") as folder:
         if programs[PROMETHEUS] and shutil.which("promtool"):
@@ -170,7 +170,7 @@ def _other_servers(
 
 
 def _every_second(chassis: int, keys: Sequence[str], until: float) -> tuple[Values, Values]:
-    """Return the readings of the day as the store has them: times (s) and values[series, rows]."""
+    """Return the stored readings of the day: times (s) and values[series, rows]."""
     times, values = [], []
     for begin in range(int(until) - DAY, int(until), 3600):
         part = read_series(chassis, keys, since=begin, until=begin + 3600, points=3600)
@@ -182,7 +182,7 @@ def _every_second(chassis: int, keys: Sequence[str], until: float) -> tuple[Valu
 
 @contextmanager
 def _prometheus(program: str, folder: Path, at: Values, values: Values) -> Iterator[int]:
-    """Run Prometheus over blocks made of the readings; yields its port."""
+    """Run Prometheus on blocks of the readings; yields its port."""
     text = folder / "readings.txt"
     with text.open("w") as file:
         file.write("# TYPE falcon_bytes gauge\n")

@@ -1,9 +1,9 @@
-"""What it takes to store readings, from the decoded report to the committed chunk and its rollups.
+"""The cost of storing readings, from the decoded report to the committed chunk and its rollups.
 
-Readings of a simulated chassis are recorded, then played into the code that the worker runs: rates from counters, the
-recorder, the writer thread, its transactions, and the rollups as the schedule makes them, minute by minute. The figure
-is the CPU time of this process, all its threads. Beside it, what is installed of Prometheus and VictoriaMetrics imports
-the same readings of one chassis, by the quickest import that it has, in processes of its own.
+Readings of a simulated chassis are recorded, then replayed into the worker's code: rates from counters, the recorder,
+the writer thread, its transactions, and the scheduled rollups, minute by minute. The figure is the CPU time of this
+process, over all threads. For comparison, Prometheus and VictoriaMetrics, where installed, import the same readings of
+one chassis with their fastest import, in their own processes.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from telemetry.store.services import store_bytes
 from telemetry.store.writer import StoreWriter
 
 RECORDED = 3600  # s
-# How many chassis, and for how many minutes: a window of the first rollup and its time are in each.
+# Numbers of chassis and minutes: each includes a window of the first rollup and its due time.
 FLEETS = {1: 540, 30: 60, 1000: 16}
 LATE_SECONDS = 420  # by then the last window of each chassis is due
-JITTER = (0.005, 0.080)  # s; how late an answer comes
+JITTER = (0.005, 0.080)  # s; the largest delay of a response
 MIN_PER_CORE = 5e6
 MAX_BYTES = 1.3
-MAX_QUEUED = 400  # chunks; the player waits for the writer, as seconds would
+MAX_QUEUED = 400  # chunks; beyond that the replay waits for the writer, as real time would
 PEER_SECONDS = 3600
 
 
 @dataclass(frozen=True)
 class StorageCost:
-    """What a number of samples took: CPU in s, and bytes on disk, of the raw chunks alone and of all."""
+    """The cost of a number of samples: CPU time in s, and bytes on disk of the raw chunks and in total."""
 
     samples: int
     cpu: float
@@ -97,10 +97,10 @@ def _figures(what: str, spent: StorageCost, peers: Mapping[str, StorageCost | No
 
 
 def _replay(recording: Recording, count: int, minutes: int) -> StorageCost:
-    """Store the readings of some chassis for some minutes, as worker and schedule do."""
+    """Store the readings of some chassis for some minutes, as the worker and the schedule do."""
     _delete_readings()
     random.seed(4016)
-    # So that it ends now: what is older than it is kept is not stored.
+    # The range ends now: readings beyond the retention are not stored.
     since = time.time() // 60 * 60 - 60 * minutes - LATE_SECONDS
     writer = StoreWriter()
     fleet = [_ReplayedChassis(number, writer, recording) for number in range(1, count + 1)]
@@ -129,7 +129,7 @@ def _replay(recording: Recording, count: int, minutes: int) -> StorageCost:
 
 
 class _ReplayedChassis:
-    """One chassis whose recorded readings are played, each chassis from another second on."""
+    """One chassis with replayed readings, each chassis starting at a different second."""
 
     def __init__(self, number: int, writer: StoreWriter, recording: Recording) -> None:
         self._shift = number * 97
@@ -139,8 +139,8 @@ class _ReplayedChassis:
         self.recorder.begin(ReadingContext(number, self._catalogue, Inventory(), {}))
 
     def second(self, second: int, since: float) -> None:
-        """Take the reading of a second, as the poller does once its answer is decoded."""
-        at = since + second + random.uniform(*JITTER)  # noqa: S311 - no secret
+        """Process the reading of a second, as the poller does after decoding a response."""
+        at = since + second + random.uniform(*JITTER)  # noqa: S311 - not a secret
         reading = self._recording.reading(self._shift + second, at)
         self.recorder.take(self._catalogue.sample(reading))
 
@@ -169,14 +169,14 @@ def _delete_readings() -> None:
 
 
 def _on_disk() -> int:
-    """Return the bytes of the database once what is written ahead is written."""
+    """Return the size of the database in bytes after a checkpoint of its write-ahead log."""
     with connections[settings.READINGS_DATABASE].cursor() as cursor:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return store_bytes()
 
 
 def _other_servers(say: Callable[[str], None], recording: Recording) -> dict[str, StorageCost | None]:
-    """Return what others take for the readings of one chassis; None for one that is not installed."""
+    """Return the costs of other servers for the readings of one chassis; None for one that is not installed."""
     found: dict[str, StorageCost | None] = {PROMETHEUS: None, VICTORIA: None}
     with tempfile.TemporaryDirectory(prefix="falconweb-perf-peer-") as folder:
         if shutil.which("promtool"):
@@ -189,7 +189,7 @@ def _other_servers(say: Callable[[str], None], recording: Recording) -> dict[str
 
 
 def _prometheus(recording: Recording, folder: Path) -> StorageCost:
-    """Have promtool make blocks of the readings."""
+    """Make blocks of the readings with promtool."""
     text, data = folder / "readings.txt", folder / PROMETHEUS
     since = int(time.time()) - PEER_SECONDS
     with text.open("w") as file:
@@ -210,7 +210,7 @@ def _prometheus(recording: Recording, folder: Path) -> StorageCost:
 
 
 def _victoria(program: str, recording: Recording, folder: Path) -> StorageCost:
-    """Have VictoriaMetrics import the readings, a line a series."""
+    """Import the readings into VictoriaMetrics, a line per series."""
     data = folder / VICTORIA
     since = int(time.time()) - PEER_SECONDS
     times = [1000 * (since + second) for second in range(PEER_SECONDS)]
@@ -228,7 +228,7 @@ def _victoria(program: str, recording: Recording, folder: Path) -> StorageCost:
         before = cpu_seconds(process.pid)
         import_series(port, lines)
         cpu = cpu_seconds(process.pid) - before
-    # Once it has ended, all is in its files.
+    # After its exit, all data is in its files.
     size = _size(data)
     return StorageCost(len(recording.series) * PEER_SECONDS, cpu, size, size)
 

@@ -1,14 +1,14 @@
-"""Many sockets that count frames and note how late each came; a process of its own, asked by lines of JSON.
+"""Many sockets that count frames and record their latencies; a separate process, controlled by lines of JSON.
 
     {"do": "open", "count": 500}   answered {} once that many more sockets are open; "greetings": their first messages,
-                                   dealt in turn, instead of the usual one
-    {"do": "begin"}                counts start at nothing
+                                   assigned in rotation, instead of the usual one
+    {"do": "begin"}                resets the counts
     {"do": "report"}               answered {"frames", "bytes", "fewest", "p50", "p99"}: frames in all, bytes of
                                    a frame, frames of the socket that got fewest, s from a frame's time to its arrival
     {"do": "stall"}                one more socket, which reads its first message only; answered {"port"}: its own
     {"do": "release"}              ends that one
 
-The first line is no question but [address, cookie, first message]: the cookie opens a session and must be in no process
+The first line is [address, cookie, first message]: the cookie is that of a session, and must not appear in a process
 list.
 """
 
@@ -28,12 +28,12 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from telemetry.live.frames import HEADER
 
 MAX_CONNECTING = 20
-TIME_FIELD = 5  # the place of the time among a frame header's fields
+TIME_FIELD = 5  # the index of the time among a frame header's fields
 SMALL_BUFFER = 4096
 
 
 class LoadSocket(WSListener):  # type: ignore[misc, unused-ignore]
-    """One socket of the crowd."""
+    """One socket."""
 
     def __init__(self, crowd: LoadGenerator, greeting: bytes | None = None, *, stalls: bool = False) -> None:
         super().__init__()
@@ -43,12 +43,12 @@ class LoadSocket(WSListener):  # type: ignore[misc, unused-ignore]
         self.frames = 0
 
     def on_ws_connected(self, transport: WSTransport) -> None:
-        """Say what is wanted."""
+        """Send the subscription."""
         if self.greeting:
             transport.send(WSMsgType.TEXT, self.greeting)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Note when a frame came; nothing else, for the server waits for nobody."""
+        """Record the arrival of a frame; nothing else, so that the reader is fast enough."""
         if self.stalls:
             transport.underlying_transport.pause_reading()
         elif frame.msg_type == WSMsgType.BINARY:
@@ -59,7 +59,7 @@ class LoadSocket(WSListener):  # type: ignore[misc, unused-ignore]
 
 
 class LoadGenerator:
-    """The sockets and what they noted."""
+    """The sockets and their records."""
 
     def __init__(self, url: str, cookie: str, greeting: str) -> None:
         self.url = url
@@ -73,7 +73,7 @@ class LoadGenerator:
         self.stalled: WSTransport | None = None
 
     async def open(self, count: int, greetings: Sequence[str] = ()) -> dict[str, Any]:
-        """Open that many more sockets, some at a time."""
+        """Open more sockets, in batches."""
         gate = asyncio.Semaphore(MAX_CONNECTING)
 
         async def one(number: int) -> None:
@@ -87,14 +87,14 @@ class LoadGenerator:
         return {}
 
     def begin(self) -> dict[str, Any]:
-        """Forget what was noted."""
+        """Reset the records."""
         self.lateness, self.bytes = [], 0
         for listener in self.listeners:
             listener.frames = 0
         return {}
 
     def report(self) -> dict[str, Any]:
-        """Return what was noted since `begin`."""
+        """Return the results since `begin`."""
         late = sorted(self.lateness)
         count = len(late)
         return {
@@ -106,7 +106,7 @@ class LoadGenerator:
         }
 
     async def stall(self) -> dict[str, Any]:
-        """Open a socket that takes little and then nothing."""
+        """Open a socket that reads only its first message."""
 
         def small(_: object) -> socket.socket:
             made = socket.socket()
@@ -126,7 +126,7 @@ class LoadGenerator:
         return {}
 
     async def obey(self, questions: asyncio.StreamReader) -> None:
-        """Do what the lines say, until they end."""
+        """Execute the commands until the input ends."""
         while line := await questions.readline():
             asked = json.loads(line)
             match asked["do"]:
@@ -141,7 +141,7 @@ class LoadGenerator:
 
 
 async def main() -> None:
-    """Be a crowd at one address."""
+    """Generate load at one address."""
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     url, cookie, greeting = json.loads(await lines.readline())

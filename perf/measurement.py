@@ -1,4 +1,4 @@
-"""One measurement, in the environment that `python -m perf` made for it: `python -m perf.measurement NAME FILE`."""
+"""`python -m perf.measurement NAME FILE`: one measurement, in the environment that `python -m perf` created."""
 
 from __future__ import annotations
 

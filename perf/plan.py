@@ -1,7 +1,7 @@
-"""How long it takes to re-plan four full chassis: every device changes its host, every drawer its mode.
+"""The time to re-plan four full chassis: every device changes its host, every drawer its mode.
 
-Planned alone, from drawers in memory to ordered steps; and as people meet it, from rows of the database to a kept
-draft with its preview.
+Measured for the planner alone, from drawers in memory to ordered steps; and as users see it, from rows of the database
+to a stored draft with its preview.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEVICES = CHASSIS * 2 * SLOTS
 PLANS = 300
 DRAFTS = 40
 MAX_MS = 50.0
-# Of drawers that take turns: mode and host port (first or second) of each slot, before and after.
+# For alternating drawers: mode and host port (first or second) of each slot, before and after.
 CHANGES = (
     (("Advanced", "22221111"), ("StandardTwoHosts", "11112222")),
     (("StandardTwoHosts", "11112222"), ("Advanced", "22221111")),
@@ -69,7 +69,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
 
 
 def _measure_planning(drawers: list[DrawerSnapshot], wanted: DesiredState) -> tuple[float, float]:
-    """Return s a plan, and s a mere comparison of what is with what is wanted: medians of rounds that take turns."""
+    """Return seconds per plan, and per plain diff of present and desired state: medians of alternating rounds."""
     spent: tuple[list[float], list[float]] = ([], [])
     ways: tuple[Callable[[list[DrawerSnapshot], DesiredState], object], ...] = (plan_steps, _differences)
     for _ in range(PLANS):
@@ -81,7 +81,7 @@ def _measure_planning(drawers: list[DrawerSnapshot], wanted: DesiredState) -> tu
 
 
 def _differences(drawers: list[DrawerSnapshot], wanted: DesiredState) -> list[tuple[str, int, int | None]]:
-    """Return out, mode and in for what differs: a plan that asks no rule and knows no order but this."""
+    """Return detach, mode and attach steps for the differences: a plan without rules and with only this order."""
     moved = [
         (device.id, wanted.attachments[device.id])
         for drawer in drawers
@@ -94,7 +94,7 @@ def _differences(drawers: list[DrawerSnapshot], wanted: DesiredState) -> list[tu
 
 
 def _measure_drafts(person: User, wanted: DesiredState) -> tuple[float, int]:
-    """Return s that making a draft takes, the median, and the number of its queries."""
+    """Return the median seconds to create a draft, and the number of its queries."""
     spent = []
     for _ in range(DRAFTS):
         begin = time.perf_counter()
@@ -107,7 +107,7 @@ def _measure_drafts(person: User, wanted: DesiredState) -> tuple[float, int]:
 
 
 def _create_chassis() -> DesiredState:
-    """Write the rows of the chassis, and return what is wanted of them."""
+    """Create the rows of the chassis, and return their desired state."""
     hosts = Host.objects.bulk_create([Host(identity=f"host-{number}", name=f"host-{number}") for number in range(1, 5)])
     attachments: dict[int, int | None] = {}
     modes: dict[int, DrawerMode] = {}

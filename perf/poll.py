@@ -1,7 +1,7 @@
-"""What a reading costs, from the GET to the published frame, beside a client that fetches and parses the same report.
+"""The cost of a reading, from the GET to the published frame, compared with a client that only fetches and parses it.
 
-CPU time of this process alone: how fast the simulated chassis answer plays no part in it. Then what a thousand chassis
-take of the site's own workers (perf.fleet).
+CPU time of this process only, so the speed of the simulated chassis has no influence. Then the cost of a thousand
+chassis for the site's workers (perf.fleet).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from telemetry.live.frames import Frame, FrameOutbox, FrameUpdate, set_catalogue
 
 CHASSIS = 8
 ROUNDS = 9
-POLLS = 50  # a chassis and round
+POLLS = 50  # per chassis and round
 HOLDER = "perf"
 MAX_RATIO = 3.0
 
@@ -98,7 +98,7 @@ async def _measure(addresses: list[BmcAddress]) -> list[PerfFigure]:
 async def _as_the_site(
     bmc: BmcClient, plan: ReportPlan, number: int, bus: redis.asyncio.Redis, outbox: FrameOutbox
 ) -> Poll:
-    """Return one poll as the worker's loop does it (telemetry.polling)."""
+    """Return a function that polls once, as the worker's loop does (telemetry.polling)."""
     catalogue = SeriesCatalogue(plan.series, {})
     revision = await set_catalogue(bus, number, catalogue.entries)
     numbers = itertools.count(1)
@@ -112,7 +112,7 @@ async def _as_the_site(
 
 
 async def _bare(stack: AsyncExitStack, address: BmcAddress, uri: str, series: int) -> Poll:
-    """Return one fetch and decode of the same report into the same types, over one kept-alive connection."""
+    """Return a function that fetches and decodes the same report into the same types, over a persistent connection."""
     session = await stack.enter_async_context(
         aiohttp.ClientSession(address.url, connector=aiohttp.TCPConnector(limit=1, ssl=client_tls(address.trust)))
     )
@@ -129,14 +129,14 @@ async def _bare(stack: AsyncExitStack, address: BmcAddress, uri: str, series: in
 
 
 async def _rounds(ours: list[Poll], bares: list[Poll]) -> tuple[float, float]:
-    """Return CPU in s a poll, of the site and bare: the medians of rounds that take turns."""
+    """Return the CPU time in s per poll, of the site and the bare client: medians of alternating rounds."""
     spent: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for polls, kept in zip((ours, bares), spent, strict=True):
             begin = time.process_time()
             await asyncio.gather(*(_repeat(poll) for poll in polls))
             kept.append((time.process_time() - begin) / len(polls) / POLLS)
-    # The first round warms up.
+    # Warm-up round.
     return statistics.median(spent[0][1:]), statistics.median(spent[1][1:])
 
 

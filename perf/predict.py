@@ -1,6 +1,6 @@
-"""The performance model on this machine: one prediction, the published experiment, many cells at once, and learning.
+"""The performance model on this machine: one prediction, the published experiment, many cells together, and learning.
 
-Many cells are drawn at once beside the same cells drawn one after the other, as one question at a time would do.
+Drawing many cells together is compared with drawing the same cells individually.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _learning(runs: list[Observation]) -> float:
 
 
 def _median(work: Callable[[], object]) -> float:
-    """Return the median of the seconds that something takes."""
+    """Return the median duration of a call in seconds."""
     found = []
     for _ in range(REPEATED):
         began = time.perf_counter()
@@ -90,7 +90,7 @@ def _cells(count: int) -> list[Cell]:
 
 
 def _runs(count: int) -> list[Observation]:
-    """Return runs of as many cells, a little off what is predicted."""
+    """Return runs of this many cells, slightly off the predictions."""
     cells = _cells(count)
     seconds = step_seconds(prior().draws(1, seed=1), cells)[0]
     return [

@@ -1,6 +1,6 @@
-"""How long a recommendation takes: of 64 devices of chassis, and of a small pool, of which everything is compared.
+"""The time of a recommendation: from 64 devices of chassis, and from a small pool with an exhaustive comparison.
 
-From a pool in memory to the ranked answer with its reasons: medians of rounds that take turns.
+From a pool in memory to the ranked answer with its reasons: medians of alternating rounds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Servers to compare the fan-out with: the channel layer of Channels, and bare picows.
+"""Reference servers for the fan-out: the channel layer of Channels, and bare picows.
 
-No sign-in, no rights, no routing, and a socket that stops reading fills its memory: a measure, not a choice.
+No sign-in, no permissions, no routing, and a stalled socket fills their memory: a reference, not an alternative.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUP = "everyone"
 
 
 class GroupConsumer(AsyncWebsocketConsumer):
-    """Sends each frame of the group, and is asked by nobody who it is."""
+    """Sends each frame of the group, without authentication."""
 
     async def connect(self) -> None:
         """Take everybody."""
@@ -43,7 +43,7 @@ def layers() -> dict[str, Any]:
 
 
 def application() -> ProtocolTypeRouter:
-    """Return the ASGI application, with settings of its own: for uvicorn's --factory."""
+    """Return the ASGI application, with its own settings: for uvicorn's --factory."""
     from django.conf import settings
 
     settings.configure(CHANNEL_LAYERS=layers())
@@ -58,11 +58,11 @@ class BareSocket(WSListener):  # type: ignore[misc, unused-ignore]
     """One socket."""
 
     def on_ws_connected(self, transport: WSTransport) -> None:
-        """Take it in."""
+        """Add the socket."""
         bare_sockets.add(transport)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        """Let it go."""
+        """Remove the socket."""
         bare_sockets.discard(transport)
 
 

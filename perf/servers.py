@@ -25,7 +25,7 @@ from telemetry.live.frames import Frame, encode_delta, set_catalogue
 
 
 class FrameSource:
-    """Frames of one chassis, as the poller makes them."""
+    """Frames of one chassis, made as by the poller."""
 
     def __init__(self, bus: redis.asyncio.Redis, chassis: int) -> None:
         self._bus = bus
@@ -35,7 +35,7 @@ class FrameSource:
         self._values: Values = np.zeros(0)
 
     async def shape(self, series: int, moving: float) -> None:
-        """Have so many series from now on, of which the share `moving` changes from frame to frame."""
+        """Set the number of series, of which the share `moving` changes per frame."""
         entries = [
             SeriesEntry(key=f"port/{n}/errors", object="port", id=n, quantity="errors", label="Errors", unit="")
             for n in range(1, series + 1)
@@ -45,7 +45,7 @@ class FrameSource:
         self._moving = round(series * moving)
 
     def next(self) -> tuple[Frame, bytes]:
-        """Return the frame of now, and the bytes for a browser that has the one before."""
+        """Return the present frame, and its bytes for a browser that has the previous one."""
         before = self._values
         self._values = before.copy()
         places = self._random.choice(len(before), self._moving, replace=False)
@@ -56,14 +56,14 @@ class FrameSource:
 
 
 class LoadGeneratorProcess:
-    """The process that plays the browsers of one server: see perf.load_generator."""
+    """The process that simulates the browsers of one server: see perf.load_generator."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
     async def start(cls, url: str, cookie: str = "", greeting: str = "") -> LoadGeneratorProcess:
-        """Start it; it opens no socket yet."""
+        """Start the process, without open sockets."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "perf.load_generator"),
             stdin=asyncio.subprocess.PIPE,
@@ -75,11 +75,11 @@ class LoadGeneratorProcess:
         return crowd
 
     async def ask(self, do: str, **more: Any) -> Any:
-        """Have something done and return the answer."""
+        """Send a command and return the answer."""
         self._write({"do": do, **more})
         line = await self._process.stdout.readline() if self._process.stdout else b""
         if not line:
-            raise CannotMeasureError("the sockets' process ended; its words are above.")
+            raise CannotMeasureError("the sockets' process ended; see its output above.")
         return json.loads(line)
 
     def _write(self, line: Any) -> None:
@@ -94,7 +94,7 @@ class LoadGeneratorProcess:
 
 
 async def start_web(name: str, application: str) -> tuple[ChildProcess, int]:
-    """Start uvicorn as the site does and wait until it listens; returns the process and its port."""
+    """Start uvicorn with the site's options and wait until it listens; returns the process and its port."""
     port = free_port()
     return await _start(name, port, web_command(application, port))
 
@@ -122,7 +122,7 @@ async def _start(name: str, port: int, command: list[str]) -> tuple[ChildProcess
 
 
 def create_session() -> str:
-    """Make an administrator; returns the key of a session of theirs, the value of its cookie."""
+    """Create an administrator; returns a session key of theirs, the value of the cookie."""
     person = User.objects.create_superuser("perf")
     session = SessionStore()
     session[SESSION_KEY] = str(person.pk)

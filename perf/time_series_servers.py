@@ -1,4 +1,4 @@
-"""Servers of others that measurements ask the same of: started, asked, and ended."""
+"""Other time series servers for comparison: started, queried, and stopped."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from perf.environment import CannotMeasureError
 
 READY_SECONDS = 60.0
 SERIES_AT_ONCE = 16
-PROMETHEUS, VICTORIA = "prometheus", "victoria-metrics"  # as Debian names the packages
+PROMETHEUS, VICTORIA = "prometheus", "victoria-metrics"  # names of the Debian packages
 
 
 @contextmanager
 def running_server(command: Sequence[str], port: int, ready: str) -> Iterator[subprocess.Popen[Any]]:
-    """Run a server and yield its process once it answers 200 at the path `ready`; raises CannotMeasureError."""
+    """Run a server and yield its process once the path `ready` responds 200; raises CannotMeasureError."""
     process = subprocess.Popen(  # noqa: S603 - a program of the system, with our own arguments
         command,
         stdout=subprocess.DEVNULL,
@@ -43,7 +43,7 @@ def running_server(command: Sequence[str], port: int, ready: str) -> Iterator[su
 
 
 def _send(port: int, path: str, body: bytes) -> None:
-    """Post something; raises CannotMeasureError where it is refused."""
+    """Post data; raises CannotMeasureError where it is refused."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("POST", path, body)
@@ -55,7 +55,7 @@ def _send(port: int, path: str, body: bytes) -> None:
 
 
 def create_blocks(text: Path, folder: Path) -> None:
-    """Have promtool make Prometheus' blocks of readings in OpenMetrics' form; raises CannotMeasureError."""
+    """Make Prometheus blocks of readings in the OpenMetrics format with promtool; raises CannotMeasureError."""
     answer = subprocess.run(  # noqa: S603 - a program of the system, with our own arguments
         ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(folder)],  # noqa: S607
         check=False, capture_output=True,
@@ -66,7 +66,7 @@ def create_blocks(text: Path, folder: Path) -> None:
 
 @contextmanager
 def victoria_metrics(program: str, folder: Path) -> Iterator[tuple[subprocess.Popen[Any], int]]:
-    """Run VictoriaMetrics over a folder; yields its process and its port."""
+    """Run VictoriaMetrics on a folder; yields its process and its port."""
     port = free_port()
     command = [
         program, f"-storageDataPath={folder}", f"-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=10y",
@@ -77,7 +77,7 @@ def victoria_metrics(program: str, folder: Path) -> Iterator[tuple[subprocess.Po
 
 
 def import_series(port: int, lines: Iterable[bytes]) -> None:
-    """Have VictoriaMetrics take series, each a line of JSON, and write them to its files."""
+    """Import series, each a line of JSON, into VictoriaMetrics, and flush them to its files."""
     left = iter(lines)
     while some := b"\n".join(islice(left, SERIES_AT_ONCE)):
         _send(port, "/api/v1/import", some)

@@ -1,7 +1,7 @@
-"""A Celery worker that also tells how long each task waited for the BMC.
+"""A Celery worker that also reports how long each task waited for the BMC.
 
-The loop's selector tells when the task did nothing but wait, and requests in flight tell what for. What the worker
-computes while an answer is under way is so counted as its own.
+The loop's selector records when the task only waited, and the requests in flight show for what. Computation during a
+request so counts as the worker's own time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from falconweb.celery import application
 
 __all__ = ["application"]
 
-RESULTS = "perf:tasks"  # a list in Redis, one entry a task: see `MeasuredTask.tell`
+RESULTS = "perf:tasks"  # a list in Redis, one entry per task: see `MeasuredTask.tell`
 
 
 class MeasuredTask:
-    """What one task did; times in s."""
+    """The times of one task in s."""
 
     def __init__(self, about: str) -> None:
         self.about = about
@@ -40,7 +40,7 @@ class MeasuredTask:
         self.paused = 0.0
 
     def waited(self, seconds: float, *, in_vain: bool) -> None:
-        """Take in that the loop had nothing to do until now; `in_vain` where a timer ended that."""
+        """Record that the loop was idle until now; `in_vain` where a timer ended the wait."""
         self.waits += 1
         if self.in_flight:
             self.for_bmc += seconds
@@ -50,7 +50,7 @@ class MeasuredTask:
             self.paused += seconds
 
     def tell(self) -> str:
-        """Return it as JSON; `about` is the id that the task was given, `spans` are when it waited for the BMC."""
+        """Return it as JSON; `about` is the task's id argument, `spans` are its waits for the BMC."""
         plain: dict[str, Any] = {
             "about": self.about,
             "began": self.began,
@@ -75,10 +75,10 @@ current_task = _CurrentTask()
 
 
 class Selector(selectors.DefaultSelector):
-    """Tells the task of its thread how long it waited."""
+    """Reports its waits to the task of its thread."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait as the selector does."""
+        """Wait as the base class does."""
         begin = time.perf_counter()
         found = super().select(timeout)
         if current_task.task is not None:
@@ -87,7 +87,7 @@ class Selector(selectors.DefaultSelector):
 
 
 class Policy(asyncio.DefaultEventLoopPolicy):
-    """Loops with that selector."""
+    """Creates loops with that selector."""
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         """Return a new one."""
@@ -98,7 +98,7 @@ original_send = Transport.send
 
 
 async def counted_send(self: Transport, *arguments: Any, **more: Any) -> RawResponse:
-    """Send a request, known to be in flight meanwhile."""
+    """Send a request, counted as in flight meanwhile."""
     task = current_task.task
     if task is None:
         return await original_send(self, *arguments, **more)
@@ -111,12 +111,12 @@ async def counted_send(self: Transport, *arguments: Any, **more: Any) -> RawResp
 
 
 def begin_task(args: Any = (), **_: Any) -> None:
-    """Begin a task."""
+    """Record the start of a task."""
     current_task.task = MeasuredTask(str(args[0]) if args else "")
 
 
 def end_task(**_: Any) -> None:
-    """End a task and tell of it."""
+    """Record the end of a task and report it."""
     if current_task.task is not None:
         told, current_task.task = current_task.task.tell(), None
         with redis.Redis.from_url(settings.REDIS_URL) as client:

@@ -1,4 +1,4 @@
-"""`python -m trainer SPEC.json --events FILE`: a run, from its specification to its end."""
+"""`python -m trainer SPEC.json --events FILE`: carries out a run from its specification."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FAILED = 1
 
 
 def main() -> int:
-    """Carry a run out; return its exit code: 0, 1 for trouble, 2 where it was refused."""
+    """Carry out a run; returns the exit code: 0, 1 for a failure, 2 for a refusal."""
     reader = argparse.ArgumentParser(prog="trainer", description="Carries out one run of a benchmark on this host.")
     reader.add_argument("spec", type=Path, help="the specification, JSON as hostwire.training.Spec")
     reader.add_argument("--events", type=Path, required=True, help="where to append what happens, as lines of JSON")
     given = reader.parse_args()
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s")
-    # Nothing is ever downloaded: weights and data are random. Who asks whether there is a GPU asks NVML: once CUDA has
-    # begun in this process, those that are forked from it could not use it.
+    # Nothing is ever downloaded: weights and data are random. GPUs are detected with NVML: once this process has
+    # initialised CUDA, processes forked from it could not use it.
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", PYTORCH_NVML_BASED_CUDA_CHECK="1")
     try:
         spec = msgspec.json.decode(given.spec.read_bytes(), type=Spec)
@@ -44,7 +44,7 @@ def main() -> int:
             EventWriter(given.events, leads=True), f"The specification is not understood: {error_summary(wrong)}."
         )
     if spec.processes > 1:
-        # As torchrun has it; libraries read it as they are imported, and would take all cores for each process.
+        # As torchrun does; libraries read it on import, and would use all cores in each process.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         from trainer.training import preload
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _run_rank_here(spec: Spec, told: Path) -> int:
-    """Do this process' part of the run."""
+    """Carry out this process's part of the run."""
     from trainer.training import run_rank
 
     rank = current_rank()
@@ -71,7 +71,7 @@ def _run_rank_here(spec: Spec, told: Path) -> int:
         run_rank(spec, events)
     except RunRefused as refused:
         return _report_refusal(events, str(refused))
-    except Exception as error:  # noqa: BLE001  # whatever it is, the run ends and says so
+    except Exception as error:  # noqa: BLE001  # any error ends the run and is reported
         traceback.print_exc()
         _report_error(events, error, spec, rank)
         return FAILED
@@ -79,25 +79,28 @@ def _run_rank_here(spec: Spec, told: Path) -> int:
 
 
 def _report_refusal(events: EventWriter, sentence: str) -> int:
-    """Tell why the run cannot be, where no other process did."""
+    """Report a refusal, unless another process has."""
     if not events.has_trouble():
         events.trouble("refused", sentence)
     return REFUSED
 
 
 def _report_error(events: EventWriter, error: Exception, spec: Spec, rank: int) -> None:
-    """Tell of an error, unless another process told of its own before: this one follows from that."""
+    """Report an error, unless another process reported its own before: this one is its consequence."""
     if events.has_trouble():
         return
     if is_peer_loss(error):
-        events.trouble("crash", f"Another process of the run ended without a word; process {rank} lost it.")
+        events.trouble(
+            "crash",
+            f"Another process of the run ended without an error message; process {rank} lost its connection to it.",
+        )
         return
     missing = out_of_memory_bytes(error)
     if missing is None:
         hint = " Run it without compilation." if is_compile_error(error) else ""
         events.trouble("crash", f"Process {rank} failed. {error_summary(error)}.{hint}")
         return
-    asked = f"{format_bytes(missing)} more" if missing else "the next allocation"
+    asked = f"{format_bytes(missing)} more" if missing else "the allocation"
     events.trouble(
         "out_of_memory",
         f"Process {rank} ran out of memory with a batch of {spec.batch} a device: "
@@ -107,7 +110,7 @@ def _report_error(events: EventWriter, error: Exception, spec: Spec, rank: int) 
 
 
 def _memory_in_use(spec: Spec) -> str:
-    """Return what is in use of the device's memory, as the end of a sentence."""
+    """Return the device's memory in use, as the end of a sentence."""
     import torch
 
     if spec.backend == "cuda" and torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Workloads that measure links in place of training: a step is one round over all sizes of message."""
+"""Workloads that measure links instead of training: a step is one round over all message sizes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from trainer.reporting import EventWriter, RunRefused, StepReporter, logger
 from trainer.storage import data_path, open_storage_reader
 
 GIGA = 1e9
-SIZE_FACTOR = 4  # from one size of message to the next
+SIZE_FACTOR = 4  # factor between message sizes
 Figures = dict[str, Any]
 Round = Callable[[], None]
 
 
 class LinkMeasurement:
-    """A measurement: `round` is taken again and again, `figures` says what came of the rounds since `forget`."""
+    """A measurement: `round` is repeated, `figures` returns the results of the rounds since `forget`."""
 
     def __init__(self, take: Round, forget: Round, figures: Callable[[], tuple[Figures, dict[str, str]]]) -> None:
         self.take, self.forget, self.figures = take, forget, figures
 
 
 def transfer_sizes(spec: Spec) -> list[int]:
-    """Return the sizes of messages in bytes: fourfold from the least to the most, which is always among them."""
+    """Return the message sizes in bytes: by factors of 4 from the smallest to the largest, which is always included."""
     least, most = int(spec.options.get("least_bytes", 4)), int(spec.options.get("most_bytes", 2**28))
     sizes = [least]
     while sizes[-1] * SIZE_FACTOR <= most:
@@ -41,20 +41,20 @@ def transfer_sizes(spec: Spec) -> list[int]:
 
 
 def transfer_count(spec: Spec) -> int:
-    """Return how often a size is transferred in a round."""
+    """Return the number of transfers of a size in a round."""
     return int(spec.options.get("iterations", 20))
 
 
 def message_tensor(number: int, device: torch.device) -> Tensor:
-    """Return a message of so many bytes on a device."""
+    """Return a message of `size` bytes on a device."""
     return torch.zeros(number // 4, dtype=torch.float32, device=device)
 
 
 def gather_all(place: RankContext, values: Any) -> list[Any]:
-    """Return what each process found, in their order: numbers and lists of them."""
+    """Return the results of all processes, by rank: numbers and lists of them."""
     if not place.grouped or place.world == 1:
         return [values]
-    # As JSON: PyTorch's own way for objects would unpickle what comes, and run whatever somebody has put there.
+    # As JSON: PyTorch's own function for objects unpickles them, which can run arbitrary code.
     mine = torch.frombuffer(bytearray(msgspec.json.encode(values)), dtype=torch.uint8).to(place.device)
     lengths = [torch.zeros(1, dtype=torch.int64, device=place.device) for _ in range(place.world)]
     dist.all_gather(lengths, torch.tensor([len(mine)], device=place.device))
@@ -67,13 +67,13 @@ def gather_all(place: RankContext, values: Any) -> list[Any]:
 
 
 class TransferTimes:
-    """Seconds by what they are of, over rounds."""
+    """Durations in seconds by key, over rounds."""
 
     def __init__(self) -> None:
         self._of: dict[Any, list[float]] = {}
 
     def add(self, key: Any, seconds: float) -> None:
-        """Note what one transfer took."""
+        """Add the duration of a transfer."""
         self._of.setdefault(key, []).append(max(seconds, 1e-9))
 
     def forget(self) -> None:
@@ -81,17 +81,17 @@ class TransferTimes:
         self._of.clear()
 
     def median(self, key: Any) -> float | None:
-        """Return the median, None where nothing was noted."""
+        """Return the median, None without durations."""
         return statistics.median(self._of[key]) if key in self._of else None
 
 
 Table = list[list[float | None]]
-# What is timed of a pair: both ways at once by the size of the message, and a small write one way.
+# The timings of a pair: both directions simultaneously, by message size, and a small write in one direction.
 WRITE = 0
 
 
 def gpu_bandwidth(spec: Spec, place: RankContext) -> LinkMeasurement:
-    """Measure each pair: both ways at once by size, and one way for the latency of the smallest message."""
+    """Measure each pair: both directions simultaneously by size, and the one-way latency of the smallest message."""
     sizes, times = transfer_sizes(spec), TransferTimes()
     pairs = list(itertools.combinations(range(spec.devices), 2))
     if place.on_gpu:
@@ -102,7 +102,7 @@ def gpu_bandwidth(spec: Spec, place: RankContext) -> LinkMeasurement:
 
 
 def _wait_for_leader() -> None:
-    """The leading process copies between all GPUs, the others wait for it."""
+    """The leading process copies between all GPUs, while the others wait."""
 
 
 def _pair_figures(
@@ -121,7 +121,7 @@ def _pair_figures(
         seconds = times.median((one, other, WRITE))
         return seconds * 1e6 if seconds else None
 
-    # Of a pair of processes only one has measured: the tables of all are put together.
+    # Only one process of a pair has measured it: the tables of all are merged.
     found: list[tuple[Table, Table, Table]] = gather_all(
         place,
         (
@@ -146,7 +146,7 @@ def _pair_figures(
 
 
 def _merged_tables(tables: Sequence[Table]) -> Table:
-    """Return the mean, cell by cell, of what is there in any of the tables."""
+    """Return the mean of each cell over the tables that have it."""
     merged: Table = []
     for rows in zip(*tables, strict=True):
         row: list[float | None] = []
@@ -158,7 +158,7 @@ def _merged_tables(tables: Sequence[Table]) -> Table:
 
 
 class MessageExchange:
-    """Messages between processes over gloo, a pair at a time."""
+    """Messages between processes over gloo, one pair at a time."""
 
     def __init__(self, spec: Spec, place: RankContext, times: TransferTimes, pairs: Sequence[tuple[int, int]]) -> None:
         self._place, self._times, self._pairs = place, times, pairs
@@ -167,7 +167,7 @@ class MessageExchange:
         self._back = {number: message_tensor(number, place.device) for number in self._sizes}
 
     def take(self) -> None:
-        """Take a round over all pairs."""
+        """Do a round over all pairs."""
         for pair in self._pairs:
             self._place.wait()
             if self._place.rank in pair:
@@ -186,7 +186,7 @@ class MessageExchange:
                 self._times.add((rank, other, WRITE), seconds)
 
     def _both_ways(self, other: int, number: int) -> float:
-        """Return the seconds of a message there and one back at the same time."""
+        """Return the seconds for simultaneous messages in both directions."""
         began = time.perf_counter()
         for _ in range(self._count):
             for work in (dist.isend(self._out[number], other), dist.irecv(self._back[number], other)):
@@ -195,7 +195,7 @@ class MessageExchange:
         return (time.perf_counter() - began) / self._count
 
     def _one_way(self, other: int, *, begins: bool) -> float:
-        """Return the seconds of the smallest message: half of there and back."""
+        """Return the seconds for the smallest message: half of the round trip."""
         number = self._sizes[0]
         began = time.perf_counter()
         for _ in range(self._count):
@@ -208,7 +208,7 @@ class MessageExchange:
 
 
 class PeerCopies:
-    """Copies between GPUs, all made by the leading process, as the usual tests do."""
+    """Copies between GPUs, all by the leading process, as in the usual tests."""
 
     def __init__(self, spec: Spec, times: TransferTimes, pairs: Sequence[tuple[int, int]]) -> None:
         self._times, self._pairs = times, pairs
@@ -216,14 +216,14 @@ class PeerCopies:
         self._devices = [torch.device("cuda", index) for index in range(spec.devices)]
         for first, second in pairs:
             if not torch.cuda.can_device_access_peer(first, second):
-                logger.info("GPU %d and GPU %d do not reach each other: copies go through the host.", first, second)
-        # Buffers and streams of both directions, made once: making them would be measured.
+                logger.info("GPU %d and GPU %d have no peer access: copies go through the host.", first, second)
+        # Buffers and streams of both directions are created once, outside the measurement.
         self._out = [message_tensor(self._sizes[-1], device) for device in self._devices]
         self._back = [message_tensor(self._sizes[-1], device) for device in self._devices]
         self._streams = [(_stream(device), _stream(device)) for device in self._devices]
 
     def take(self) -> None:
-        """Take a round over all pairs."""
+        """Do a round over all pairs."""
         for first, second in self._pairs:
             for number in self._sizes:
                 self._settle(first, second)
@@ -237,12 +237,12 @@ class PeerCopies:
                 self._times.add((one, other, WRITE), self._one_way(one, other))
 
     def _copy(self, one: int, other: int, number: int, way: int) -> None:
-        """Copy from one GPU to the other, on streams of their own for each way."""
+        """Copy between two GPUs in both directions, each on its own stream."""
         with torch.cuda.stream(self._streams[other][way]), torch.cuda.stream(self._streams[one][way]):
             self._back[other][: number // 4].copy_(self._out[one][: number // 4], non_blocking=True)
 
     def _one_way(self, one: int, other: int) -> float:
-        """Return the seconds of one small write, of many in a row."""
+        """Return the seconds per small write, over many in a row."""
         self._settle(one, other)
         with torch.cuda.stream(self._streams[other][0]), torch.cuda.stream(self._streams[one][0]):
             begin, end = _event(), _event()
@@ -269,7 +269,7 @@ def _event() -> torch.cuda.Event:
 
 
 def measure_link(spec: Spec, place: RankContext, events: EventWriter) -> None:
-    """Take the rounds of a link workload and tell of its figures; the leading process tells."""
+    """Do the rounds of a link workload; the leading process reports the figures."""
     if not place.grouped and place.world > 1:
         raise RunRefused(f"{spec.workload} with several processes runs with the strategy 'ddp'.")
     if not place.grouped and spec.workload == "all_reduce":
@@ -360,7 +360,7 @@ def _host_copy(spec: Spec, place: RankContext) -> LinkMeasurement:
 
 def _storage_read(spec: Spec, place: RankContext) -> LinkMeasurement:
     there = data_path(spec)
-    place.wait()  # each looks for room before any takes its own
+    place.wait()  # all check the free space before any allocates its own
     rounds = open_storage_reader(spec, there, rank=place.rank)
 
     def figures() -> tuple[Figures, dict[str, str]]:

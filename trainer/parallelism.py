@@ -1,4 +1,4 @@
-"""Rank, device and process group; the model spread over them."""
+"""Rank, device and process group, and the model distributed over them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
-    """Return the type of PyTorch that a precision names."""
+    """Return PyTorch's dtype of a precision."""
     return _DTYPES[precision]
 
 
 def _compression_hook(kind: torch.dtype, world: int) -> Callable[..., torch.futures.Future[Tensor]]:
-    """Return what exchanges a bucket of gradients in fewer bits; PyTorch's own for bf16 would ask for NCCL."""
+    """Return a hook that exchanges a bucket of gradients in fewer bits; PyTorch's own for bf16 requires NCCL."""
 
-    # PyTorch looks at annotations, and understands none that are text.
+    # PyTorch inspects the annotations, and fails on string annotations.
     def exchange(_state, bucket):  # type: ignore[no-untyped-def]
         whole = bucket.buffer()
         sent = whole.to(kind).div_(world)
@@ -38,9 +38,9 @@ def _compression_hook(kind: torch.dtype, world: int) -> Callable[..., torch.futu
 
 
 class AutocastModule(nn.Module):
-    """A model that chooses the precision of each operation itself, in whichever thread it is called.
+    """A model with autocast in whichever thread it is called.
 
-    DataParallel calls its replicas in threads of their own, which inherit that there is autocast, and not to what.
+    DataParallel calls its replicas in threads, which inherit that autocast is enabled, but not its dtype.
     """
 
     def __init__(self, inner: nn.Module, kind: torch.dtype) -> None:
@@ -49,16 +49,16 @@ class AutocastModule(nn.Module):
         self.kind = kind
 
     def forward(self, *inputs: Tensor) -> Any:
-        """Return what the model says."""
+        """Return the model's output."""
         with torch.autocast(inputs[0].device.type, dtype=self.kind):
             return self.inner(*inputs)
 
 
 class ParallelModel:
-    """A model as the run's strategy spreads it.
+    """A model distributed by the run's strategy.
 
-    `gradient_sync(False)` lets a backward pass keep its gradients to itself. `can_skip` says whether whole steps can go
-    without exchange: not where the weights themselves are spread.
+    `gradient_sync(False)` makes a backward pass accumulate its gradients locally. `can_skip`: whether whole steps can
+    omit the exchange, which is not possible with sharded weights.
     """
 
     def __init__(self, model: nn.Module, spec: Spec, place: RankContext) -> None:
@@ -68,7 +68,7 @@ class ParallelModel:
         self._hold: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._sharded: Any = None
         self.can_skip = spec.strategy == "ddp" and place.world > 1
-        # FSDP keeps weights in fewer bits, except of batch normalisation; elsewhere each operation chooses.
+        # FSDP casts the weights, except those of batch normalisation; elsewhere autocast chooses per operation.
         normalises = any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
         self._casts = spec.precision != "fp32" and (spec.strategy != "sharded" or normalises)
         if self._casts:
@@ -101,7 +101,7 @@ class ParallelModel:
         return spread
 
     def _shard(self, model: nn.Module, place: RankContext) -> nn.Module:
-        """Shard each repeated block by itself, and the rest together: weights, gradients and optimiser (FSDP2)."""
+        """Shard each repeated block separately, and the rest together: weights, gradients and optimiser (FSDP2)."""
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -119,24 +119,24 @@ class ParallelModel:
         return model
 
     def gradient_sync(self, wanted: bool) -> AbstractContextManager[None]:
-        """Return a context in which gradients are exchanged by the backward pass, or kept."""
+        """Return a context in which the backward pass exchanges gradients, or accumulates them locally."""
         if self._sharded is not None:
             self._sharded.set_requires_gradient_sync(wanted)
             return contextlib.nullcontext()
         return contextlib.nullcontext() if wanted else self._hold()
 
     def outputs(self, inputs: tuple[Tensor, ...]) -> Any:
-        """Return what the model says to inputs, in the precision of the run."""
+        """Return the model's output for inputs, in the precision of the run."""
         return self.model(*inputs)
 
     def scaler(self) -> torch.amp.GradScaler:
-        """Return what keeps small gradients of fp16 above zero; it does nothing for other precisions."""
+        """Return a gradient scaler for fp16; it does nothing for other precisions."""
         return torch.amp.GradScaler(self._device.type, enabled=self._spec.precision == "fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankContext:
-    """The process is number `rank` of `world`, the first of which tells of the run. `grouped`: they can talk."""
+    """The process has `rank` of `world`; rank 0 reports the run. `grouped`: there is a process group."""
 
     rank: int
     world: int
@@ -145,7 +145,7 @@ class RankContext:
 
     @property
     def leads(self) -> bool:
-        """Whether it is the first."""
+        """Whether it has rank 0."""
         return self.rank == 0
 
     @property
@@ -154,19 +154,19 @@ class RankContext:
         return self.device.type == "cuda"
 
     def synchronise_device(self) -> None:
-        """Wait until the device has done all that it was given."""
+        """Wait until the device has completed all its work."""
         if self.on_gpu:
             torch.cuda.synchronize(self.device)
 
     def wait(self) -> None:
-        """Wait until the device of every process has done all that it was given."""
+        """Wait until the devices of all processes have completed all their work."""
         self.synchronise_device()
         if self.grouped and self.world > 1:
             dist.barrier(device_ids=[self.device.index] if self.on_gpu else None)
 
 
 def join_group(spec: Spec) -> RankContext:
-    """Meet the other processes and take a device. Raises Refused with what is missing."""
+    """Join the process group and select a device. Raises Refused with the missing requirement."""
     rank, world = current_rank(), world_size()
     if spec.threads:
         torch.set_num_threads(spec.threads)
@@ -179,13 +179,13 @@ def join_group(spec: Spec) -> RankContext:
 
 
 def leave_group() -> None:
-    """Part from the other processes at the end of a run that went well."""
+    """Leave the process group at the end of a successful run."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def _rank_device(spec: Spec) -> torch.device:
-    """Return the device of this process, the current one of CUDA from here on."""
+    """Return the device of this process, and make it CUDA's current one."""
     if spec.backend == "cpu":
         if spec.strategy == "dp":
             raise RunRefused("DP spreads one process over GPUs; it does nothing on the CPU. Use ddp.")
@@ -199,6 +199,6 @@ def _rank_device(spec: Spec) -> torch.device:
         raise RunRefused("DP needs at least 2 GPUs.")
     device = torch.device("cuda", current_rank())
     torch.cuda.set_device(device)
-    # Sizes stay the same from step to step: the fastest way to convolve is sought once, in the warm-up.
+    # Sizes are the same in every step: the fastest convolution algorithm is selected once, in the warm-up.
     torch.backends.cudnn.benchmark = True
     return device

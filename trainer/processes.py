@@ -1,7 +1,7 @@
-"""The processes of a run: forked, meeting on the loopback, ended with their parent. Imports no torch.
+"""The processes of a run: forked, connected over the loopback, ended with their parent. Does not import torch.
 
-torchrun imports PyTorch for itself and again in each of them, listens on every address of the host, asks nobody who
-they are, and unpickles what it is sent.
+torchrun imports PyTorch for itself and again in each of them, listens on every address of the host without
+authentication, and unpickles received data.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 import ctypes
 
 LOOPBACK = "127.0.0.1"
-RENDEZVOUS_TIMEOUT = dt.timedelta(seconds=600)  # for one another
+RENDEZVOUS_TIMEOUT = dt.timedelta(seconds=600)  # to connect to each other
 _RANK_VARIABLE, _WORLD_SIZE_VARIABLE, _PORT_VARIABLE = "RANK", "WORLD_SIZE", "MASTER_PORT"
 
 
 def current_rank() -> int:
-    """Return the number of this process among those of the run; 0 where it is the only one."""
+    """Return the rank of this process in the run; 0 where it is the only one."""
     return int(os.environ.get(_RANK_VARIABLE, "0"))
 
 
 def world_size() -> int:
-    """Return how many processes the run has."""
+    """Return the number of processes of the run."""
     return int(os.environ.get(_WORLD_SIZE_VARIABLE, "1"))
 
 
 def rendezvous_store() -> Store:
-    """Return the store by which the processes of the run meet, on the loopback; its own where there is one alone."""
+    """Return the rendezvous store of the run's processes, on the loopback; a private one for a single process."""
     from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]  # public all the same
 
-    # One that is alone listens, too.
+    # A single process listens, too.
     for library in ("GLOO", "NCCL"):
         os.environ.setdefault(f"{library}_SOCKET_IFNAME", "lo")
     port = os.environ.get(_PORT_VARIABLE)
@@ -46,18 +46,18 @@ def rendezvous_store() -> Store:
 
 
 def run_ranks(count: int, work: Callable[[], int]) -> int:
-    """Do the work in so many processes; return 0 when it has gone well in all of them.
+    """Run `work` in `count` processes; returns 0 when all succeed.
 
-    Else the others are ended, and the exit code of the first that failed is returned; if a signal ended that one, it
-    ends this process, too.
+    At a failure the others are ended, and the exit code of the first failed one is returned; if a signal ended it, the
+    same signal ends this process, too.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public all the same
 
-    # Open before anybody calls, so that nobody else can have the port, and at this address: the store takes it over.
+    # Bound here to the loopback, so that no other program can take the port; the store takes the socket over.
     meeting = socket.create_server((LOOPBACK, 0))
     port = meeting.getsockname()[1]
     ranks = {_fork_rank(number, count, port, meeting, work) for number in range(count)}
-    # It has a thread, which a fork would lose.
+    # It starts a thread, which a fork would lose.
     store = TCPStore(
         LOOPBACK,
         port,
@@ -81,14 +81,14 @@ def run_ranks(count: int, work: Callable[[], int]) -> int:
 
 
 def exit_process(code: int) -> NoReturn:
-    """End this process. Threads of libraries would hold up one that failed, and sometimes abort one that went well."""
+    """Exit immediately: threads of libraries can block a failed process, and sometimes abort a successful one."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def _fork_rank(number: int, count: int, port: int, meeting: socket.socket, work: Callable[[], int]) -> int:
-    """Fork the process of that number; return its id."""
+    """Fork the process of that rank; returns its PID."""
     sys.stdout.flush()
     sys.stderr.flush()
     if process := os.fork():
@@ -99,7 +99,7 @@ def _fork_rank(number: int, count: int, port: int, meeting: socket.socket, work:
         meeting.close()
         os.environ.update({_RANK_VARIABLE: str(number), _WORLD_SIZE_VARIABLE: str(count), _PORT_VARIABLE: str(port)})
         code = work()
-    except BaseException:  # noqa: BLE001  # this process must not go on as the one that forked it
+    except BaseException:  # noqa: BLE001  # a forked process must not continue in its parent's code
         traceback.print_exc()
     finally:
         exit_process(code)
@@ -109,5 +109,5 @@ _SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when the one that started it ends, however it does."""
+    """Have the kernel kill this process when its parent ends, for any reason."""
     ctypes.CDLL(None, use_errno=True).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)

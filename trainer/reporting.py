@@ -13,7 +13,7 @@ from typing import Any
 from hostwire.training import PhaseStarted, RunEvent, RunFailed, RunResult, StepsCompleted, event_encoder
 
 logger = logging.getLogger("trainer")
-# Steps are told together: so often, in seconds.
+# The interval in seconds at which steps are reported together.
 REPORT_INTERVAL = 0.5
 _TAIL_BYTES = 65536
 
@@ -21,7 +21,7 @@ _TAIL_BYTES = 65536
 class EventWriter:
     """Appends events to a file, each with one write, so that several processes may add to it.
 
-    Only the leading process tells of phases, steps and results; each may tell of its trouble.
+    Only the leading process reports phases, steps and results; each may report a failure.
     """
 
     def __init__(self, path: Path, *, leads: bool) -> None:
@@ -30,27 +30,27 @@ class EventWriter:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def tell(self, event: RunEvent) -> None:
-        """Append the event, if this process leads."""
+        """Append the event, if this is the leading process."""
         if self.leads:
             self._write(event)
 
     def phase(self, name: str) -> None:
-        """Tell that a phase begins."""
+        """Report the beginning of a phase."""
         self.tell(PhaseStarted(at=time.time(), name=name))
         if self.leads:
             logger.info("Phase: %s.", name)
 
     def result(self, values: dict[str, Any], units: dict[str, str]) -> None:
-        """Tell figures that are no step times, with their units."""
+        """Report figures other than step times, with their units."""
         self.tell(RunResult(at=time.time(), values=values, units=units))
 
     def trouble(self, what: str, sentence: str) -> None:
-        """Tell of trouble, from any process. The log has it too."""
+        """Report a failure, from any process, in the log too."""
         logger.error("%s", sentence)
         self._write(RunFailed(at=time.time(), what=what, sentence=sentence))
 
     def has_trouble(self) -> bool:
-        """Return whether trouble was told of already: by the process that had it first."""
+        """Return whether a process has reported a failure already."""
         with self.path.open("rb") as file:
             length = file.seek(0, os.SEEK_END)
             file.seek(max(0, length - _TAIL_BYTES))
@@ -61,7 +61,7 @@ class EventWriter:
 
 
 class StepReporter:
-    """Collects the steps of one phase and tells them together, each half second."""
+    """Collects the steps of one phase and reports them together, every half second."""
 
     def __init__(self, events: EventWriter, phase: str, of: int) -> None:
         self._events = events
@@ -73,7 +73,7 @@ class StepReporter:
         self._told = time.monotonic()
 
     def add(self, seconds: float, loss: float | None = None, *, has_loss: bool = True) -> None:
-        """Note a step that took `seconds`."""
+        """Add a step that took `seconds`."""
         self._seconds.append(seconds)
         if has_loss:
             self._loss.append(loss)
@@ -81,7 +81,7 @@ class StepReporter:
             self.flush()
 
     def flush(self) -> None:
-        """Tell what is collected."""
+        """Report the collected steps."""
         self._told = time.monotonic()
         if not self._seconds:
             return
@@ -107,11 +107,11 @@ GIB = 2**30
 
 
 class RunRefused(Exception):
-    """A run cannot be as it was asked for; its text is a sentence for people."""
+    """The run is not possible as specified; the text is a sentence for people."""
 
 
 def out_of_memory_bytes(error: BaseException) -> int | None:
-    """Return how many bytes could not be allocated, 0 where the error does not say; None for any other error."""
+    """Return the bytes that could not be allocated, 0 where the error does not say; None for any other error."""
     text = str(error)
     if isinstance(error, MemoryError):
         return 0
@@ -126,20 +126,20 @@ def out_of_memory_bytes(error: BaseException) -> int | None:
 
 
 def format_bytes(number: float) -> str:
-    """Return bytes as people read them: '1.5 GiB', '300 MiB'."""
+    """Return bytes in readable units: '1.5 GiB', '300 MiB'."""
     if number >= GIB:
         return f"{number / GIB:.1f} GiB"
     return f"{number / 2**20:.0f} MiB" if number >= 2**20 else f"{number:.0f} bytes"
 
 
 def error_summary(error: BaseException) -> str:
-    """Return the first line of what an exception says, with its kind: short enough for a page."""
+    """Return the type and the first line of an exception, short enough for a page."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else ""
     return f"{type(error).__name__}: {text}"[:500].rstrip(". ") if text else type(error).__name__
 
 
-# What gloo and NCCL say when the process at the other end is gone.
+# Messages of gloo and NCCL when the peer process is gone.
 _PEER_LOST = re.compile(
     r"connection (was )?(closed|reset)|broken pipe|connection refused|remote process exited|peer closed|"
     r"ncclRemoteError|NCCL error.*remote|socket (closed|timeout)",
@@ -148,7 +148,7 @@ _PEER_LOST = re.compile(
 
 
 def is_peer_loss(error: BaseException) -> bool:
-    """Return whether the error only tells that another process of the run has ended."""
+    """Return whether the error only means that another process of the run has ended."""
     return isinstance(error, RuntimeError) and bool(_PEER_LOST.search(str(error)))
 
 

@@ -1,4 +1,4 @@
-"""What a run runs on: versions and names, as the host tells them."""
+"""The software and hardware of a run, as the host reports them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import torch
 
 from hostwire.training import Software
 
-# What the image of a container or an operator says of itself; the keeper passes them on.
+# Variables that a container image or an operator may set; the supervisor passes them on.
 CONTAINER_VARIABLE = "FALCONWEB_CONTAINER_DIGEST"
 COMMIT_VARIABLE = "FALCONWEB_COMMIT"
 _LIBRARIES = ("torch", "transformers", "numpy", "msgspec", "triton")
 
 
 def host_software() -> Software:
-    """Return what this process runs on; '' or nothing for what is not known."""
+    """Return the software and hardware of this process, with '' or nothing for unknown values."""
     return Software(
         python=platform.python_version(),
         framework=f"torch {torch.__version__}",
@@ -82,7 +82,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """Return the commit that this program is of, where it lies in a checkout."""
+    """Return the commit of this program, where it is in a checkout."""
     home = Path(__file__).resolve().parent.parent
     git = shutil.which("git")
     if git is None or not (home / ".git").exists():

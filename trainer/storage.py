@@ -1,7 +1,7 @@
-"""Storage reads and samples on a drive, past the host's cache: a scratch file, or a drive's device file.
+"""Storage reads and samples on a drive, bypassing the host's cache: a scratch file, or a drive's device file.
 
-`FALCONWEB_DRIVE` names a folder on the drive that was chosen, where each process writes a file of random bytes, or the
-drive's own device file, of which each process reads a part of its own. Nothing is ever written to a device file.
+`FALCONWEB_DRIVE` names a folder on the chosen drive, where each process writes a file of random bytes, or the drive's
+device file, of which each process reads a separate part. Nothing is ever written to a device file.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from hostwire.training import DRIVE_VARIABLE, Spec
 from trainer.processes import world_size
 from trainer.reporting import RunRefused, format_bytes, logger
 
-# The folder of the scratch file where no drive was chosen: whoever runs the host says what it measures.
+# The folder of the scratch file where no drive was chosen; the host's operator sets it.
 SCRATCH_VARIABLE = "FALCONWEB_SCRATCH"
 _WRITE_BYTES = 2**22
-FREE_SPACE_FACTOR = 1.05  # of what is written: file systems keep some for themselves
-# Files there are memory: reading them says nothing about storage.
+FREE_SPACE_FACTOR = 1.05  # share of the data size: file systems need some space for themselves
+# File systems in memory: reading them does not measure storage.
 _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 
 
 class StorageReader:
-    """Rounds of reading `file_bytes` of an open file from the byte `first` on, in blocks of `block_bytes`."""
+    """Passes that read `file_bytes` of an open file from byte `first` on, in blocks of `block_bytes`."""
 
     def __init__(self, file: int, *, first: int, file_bytes: int, block_bytes: int, note: str) -> None:
         self.file_bytes, self.block_bytes, self.note = file_bytes, block_bytes, note
@@ -42,7 +42,7 @@ class StorageReader:
         self._blocks: list[float] = []
 
     def take(self) -> None:
-        """Read it once."""
+        """Do one pass."""
         os.posix_fadvise(self._file, self._first, self.file_bytes, os.POSIX_FADV_DONTNEED)
         began = last = time.perf_counter()
         place = 0
@@ -50,7 +50,7 @@ class StorageReader:
             buffer = memoryview(self._buffer)[: self.file_bytes - place]
             read = os.preadv(self._file, [buffer], self._first + place)
             if not read:
-                raise OSError("The scratch file ended before its end.")
+                raise OSError("The scratch file is shorter than expected.")
             place += read
             now = time.perf_counter()
             self._blocks.append(now - last)
@@ -72,7 +72,7 @@ class StorageReader:
 
 
 def data_path(spec: Spec) -> Path:
-    """Return the folder for the scratch file of a spec, or the device file of the drive that was chosen.
+    """Return the folder for the scratch file of a spec, or the device file of the chosen drive.
 
     Raises Refused where there is too little room.
     """
@@ -88,14 +88,14 @@ def data_path(spec: Spec) -> Path:
                 f"The scratch folder has {format_bytes(free)} free; the run reads {asked}. Use a smaller file."
             )
     elif not os.environ.get(DRIVE_VARIABLE, ""):
-        raise RunRefused(f"The scratch folder {place} is not there.")
+        raise RunRefused(f"The scratch folder {place} does not exist.")
     elif (there := _device_bytes(place)) < file_bytes * processes:
         raise RunRefused(f"The drive {place} has {format_bytes(there)}; the run reads {asked}. Use a smaller file.")
     return place
 
 
 def open_storage_reader(spec: Spec, place: Path, *, rank: int) -> StorageReader:
-    """Write the scratch file of a spec to a folder, or take the part of a device file that a process reads."""
+    """Write the scratch file of a spec to a folder, or open the process's part of a device file."""
     file_bytes, block_bytes = _file_bytes(spec), int(spec.options.get("block_bytes", 2**20))
     if not place.is_dir():
         file = os.open(place, os.O_RDONLY)
@@ -103,19 +103,19 @@ def open_storage_reader(spec: Spec, place: Path, *, rank: int) -> StorageReader:
         return StorageReader(file, first=rank * file_bytes, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
     kind = _file_system_type(place)
     note = (
-        f"The scratch folder lies in memory ({kind}): this is no storage."
+        f"The scratch folder is in memory ({kind}), not on storage."
         if kind in _MEMORY_FILE_SYSTEMS
         else f"A scratch file on {kind or 'an unknown file system'}, its cache dropped before each pass."
     )
     file, name = tempfile.mkstemp(dir=place, prefix="falcon-read-")
-    # It is gone with the process.
+    # It is deleted with the process.
     Path(name).unlink()
     write_random_bytes(file, file_bytes)
     return StorageReader(file, first=0, file_bytes=file_bytes, block_bytes=block_bytes, note=note)
 
 
 def write_random_bytes(file: int, file_bytes: int) -> None:
-    """Write random bytes to the storage below an open file, none twice, that no layer below can shorten."""
+    """Write distinct random bytes to an open file, which no layer below can compress or deduplicate."""
     left = file_bytes
     while left > 0:
         left -= os.write(file, os.urandom(min(left, _WRITE_BYTES)))
@@ -123,7 +123,7 @@ def write_random_bytes(file: int, file_bytes: int) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much more fits in a folder."""
+    """Return the free space of a folder in bytes."""
     return shutil.disk_usage(folder).free
 
 
@@ -143,7 +143,7 @@ def _file_bytes(spec: Spec) -> int:
 
 
 def _file_system_type(folder: Path) -> str:
-    """Return the kind of file system that a folder lies on, '' where the host does not say."""
+    """Return the type of a folder's file system, '' where unknown."""
     best, kind = "", ""
     real = str(folder.resolve())
     try:
@@ -159,14 +159,14 @@ def _file_system_type(folder: Path) -> str:
 
 
 MEMORY_SAMPLES = 64  # samples
-# Of a process, on a drive: what was read leaves the host's cache at once, so that it need not be larger than memory.
+# Per process, on a drive: data leaves the host's cache right after the read, so it need not exceed the memory.
 DRIVE_BYTES = 256 * 2**20
-# One sample after the other lies elsewhere, as with shuffled files: a prime, so that all of them are met.
+# The stride between successive samples, as with shuffled files: a prime, so that all samples are read.
 SAMPLE_STRIDE = 7919
 
 
 class SampleSource(Protocol):
-    """Samples as bytes; `words` says where they are."""
+    """Samples as bytes; `words` describes their source."""
 
     words: str
 
@@ -176,9 +176,9 @@ class SampleSource(Protocol):
 
 
 class MemorySamples:
-    """Random bytes in memory, the same ones for the same generator."""
+    """Random bytes in memory, equal for equal generators."""
 
-    words = "Samples are made up in memory: no storage is read."
+    words = "Samples are generated in memory: no storage is read."
 
     def __init__(self, shape: tuple[int, ...], length: int, generator: torch.Generator) -> None:
         stock = (min(MEMORY_SAMPLES, length), *shape)
@@ -190,32 +190,32 @@ class MemorySamples:
 
 
 class DriveSamples:
-    """Bytes of a file, or of a part of a device file; each is read from the drive whenever it is wanted."""
+    """Bytes of a file, or of a part of a device file; each access reads the drive."""
 
     def __init__(self, file: int, shape: tuple[int, ...], *, first: int, samples: int, words: str) -> None:
         self.words = words
         self._file, self._shape, self._first, self._samples = file, shape, first, samples
         self._bytes = math.prod(shape)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
 
     def read(self, index: int) -> Tensor:
-        """Return the bytes of a sample. Raises OSError where the drive does not give them."""
+        """Return the bytes of a sample. Raises OSError where the drive cannot be read."""
         place = self._first + (index * SAMPLE_STRIDE) % self._samples * self._bytes
         content = bytearray(self._bytes)
         read = 0
         while read < self._bytes:
             count = os.preadv(self._file, [memoryview(content)[read:]], place + read)
             if not count:
-                raise OSError("The data ended before its end.")
+                raise OSError("The data is shorter than expected.")
             read += count
-        # Whole pages: of one that is dropped in part the cache keeps all.
+        # Whole pages: the cache keeps a page that is dropped only in part.
         begin = place // mmap.PAGESIZE * mmap.PAGESIZE
         os.posix_fadvise(self._file, begin, place + self._bytes - begin + mmap.PAGESIZE, os.POSIX_FADV_DONTNEED)
         return torch.frombuffer(content, dtype=torch.uint8).view(self._shape)
 
 
 def sample_source(shape: tuple[int, ...], *, length: int, rank: int, generator: torch.Generator) -> SampleSource:
-    """Return the samples of a process, at most `length` different ones. Raises Refused where they do not fit."""
+    """Return the samples of a process, at most `length` distinct ones. Raises Refused where they do not fit."""
     stock = _open_source(shape, length, rank, generator)
     logger.info(stock.words)
     return stock
@@ -229,7 +229,7 @@ def _open_source(shape: tuple[int, ...], length: int, rank: int, generator: torc
     samples = max(1, min(length, DRIVE_BYTES // math.prod(shape)))
     wanted = samples * math.prod(shape)
     if place.is_dir():
-        # Each process for itself: the others may have theirs already.
+        # Checked per process: the others may have written theirs already.
         if (free := free_bytes(place)) < wanted * FREE_SPACE_FACTOR:
             raise RunRefused(
                 f"{place} has {format_bytes(free)} free; the samples of a process take {format_bytes(wanted)}."
@@ -247,4 +247,6 @@ def _open_source(shape: tuple[int, ...], length: int, rank: int, generator: torc
     if there < wanted:
         raise RunRefused(f"{place} has {format_bytes(there)}; samples take {format_bytes(wanted)}.")
     first = wanted * rank % max(1, there - wanted)
-    return DriveSamples(file, shape, first=first, samples=samples, words=f"Samples are read from {place}, as it is.")
+    return DriveSamples(
+        file, shape, first=first, samples=samples, words=f"Samples are read from the unmodified {place}."
+    )

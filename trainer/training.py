@@ -1,4 +1,4 @@
-"""The course of a run in one process: build, warm up, timed steps, steps without exchange, finish."""
+"""The phases of a run in one process: build, warm-up, timed steps, steps without exchange, finish."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from trainer.workloads import Sample, batch_iterator
 if TYPE_CHECKING:
     from trainer.workloads import Loss
 
-# Steps without exchange of gradients: half of the timed ones, within these.
+# Steps without gradient exchange: half of the timed ones, within these limits.
 MIN_UNSYNCHRONISED_STEPS, MAX_UNSYNCHRONISED_STEPS = 5, 20
 GC_INTERVAL_STEPS = 500  # steps
 
 
 def preload(spec: Spec) -> None:
-    """Import what the ranks of a run are going to need, before they are forked: some libraries take seconds each."""
+    """Import the libraries of a run before its ranks are forked: some take seconds each."""
     from trainer.links import LINK_MEASUREMENTS
 
-    # Whoever builds a model imports what it takes, here without memory; what goes wrong a rank tells of.
+    # Building the model, here without memory, imports its libraries; a rank reports errors.
     with contextlib.suppress(Exception), torch.device("meta"):
         if spec.workload not in LINK_MEASUREMENTS:
             from trainer.workloads import training_task
@@ -40,7 +40,7 @@ def preload(spec: Spec) -> None:
 
 
 def run_rank(spec: Spec, events: EventWriter) -> None:
-    """Run this process' part of a run. Raises Refused, and whatever goes wrong."""
+    """Run this process's part of a run. Raises Refused, and any other error."""
     place = join_group(spec)
     events.tell(RunStarted(at=time.time(), software=host_software()))
     events.phase("build")
@@ -54,7 +54,7 @@ def run_rank(spec: Spec, events: EventWriter) -> None:
 
 
 def unsynchronised_steps(spec: Spec, *, can_skip: bool) -> int:
-    """Return how many steps a run makes without exchange of gradients, 0 where it cannot."""
+    """Return the number of steps without gradient exchange, 0 where they are not possible."""
     return min(max(MIN_UNSYNCHRONISED_STEPS, spec.steps // 2), MAX_UNSYNCHRONISED_STEPS) if can_skip else 0
 
 
@@ -66,7 +66,7 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
     task = training_task(spec)
     torch.manual_seed(spec.seed)
     spread = ParallelModel(task.model(), spec, place)
-    torch.manual_seed(spec.seed * 65537 + place.rank)  # of dropout: each process its own
+    torch.manual_seed(spec.seed * 65537 + place.rank)  # for dropout: a seed per process
     training = TrainingLoop(spec, place, spread, task.loss, task.optimiser(spread.inner))
     alone = unsynchronised_steps(spec, can_skip=spread.can_skip)
     settling = (2 if spec.compile else 1) if alone else 0
@@ -84,12 +84,12 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
     peak = _peak_memory(place)
     if alone:
         events.phase("no_sync")
-        # The first still exchanges buffers, and a compiled model is compiled anew.
+        # The first step still exchanges buffers, and a compiled model is recompiled.
         for _ in range(settling):
             training.step(feed, exchange=False)
         training.phase("no_sync", alone, feed, events, exchange=False)
     elif spec.strategy == "sharded":
-        logger.info("Weights are spread: there are no steps without exchange to compare with.")
+        logger.info("Weights are sharded: there are no steps without exchange to compare with.")
     events.phase("finish")
     events.result(
         {
@@ -103,7 +103,7 @@ def _train(spec: Spec, place: RankContext, events: EventWriter) -> None:
 
 
 class TrainingLoop:
-    """Takes steps of training in one process."""
+    """Does training steps in one process."""
 
     def __init__(
         self, spec: Spec, place: RankContext, spread: ParallelModel, loss: Loss, optimiser: torch.optim.Optimizer
@@ -118,13 +118,13 @@ class TrainingLoop:
     def phase(
         self, name: str, count: int, feed: Iterator[Sample], events: EventWriter, *, exchange: bool = True
     ) -> None:
-        """Take `count` steps and tell of each how long it took, the wait for input and for all processes included."""
+        """Do `count` steps and report the duration of each, including the waits for input and for all processes."""
         if not count:
             return
         if exchange:
             events.phase(name)
         teller = StepReporter(events, name, count)
-        # The collector of garbage would stop a step now and then: it works between steps.
+        # Garbage collection would interrupt steps: it runs between them.
         gc.collect()
         gc.disable()
         try:
@@ -135,14 +135,14 @@ class TrainingLoop:
                 began = time.perf_counter()
                 loss = self.step(feed, exchange=exchange)
                 took = time.perf_counter() - began
-                # After the step: the loss is on its way from the device.
+                # After the step: the loss is being copied from the device.
                 teller.add(took, float(loss), has_loss=exchange)
         finally:
             gc.enable()
         teller.flush()
 
     def step(self, feed: Iterator[Sample], *, exchange: bool = True) -> Tensor:
-        """Take one step and wait for all processes; return the mean loss of this process' batches."""
+        """Do one step and wait for all processes; returns the mean loss of this process's batches."""
         spec, device = self._spec, self._place.device
         self._optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=device)
@@ -161,7 +161,7 @@ class TrainingLoop:
 
 
 def _peak_memory(place: RankContext) -> int:
-    """Return the most memory that was allocated: of the GPU in the timed steps, on the CPU of the whole process."""
+    """Return the peak memory: of the GPU in the timed steps, on the CPU of the whole process."""
     if place.on_gpu:
         return torch.cuda.max_memory_allocated(place.device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,8 +1,7 @@
-"""What each training workload is made of: model, samples, loss and optimiser.
+"""The training workloads: model, samples, loss and optimiser.
 
-Images lie as bytes in memory or on the drive that was chosen, a stock of them, and are made into normalised floats one
-by one when they are asked for, as a loader does with decoded files. In memory, the same seed and process draw the same
-samples.
+Images are stored as bytes in memory or on the chosen drive, and each is converted to normalised floats on access, as a
+loader does with decoded files. In memory, the same seed and process generate the same samples.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Loss = Callable[[Any, tuple[Tensor, ...]], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTask:
-    """A workload to train: `samples` makes a number of samples for a process, `loss` compares outputs and targets."""
+    """A training workload: `samples` generates the samples of a process, `loss` compares outputs and targets."""
 
     model: Callable[[], nn.Module]
     samples: Callable[[int, int], Dataset[Sample]]  # how many, for which process
@@ -37,7 +36,7 @@ class TrainingTask:
 
 
 def training_task(spec: Spec) -> TrainingTask:
-    """Return what the workload of a spec is made of. Raises Refused for one that is not trained here."""
+    """Return the task of a spec's workload. Raises Refused for an unknown one."""
     try:
         make = _TASKS[spec.workload]
     except KeyError:
@@ -163,7 +162,7 @@ _TASKS: dict[str, Callable[[Spec], TrainingTask]] = {
     "mnist_cnn": _mnist_cnn,
 }
 
-Sample = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]  # inputs of the model; what it should find
+Sample = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]  # inputs of the model; targets
 BOXES_A_SCENE = 8  # objects in an image
 # Digits as rows of five dots.
 _DIGITS = (
@@ -240,7 +239,7 @@ class DigitDataset(Dataset[Sample]):
 
 
 class QuestionDataset(Dataset[Sample]):
-    """Random tokens: a question, a text, and where the answer begins and ends in it."""
+    """Random tokens: a question, a text, and the start and the end of the answer in it."""
 
     def __init__(self, *, length: int, sequence: int, vocabulary: int, seed: int, rank: int) -> None:
         self.length, self.sequence, self.vocabulary, self.seed, self.rank = length, sequence, vocabulary, seed, rank
@@ -261,7 +260,7 @@ def _initialise_worker(_number: int) -> None:
 
 
 def batch_iterator(samples: Dataset[Sample], *, batch: int, workers: int, seed: int, pinned: bool) -> Iterator[Sample]:
-    """Return the batches of all samples in order, prepared by `workers` processes, or by this one if 0."""
+    """Return the batches of all samples in order, prepared by `workers` processes, or by this process if 0."""
     loader = DataLoader(
         samples,
         batch_size=batch,

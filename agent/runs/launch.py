@@ -1,4 +1,4 @@
-"""Launch of a run: from the site's request to a launch specification, or why this host cannot."""
+"""Launch of a run: from the site's request to a launch specification, or to the reason for a refusal."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from hostwire.protocol import DeviceSelector, GpuReading, TrainRequest
 from hostwire.training import DRIVE_VARIABLE, DeviceProfile
 
 COMMAND_WORKLOAD = "command"
-# What programs need to know of their surroundings. Nothing else of the agent's environment reaches them: it has a key.
+# The environment variables that programs need. They get no others of the agent's: those include its key.
 PASSED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
-# What whoever runs the host tells the trainer: where the storage is that is read, and what the record says.
+# The operator's settings for the trainer: the location of the storage to read, and its description for the record.
 TRAINER_VARIABLES = ("FALCONWEB_SCRATCH", "FALCONWEB_CONTAINER_DIGEST", "FALCONWEB_COMMIT")
 
 
 class RunRefusedError(Exception):
-    """Why this host does not do it, a sentence."""
+    """This host refuses the run; the text says why."""
 
 
 def request_digest(request: TrainRequest) -> str:
-    """Return what tells one request from another."""
+    """Return the digest that identifies a request."""
     return hashlib.sha256(msgspec.json.encode(request, order="sorted")).hexdigest()
 
 
 def base_environment(*more: str) -> dict[str, str]:
-    """Return the environment of whatever the agent starts for runs, with these variables besides."""
+    """Return the environment of the processes that the agent starts for runs, with these additional variables."""
     return {name: os.environ[name] for name in (*PASSED_VARIABLES, *more) if name in os.environ}
 
 
 def commands_refusal(settings: Settings) -> str:
-    """Return why this host runs no commands of users, '' where it does."""
+    """Return the reason why this host runs no users' commands, '' where it does."""
     if settings.simulated:
         return "A simulated host runs no commands of users: they would run on the machine of the site."
     if not settings.account:
@@ -59,9 +59,9 @@ def commands_refusal(settings: Settings) -> str:
 
 @dataclass(frozen=True)
 class AssignedDevices:
-    """What a run is given: addresses of the devices that were named, and of the host's own, and the GPUs among them.
+    """The devices of a run: the addresses of the named ones, of the host's own, and of the GPUs among them.
 
-    `drive` is the address of what data is read from, '' for wherever the host has it.
+    `drive` is the address of the drive that data is read from, '' for the host's default.
     """
 
     named: tuple[str, ...]
@@ -71,7 +71,7 @@ class AssignedDevices:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """All of them."""
+        """The addresses of all devices."""
         return self.named + self.own
 
 
@@ -84,21 +84,21 @@ def prepare_launch(
     torch: PyTorchInstallation,
     used: Collection[str],
 ) -> LaunchSpec:
-    """Return the order and write what it reads into the folder.
+    """Return the launch specification, and write its input files into the folder.
 
-    `used` are the addresses of devices that other runs have. Raises RunRefusedError, StepError, OSError.
+    `used` are the addresses of the devices of other runs. Raises RunRefusedError, StepError, OSError.
     """
     spec = request.spec
     if spec.workload == COMMAND_WORKLOAD:
         refusal = commands_refusal(settings) if request.executor == "torch" else "A command cannot be simulated."
         if refusal or not spec.command:
-            raise RunRefusedError(refusal or "The run says no command.")
+            raise RunRefusedError(refusal or "The run has no command.")
         if any("\0" in word for word in spec.command):
-            raise RunRefusedError("The command has a character that no program can be given (NUL).")
+            raise RunRefusedError("The command has a NUL character, which no program accepts.")
     elif request.executor == "torch" and torch.absent:
         raise RunRefusedError(torch.absent)
     elif request.executor == "simulated" and not settings.simulated:
-        raise RunRefusedError("This is no simulated host: nothing is simulated here.")
+        raise RunRefusedError("This host is not simulated, so it runs no simulations.")
     given = _assign_devices(request, machine, used)
     if spec.workload == COMMAND_WORKLOAD:
         command, environment = spec.command, _command_environment(folder, settings, given.gpus)
@@ -115,10 +115,10 @@ def prepare_launch(
         command=command,
         environment={**environment, RUN_VARIABLE: request.run},
         limit=request.limit,
-        # What runs for a simulated host runs on this machine, unless it is simulated itself.
+        # A real executor for a simulated host runs on this machine.
         root=str(settings.root if played else "/"),
         account=settings.account if spec.workload == COMMAND_WORKLOAD else "",
-        # A command of a user tells nothing.
+        # A user's command writes no events.
         hang=0.0 if spec.workload == COMMAND_WORKLOAD else settings.hang_seconds,
         sample=settings.sample_seconds,
         simulated=played,
@@ -142,18 +142,18 @@ def _assign_devices(request: TrainRequest, machine: Machine, used: Collection[st
     free = [address for address in sorted(gpus) if address not in {*named, *used, *request.foreign}]
     if len(free) < request.local:
         raise RunRefusedError(
-            f"The run wants {request.local} of the host's own GPUs; {len(free)} are free, or NVML does not see them."
+            f"The run needs {request.local} of the host's own GPUs; {len(free)} are free and visible to NVML."
         )
     own = tuple(free[: request.local])
     return AssignedDevices(named, own, tuple(gpus[address] for address in named + own if address in gpus), drive)
 
 
 def _drive_environment(machine: Machine, settings: Settings, drive: str) -> dict[str, str]:
-    """Return what tells the trainer where the drive is that was chosen."""
+    """Return the environment variable that names the chosen drive to the trainer."""
     if not drive:
         return {}
     if settings.simulated:
-        raise RunRefusedError("A simulated host has no drive that PyTorch could read: this machine's are not its own.")
+        raise RunRefusedError("A simulated host has no drive that PyTorch can read: the drives are this machine's.")
     place = machine.data_place(drive)
     if not place:
         raise RunRefusedError(
@@ -174,7 +174,7 @@ def _simulated_launch(
     request: TrainRequest, folder: RunFolder, settings: Settings, given: AssignedDevices
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     if request.profile is None:
-        raise RunRefusedError("The run does not say how it is to be simulated.")
+        raise RunRefusedError("The run has no simulation profile.")
     play = SimulatedRun(
         run=request.run,
         spec=request.spec,
@@ -188,15 +188,15 @@ def _simulated_launch(
 
 
 def _address_profile(devices: tuple[DeviceProfile, ...], given: AssignedDevices) -> tuple[DeviceProfile, ...]:
-    """Give each device of a profile its address; raises RunRefusedError for too few, or where another was given."""
+    """Assign an address to each device of a profile; raises RunRefusedError for missing or unexpected devices."""
     named = [device.address for device in devices if device.address]
     if strange := [address for address in named if address not in given.devices]:
-        raise RunRefusedError(f"The run is not given {', '.join(strange)}.")
+        raise RunRefusedError(f"The run does not include {', '.join(strange)}.")
     computing = [gpu.address for gpu in given.gpus]
     others = [address for address in given.devices if address not in computing]
     rest = iter([address for address in computing + others if address not in named])
     if len(devices) > len(given.devices):
-        raise RunRefusedError(f"The run uses {len(devices)} devices and is given {len(given.devices)}.")
+        raise RunRefusedError(f"The run uses {len(devices)} devices and has {len(given.devices)}.")
     return tuple(
         device if device.address else msgspec.structs.replace(device, address=next(rest)) for device in devices
     )
@@ -208,16 +208,16 @@ def _pytorch_launch(
     spec = request.spec
     if spec.backend == "cuda":
         if not torch.cuda or settings.simulated:
-            raise RunRefusedError("This host has no CUDA for PyTorch: it can run on the CPU alone.")
+            raise RunRefusedError("This host has no CUDA for PyTorch: it can run on the CPU only.")
         if len(given.gpus) != spec.devices:
-            raise RunRefusedError(f"The run is of {spec.devices} GPUs; it has {len(given.gpus)} that NVML sees here.")
+            raise RunRefusedError(f"The run needs {spec.devices} GPUs; it has {len(given.gpus)} that NVML sees here.")
     environment = {
         **base_environment(*TRAINER_VARIABLES),
         "HOME": str(folder.home),
         "TMPDIR": str(folder.home),
         "PYTHONPATH": str(CODE_ROOT),
         "PYTHONUNBUFFERED": "1",
-        # The library's own choice would be all cores for each process.
+        # The library's default would be all cores for each process.
         "OMP_NUM_THREADS": str(spec.threads or max(1, (os.cpu_count() or 1) // spec.processes)),
         **(_visible_gpus(given.gpus) if spec.backend == "cuda" else _visible_gpus(())),
     }
@@ -240,13 +240,13 @@ def _command_environment(folder: RunFolder, settings: Settings, gpus: tuple[GpuR
 
 
 def _visible_gpus(gpus: tuple[GpuReading, ...]) -> dict[str, str]:
-    """Return what lets CUDA see these GPUs alone, in this order: NVML tells them by their addresses, CUDA by UUID."""
+    """Return the variable that limits CUDA to these GPUs, in this order: NVML maps addresses to CUDA's UUIDs."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
 
 
 PROBE_SECONDS = 20.0
 PROBE_CACHE_SECONDS = 600.0
-# Run by the Python that is asked: it need not be the agent's.
+# Run by the configured Python, which need not be the agent's.
 _PROBE_PROGRAM = """
 import importlib.metadata, importlib.util, json, re, sys
 found = {"missing": [name for name in ("torch", "msgspec") if importlib.util.find_spec(name) is None]}
@@ -260,7 +260,7 @@ json.dump(found, sys.stdout)
 
 
 class PyTorchInstallation(msgspec.Struct, frozen=True):
-    """The version of PyTorch and of the CUDA that it was built with, '' for none; `absent` says why there is none."""
+    """The version of PyTorch and of the CUDA that it was built with, '' for none; `absent` is the reason for none."""
 
     version: str = ""
     cuda: str = ""
@@ -274,7 +274,7 @@ class _ProbeResult(msgspec.Struct, frozen=True):
 
 
 class PyTorchProbe:
-    """Looks, and remembers what it saw for ten minutes."""
+    """Detects PyTorch, and caches the result for ten minutes."""
 
     def __init__(self, python: str, code: Path) -> None:
         self._python = python
@@ -284,7 +284,7 @@ class PyTorchProbe:
         self._until = 0.0
 
     def look(self) -> PyTorchInstallation:
-        """Return what there is."""
+        """Return the installation."""
         with self._lock:
             if self._seen is None or time.monotonic() > self._until:
                 self._seen, self._until = self._look(), time.monotonic() + PROBE_CACHE_SECONDS
@@ -305,7 +305,7 @@ class PyTorchProbe:
             ).stdout
             found = msgspec.json.decode(said, type=_ProbeResult)
         except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
-            return PyTorchInstallation(absent=f"{self._python} (AGENT_PYTHON) cannot be asked for PyTorch: {error}")
+            return PyTorchInstallation(absent=f"{self._python} (AGENT_PYTHON) cannot be checked for PyTorch: {error}")
         if found.missing:
             return PyTorchInstallation(absent=f"{self._python} (AGENT_PYTHON) has no {' and no '.join(found.missing)}.")
         return PyTorchInstallation(found.version, found.cuda)

@@ -1,4 +1,4 @@
-"""The runs of this host: begun once each, looked at, ended, and found again by an agent that was started anew."""
+"""The runs of this host: started once each, polled, stopped, and found again after a restart of the agent."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ from hostwire.protocol import (
 from hostwire.training import Executor, RunFailed, RunUpdate
 
 MIN_FREE_BYTES = 256 * 2**20
-# What is left of a run that nobody forgot: a site that was away for so long does not come back for it.
+# The retention of a run that the site has not deleted: a site that was unreachable for so long does not ask for it.
 RETENTION_SECONDS = 14 * 86400.0
-# A keeper that an agent started just before it ended may not have said so yet.
+# A supervisor that an agent started just before it ended may not have recorded its process yet.
 STARTING_SECONDS = 10.0
 LEAVING_SECONDS = 5.0
 POLL_SECONDS = 0.1
-LOST_SENTENCE = "Nobody knows how it ended: the process that kept it is gone, and the run's processes were ended."
-NEVER_STARTED_SENTENCE = "It never began: the agent ended just then."
+LOST_SENTENCE = "Its result is unknown: its supervisor is gone, and the run's processes were ended."
+NEVER_STARTED_SENTENCE = "It never began: the agent ended while it started it."
 
 
 class RunManager:
-    """The runs below the agent's folder. Safe to use from several threads."""
+    """The runs below the agent's folder. Thread-safe."""
 
     def __init__(self, settings: Settings, machine: Machine) -> None:
         self._settings = settings
@@ -71,11 +71,11 @@ class RunManager:
         self._lock = threading.Lock()
         self._beginning = threading.Lock()
         self._starting: set[str] = set()
-        self._keepers: list[subprocess.Popen[bytes]] = []
+        self._supervisors: list[subprocess.Popen[bytes]] = []
         self._readers: dict[str, RunEventReader] = {}
 
     def train(self, request: TrainRequest) -> tuple[Outcome, str]:
-        """Begin a run; one that was begun before is begun, and another one by its name refused. Raises StepError."""
+        """Start a run; a repeat changes nothing, another run of the same name is refused. Raises StepError."""
         try:
             folder = self._folder(request.run)
             with self._lock:
@@ -84,7 +84,7 @@ class RunManager:
                     return known
                 self._starting.add(request.run)
             try:
-                # One after the other: each sees what the others have.
+                # Sequentially: each start sees the devices of the others.
                 with self._beginning:
                     return self._begin(folder, request)
             finally:
@@ -93,14 +93,14 @@ class RunManager:
         except RunRefusedError as error:
             return "refused", str(error)
         except OSError as error:
-            return "refused", f"The run cannot be kept in {self._place}: {error.strerror or error}."
+            return "refused", f"The run cannot be stored in {self._place}: {error.strerror or error}."
 
     def look(self, request: TrainPollRequest) -> RunUpdate:
-        """Return what is new of a run."""
+        """Return the new events and the new log of a run."""
         folder = self._folder(request.run)
         if not folder.exists:
-            return RunUpdate(run=request.run, state="unknown", sentence="This host knows of no such run.")
-        # First how it ended: what it told before that is there then, to the last line.
+            return RunUpdate(run=request.run, state="unknown", sentence="This host has no such run.")
+        # First the end: all events and output before it are complete by then.
         end = self._settled(folder)
         with self._lock:
             reader = self._readers.setdefault(request.run, RunEventReader(folder.events))
@@ -121,9 +121,9 @@ class RunManager:
         )
 
     def stop(self, request: TrainStopRequest, wait_for: Callable[[float], bool]) -> tuple[Outcome, str]:
-        """End a run with all its processes; one that has not begun never will.
+        """Stop a run with all its processes; one that has not begun is cancelled.
 
-        `wait_for(seconds)` waits and tells whether the agent is asked to end.
+        `wait_for(seconds)` waits and returns whether the agent must end.
         """
         folder = self._folder(request.run)
         with self._lock:
@@ -143,28 +143,31 @@ class RunManager:
                 with suppress(OSError):  # its folder is being made
                     folder.write("stop.json", StopRequest(request.grace))
             if wait_for(POLL_SECONDS):
-                return "interrupted", "The agent was ended while it waited for the run to end; the run ends by itself."
+                return (
+                    "interrupted",
+                    "The agent was stopped while it waited for the run to end; the run ends by itself.",
+                )
         if (keeper := folder.keeper) is not None:
             processes.terminate_processes(lambda: [keeper] if processes.is_alive(keeper) else [], 0.0)
         end = self._settled(folder)
         if end is None:
-            return "timed_out", "The processes of the run do not end: they are stuck in the kernel."
+            return "timed_out", "The processes of the run cannot be ended: they are stuck in the kernel."
         return "stopped", end.sentence
 
     def forget(self, request: TrainDeleteRequest) -> tuple[Outcome, str]:
-        """Delete what is kept of a run that has ended."""
+        """Delete the files of a run that has ended."""
         folder = self._folder(request.run)
         if not folder.exists:
-            return "done", "Nothing is kept of it."
+            return "done", "It has no files."
         if self._settled(folder) is None:
             return "refused", "The run has not ended."
         folder.delete()
         with self._lock:
             self._readers.pop(request.run, None)
-        return "done", "What was kept of it is deleted."
+        return "done", "Its files are deleted."
 
     def trainer(self) -> TrainerCapabilities:
-        """Return what this host can run, and what runs."""
+        """Return the capabilities of this host, and its running runs."""
         settings = self._settings
         running = tuple(folder.run for folder in self._running())
         if settings.most_runs == 0:
@@ -181,18 +184,18 @@ class RunManager:
             framework=f"torch {torch.version}" if torch.version else "",
             backends=() if torch.absent else (("cpu", "cuda") if with_cuda else ("cpu",)),
             account="" if commands_refusal(settings) else settings.account,
-            # What a simulated host shows as a drive is none.
+            # The drives of a simulated host are not real.
             drives=not torch.absent and not settings.simulated,
             absent=torch.absent,
             running=running,
         )
 
     def tend(self) -> None:
-        """Settle runs whose keepers are gone, and delete what nobody asked for in two weeks."""
-        self._keepers = [keeper for keeper in self._keepers if keeper.poll() is None]
+        """Settle runs whose supervisors are gone, and delete runs that ended two weeks ago."""
+        self._supervisors = [keeper for keeper in self._supervisors if keeper.poll() is None]
         for folder in self._folders():
             end = self._settled(folder)
-            # Also where the clock was ahead by as much when it ended.
+            # Also if the clock was that much ahead when it ended.
             if end is not None and abs(time.time() - end.at) > RETENTION_SECONDS:
                 folder.delete()
         for gone in self._place.glob(f"{DELETED_PREFIX}*"):
@@ -200,7 +203,7 @@ class RunManager:
         with self._lock:
             self._readers = {run: reader for run, reader in self._readers.items() if (self._place / run).exists()}
 
-    # How it is done.
+    # Internals.
 
     def _folder(self, run: str) -> RunFolder:
         try:
@@ -218,18 +221,18 @@ class RunManager:
         return []
 
     def _running(self) -> list[RunFolder]:
-        # One whose keeper was killed has its devices until its processes are gone.
+        # A run whose supervisor was killed keeps its devices until its processes are gone.
         return [folder for folder in self._folders() if self._settled(folder) is None and folder.exists]
 
     def _known(self, folder: RunFolder, request: TrainRequest) -> tuple[Outcome, str] | None:
-        """Return what is said of a run that there is already; None for one that was never begun."""
+        """Return the answer for a run that already exists; None for one that was never started."""
         if request.run in self._starting:
             return "started", "It is being started."
         end, order = folder.end, folder.order
         if end is not None and order is None:
             return "refused", end.sentence
         if order is not None and order.request != request_digest(request):
-            return "refused", "This host knows another run by that name."
+            return "refused", "This host has another run of that name."
         if end is not None:
             return "started", f"It was started before, and has ended: {end.sentence}"
         if folder.kept or folder.keeper is not None:
@@ -242,7 +245,7 @@ class RunManager:
         running = self._running()
         if len(running) >= settings.most_runs:
             raise RunRefusedError(
-                f"This host runs {settings.most_runs} benchmarks at once at most (AGENT_MOST_RUNS): "
+                f"This host runs {settings.most_runs} concurrent benchmarks at most (AGENT_MOST_RUNS): "
                 f"{len(running)} are under way."
             )
         self._make_places(folder)
@@ -253,7 +256,7 @@ class RunManager:
             used = {device for order in others for device in order.devices}
             order = prepare_launch(request, folder, settings, self._machine, torch=self._frameworks.look(), used=used)
             folder.write("order.json", order)
-            self._start_keeper(folder)
+            self._start_supervisor(folder)
         except BaseException:
             if not folder.kept:
                 folder.delete()
@@ -262,21 +265,21 @@ class RunManager:
         return "started", "It runs." if end is None else f"It was started, and has ended: {end.sentence}"
 
     def _make_places(self, folder: RunFolder) -> None:
-        # An unprivileged account passes through to the home of its run, and sees nothing on the way.
+        # An unprivileged account can traverse to the home of its run, and list nothing on the way.
         mode = 0o711 if self._settings.account else 0o700
         self._place.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.place.mkdir(mode=0o700)
         for place in (self._settings.state, self._place, folder.place):
             place.chmod(mode)
 
-    def _start_keeper(self, folder: RunFolder) -> None:
+    def _start_supervisor(self, folder: RunFolder) -> None:
         environment = base_environment()
         if self._settings.simulated:
             environment["AGENT_ROOT"] = str(self._settings.root)
         if (nvml := os.environ.get("AGENT_NVML")) is not None:
             environment["AGENT_NVML"] = nvml
         with (folder.place / "keeper.log").open("ab") as log:
-            keeper = subprocess.Popen(  # noqa: S603 - our own module
+            keeper = subprocess.Popen(  # noqa: S603 - a module of the agent
                 [sys.executable, "-m", "agent.runs.supervisor", str(folder.place)],
                 cwd=CODE_ROOT,
                 env=environment,
@@ -285,20 +288,20 @@ class RunManager:
                 stderr=log,
                 start_new_session=True,
             )
-        self._keepers.append(keeper)
+        self._supervisors.append(keeper)
         if keeper.stdout is None:
-            raise OSError("the keeper has no output")
-        with keeper.stdout as said:
-            if not select.select([said], [], [], START_SECONDS)[0] or not said.read(1):
+            raise OSError("the supervisor has no output")
+        with keeper.stdout as output:
+            if not select.select([output], [], [], START_SECONDS)[0] or not output.read(1):
                 keeper.kill()
                 keeper.wait()
-                # The site shows this sentence to the run's people: no paths of the host in it.
-                raise OSError("its keeper did not start in time; the agent's folder of the run has a log of it")
+                # The site shows this sentence to the run's users: no paths of the host in it.
+                raise OSError("its supervisor did not start in time; see its log in the agent's folder of the run")
 
     def _settled(self, folder: RunFolder) -> RunEnd | None:
-        """Return how a run ended, None while it runs; one whose keeper is gone is ended here and now."""
+        """Return the end of a run, None while it runs; a run whose supervisor is gone is ended here."""
         if (end := folder.end) is not None:
-            # Its keeper goes, too, unless it is stuck in the kernel.
+            # Its supervisor ends, too, unless it is stuck in the kernel.
             return end if time.time() - end.at > LEAVING_SECONDS or not folder.kept else None
         with self._lock:
             if folder.run in self._starting or not folder.exists:
@@ -306,10 +309,10 @@ class RunManager:
             with folder.lock(fcntl.LOCK_SH) as free:
                 if not free:
                     return None
-                return folder.end or self._lose(folder)
+                return folder.end or self._record_lost(folder)
 
-    def _lose(self, folder: RunFolder) -> RunEnd | None:
-        """End what a keeper that was killed left, and write that."""
+    def _record_lost(self, folder: RunFolder) -> RunEnd | None:
+        """End the processes that a killed supervisor left, and record the end."""
         if folder.keeper is None and time.time() - folder.place.stat().st_mtime < STARTING_SECONDS:
             return None
         seen = folder.family
@@ -328,7 +331,7 @@ class RunManager:
         sentence = LOST_SENTENCE if folder.keeper is not None else NEVER_STARTED_SENTENCE
         cancelled = folder.stop is not None
         end = RunEnd(at=time.time(), sentence="It was cancelled." if cancelled else sentence, cancelled=cancelled)
-        # A full disk must not hide that it has ended.
+        # A full disk must not hide the end.
         with suppress(OSError):
             if not cancelled:
                 RunEventFile(folder.events).add(RunFailed(end.at, "lost", sentence))
@@ -344,6 +347,6 @@ def _check_disk(place: Path) -> None:
 
 
 def _check_account(request: TrainRequest, others: list[LaunchSpec]) -> None:
-    # Two commands of one account could reach into each other, and may be of two tenants.
+    # Two commands of one account could access each other's processes, and may belong to two tenants.
     if request.spec.workload == COMMAND_WORKLOAD and any(order.account for order in others):
         raise RunRefusedError("Commands of users run one at a time on this host: another one is under way.")

@@ -1,6 +1,6 @@
 """Processes of a run: their identity, account, limits, and termination.
 
-A keeper is made the one that orphans of its run fall to, so that all of them stay its descendants.
+A supervisor becomes the subreaper of its run, so that all orphans stay its descendants.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ import msgspec
 
 PROC = Path("/proc")
 RUN_VARIABLE = "FALCONWEB_RUN"
-# How long processes that were killed may take to be gone.
+# The time that killed processes have to end.
 KILL_SECONDS = 10.0
-# How often it is looked whether processes that were halted have begun others just before.
+# The number of scans for processes that others started just before they were halted.
 MAX_SCANS = 20
 POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
-    """A process: its number, and when it began, in ticks since the boot, which no later one of its number shares."""
+    """A process: its PID, and its start in ticks since the boot, which no later process with this PID shares."""
 
     pid: int
     start: int
 
 
 def process_identity(pid: int) -> ProcessIdentity:
-    """Return a process by its number; its start is 0 where there is none."""
+    """Return a process by its PID; its start is 0 where there is none."""
     return ProcessIdentity(pid, _stat(pid)[1])
 
 
 def is_alive(one: ProcessIdentity) -> bool:
-    """Tell whether a process is there, and no other one by its number."""
+    """Return whether this process is running, not another one with its PID."""
     return one.start != 0 and _stat(one.pid)[1] == one.start
 
 
 def descendants(*ancestors: int) -> list[ProcessIdentity]:
-    """Return the processes that descend from these, those that have ended and wait for their parent left out."""
+    """Return the descendants of these processes, without zombies."""
     children: dict[int, list[tuple[int, int]]] = {}
     for entry in os.scandir(PROC):
         if entry.name.isdigit():
@@ -63,7 +63,7 @@ def descendants(*ancestors: int) -> list[ProcessIdentity]:
 
 
 def processes_of_run(run: str) -> list[ProcessIdentity]:
-    """Return the processes whose environment says that they are of a run."""
+    """Return the processes whose environment names the run."""
     mark = f"{RUN_VARIABLE}={run}".encode()
     found = []
     for entry in os.scandir(PROC):
@@ -80,10 +80,10 @@ def processes_of_run(run: str) -> list[ProcessIdentity]:
 def terminate_processes(
     find: Callable[[], Iterable[ProcessIdentity]], grace: float, tend: Callable[[], None] = lambda: None
 ) -> list[ProcessIdentity]:
-    """Ask processes to end, kill them after `grace` seconds, and return those that stay all the same.
+    """Send SIGTERM to processes, SIGKILL after `grace` seconds, and return those that remain.
 
-    `find` tells which there are now; `tend` is called while they are waited for. Without grace nobody is asked: one
-    that ends just after it begot another leaves nothing to find that by.
+    `find` returns the present processes; `tend` is called while waiting. Without grace there is no SIGTERM: a process
+    that ends just after it forked leaves no trace of its child.
     """
     if grace > 0:
         _signal(find(), signal.SIGTERM)
@@ -103,7 +103,7 @@ def terminate_processes(
 def _stop_processes(
     find: Callable[[], Iterable[ProcessIdentity]], left: Iterable[ProcessIdentity]
 ) -> set[ProcessIdentity]:
-    """Halt processes until there are no new ones, and return all: killed one by one, some beget others as quickly."""
+    """Stop (SIGSTOP) processes until there are no new ones, and return all: some fork as fast as they are killed."""
     halted: set[ProcessIdentity] = set()
     new = set(left)
     for _ in range(MAX_SCANS):
@@ -116,7 +116,7 @@ def _stop_processes(
 
 
 def reap_orphans(except_for: int) -> None:
-    """Take note of the ends of orphans that fell to this process, and of no other child's."""
+    """Reap the orphans that this process inherited, and no other children."""
     for entry in os.scandir(PROC):
         if entry.name.isdigit() and int(entry.name) != except_for and _parent(int(entry.name)) == os.getpid():
             try:
@@ -126,9 +126,9 @@ def reap_orphans(except_for: int) -> None:
 
 
 def has_no_children() -> bool:
-    """Tell whether this process has no child any more, as the kernel says; it takes note of the ends of all.
+    """Reap all ended children, and return whether the kernel reports none left.
 
-    With `become_subreaper` that is sure, where a look at /proc misses those that beget another and end in between.
+    With `become_subreaper` that is reliable, whereas a scan of /proc misses processes that fork and end in between.
     """
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -139,7 +139,7 @@ def has_no_children() -> bool:
 
 
 def kill_processes_of_user(uid: int, gid: int) -> None:
-    """Kill every process of an account, all at the same moment: not even one that forks slips through."""
+    """Kill all processes of an account in one call, so that none escapes by forking."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -153,17 +153,17 @@ def kill_processes_of_user(uid: int, gid: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Let orphans among the descendants of this process fall to it, not to the first process of the system."""
+    """Make this process the parent of orphans among its descendants, instead of init."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def kill_with_parent() -> None:
-    """Let this process be killed when the one that started it ends."""
+    """Have the kernel kill this process when its parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def forbid_new_privileges() -> None:
-    """Let no program that this process starts have more rights than it has."""
+    """Forbid programs that this process starts to gain privileges."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -176,7 +176,7 @@ def _prctl(option: int, value: int) -> None:
 def _signal(members: Iterable[ProcessIdentity], number: int) -> None:
     for one in members:
         try:
-            # The handle is of the process that is checked, and of no later one by its number.
+            # The handle refers to the process that is checked below, not to a later one with its PID.
             handle = os.pidfd_open(one.pid)
         except OSError:
             continue
@@ -190,9 +190,9 @@ def _signal(members: Iterable[ProcessIdentity], number: int) -> None:
 
 
 def _stat(pid: int) -> tuple[int, int]:
-    """Return parent and start of a process; the start is 0 for one that has ended."""
+    """Return the parent and the start of a process; the start is 0 for one that has ended."""
     try:
-        # The name, in brackets, may have blanks and brackets itself.
+        # The name, in brackets, may contain blanks and brackets.
         fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return 0, 0
@@ -211,7 +211,7 @@ MAX_FILE_BYTES = 16 * 2**30
 
 
 class AccountError(Exception):
-    """Why an account cannot run commands, a sentence."""
+    """The account cannot run commands; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -232,14 +232,16 @@ def account_of(name: str) -> UnixAccount:
         raise AccountError(f"AGENT_ACCOUNT names {name}, and this host has no such account.") from None
     groups = tuple(os.getgrouplist(name, found.pw_gid))
     if found.pw_uid == 0 or 0 in groups:
-        raise AccountError(f"AGENT_ACCOUNT names {name}, which is root or of root's group: nobody's command runs so.")
+        raise AccountError(
+            f"AGENT_ACCOUNT names {name}, which is root or in root's group: users' commands must not run as it."
+        )
     if os.geteuid() != 0:
         raise AccountError("The agent does not run as root, so it cannot run commands as another account.")
     return UnixAccount(name, found.pw_uid, found.pw_gid, groups)
 
 
 def require_access(account: UnixAccount, place: Path) -> None:
-    """Let an account reach a folder of the agent's; raises AccountError with the folder on the way that is closed."""
+    """Raise AccountError, naming the closed folder, where an account cannot reach a folder of the agent's."""
     for folder in [*reversed(place.resolve().parents), place]:
         found = folder.stat()
         if account.uid == found.st_uid:
@@ -253,7 +255,7 @@ def require_access(account: UnixAccount, place: Path) -> None:
 
 
 def limit_own_resources() -> None:
-    """Limit this process before it becomes a user's command. It has its account already."""
+    """Limit this process before it executes a user's command. It runs as its account already."""
     for which, most in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NPROC, MAX_PROCESSES),

@@ -1,6 +1,6 @@
-"""Readings while a run is at it: the host's CPU, memory and disks as Linux counts them, its GPUs as NVML tells.
+"""Readings during a run: the host's CPU, memory and disks from Linux, its GPUs from NVML.
 
-A thread of the keeper's looks, so that a GPU which no longer answers holds up neither time limit nor cancel.
+A thread of the supervisor reads them, so that a hanging GPU delays neither time limit nor cancellation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agent.sysfs import read_text
 from hostwire.training import RunReading
 
 SECTOR = 512
-# NVML counts PCIe traffic over so many seconds.
+# The seconds over which NVML measures PCIe traffic.
 PCIE_SECONDS = 0.02
 # A run of days is sampled less often, so that its record stays as small as one of hours.
 MAX_SAMPLES = 1800
@@ -27,7 +27,7 @@ _MEMORY = re.compile(r"^(MemTotal|MemAvailable):\s+(\d+) kB", re.MULTILINE)
 
 @dataclass(frozen=True)
 class HostCounters:
-    """What Linux counts, at a second of its own time since the boot."""
+    """Linux's counters, at a time in seconds since the boot."""
 
     uptime: float
     busy: int
@@ -37,7 +37,7 @@ class HostCounters:
 
 
 class Sampler(threading.Thread):
-    """Puts a Reading of the host and others of its GPUs into `found` each `interval` seconds, until it is ended."""
+    """Puts Readings of the host and its GPUs into the queue `found` every `interval` seconds until it is stopped."""
 
     def __init__(self, root: Path, *, simulated: bool, gpus: tuple[str, ...], interval: float) -> None:
         super().__init__(name="sampler", daemon=True)
@@ -49,7 +49,7 @@ class Sampler(threading.Thread):
         self._interval = interval
 
     def run(self) -> None:
-        """Look until it is ended."""
+        """Read until stopped."""
         began = time.monotonic()
         before = host_counters(self._root)
         while not self.ended.wait(max(self._interval, (time.monotonic() - began) / MAX_SAMPLES)):
@@ -95,7 +95,7 @@ def _gpu_values(root: Path, addresses: tuple[str, ...]) -> dict[str, float]:
 
 
 def host_counters(root: Path) -> HostCounters | None:
-    """Return what Linux has counted so far, None where it does not say."""
+    """Return Linux's present counters, None where they are missing."""
     try:
         uptime = float(read_text(root / "proc/uptime").split()[0])
         first = read_text(root / "proc/stat").splitlines()[0].split()
@@ -112,13 +112,13 @@ def host_counters(root: Path) -> HostCounters | None:
 
 
 def memory_in_use(root: Path) -> int | None:
-    """Return how many bytes of memory are in use, None where Linux does not say."""
+    """Return the bytes of memory in use, None where Linux does not report them."""
     found = {name: int(size) * 1024 for name, size in _MEMORY.findall(read_text(root / "proc/meminfo"))}
     return found["MemTotal"] - found["MemAvailable"] if len(found) == 2 else None
 
 
 def host_values(before: HostCounters | None, now: HostCounters | None, memory: int | None) -> dict[str, float]:
-    """Return the readings of the time between two moments; what the host does not tell is not among them."""
+    """Return the readings over the time between two counts, without those that the host does not report."""
     if before is None or now is None or now.uptime <= before.uptime:
         return {}
     seconds = now.uptime - before.uptime
@@ -134,7 +134,7 @@ def host_values(before: HostCounters | None, now: HostCounters | None, memory: i
 
 
 def _read_lines(file: Path) -> list[str]:
-    # Of many disks it is longer than what is read of a small file.
+    # With many disks it is longer than the limit for small files.
     try:
         return file.read_text(errors="replace").splitlines()
     except OSError:

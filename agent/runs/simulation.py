@@ -1,7 +1,7 @@
-"""`python -m agent.runs.simulation FOLDER`: plays a run on a simulated host, step by step, as a profile says.
+"""`python -m agent.runs.simulation FOLDER`: simulates a run on a simulated host, step by step, from a profile.
 
-It computes nothing. It tells what a real run would tell, and the simulated host how it uses the devices, in a file
-below `loads` that counts for as long as it is refreshed: their links carry the traffic then, and they warm up.
+It computes nothing. It writes the events of a real run, and the load of its devices for the simulated host, in a file
+below `loads` that is valid as long as it is refreshed: the links carry the traffic meanwhile, and the devices warm up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hostwire.training import (
     event_encoder,
 )
 
-# The host forgets a load that is not refreshed for 5 s.
+# The host ignores a load that is not refreshed for 5 s.
 REFRESH_SECONDS = 0.5
 EVENT_SECONDS = 0.5
 MAX_STEPS_PER_EVENT = 500
@@ -40,7 +40,7 @@ ABSENT_DEVICE = b"\xff\xff\xff\xff"
 
 
 class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What is played, on which devices of which host; every device of the profile has its address."""
+    """The simulation's profile, devices and host; every device of the profile has its address."""
 
     run: str
     spec: Spec
@@ -50,7 +50,7 @@ class SimulatedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SimulatedFailure(Exception):
-    """The run fails, in the way that `what` says."""
+    """The run fails with the failure `what`."""
 
     def __init__(self, what: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -58,22 +58,22 @@ class SimulatedFailure(Exception):
 
 
 class RunSimulator:
-    """Plays one run."""
+    """Simulates one run."""
 
     def __init__(self, play: SimulatedRun, told: Path) -> None:
         self._play = play
         self._told = told
         self._root = Path(play.root)
         self._load = self._root / "loads" / f"{os.getpid()}.json"
-        # Repetitions of one specification differ, as they do on hardware: a spread of them is one.
-        self._random = random.Random(f"{play.spec.hash}/{play.run}")  # noqa: S311 - noise, no secret
+        # Repetitions of one specification differ, as on hardware, so that their spread is realistic.
+        self._random = random.Random(f"{play.spec.hash}/{play.run}")  # noqa: S311 - noise, not a secret
         self._due = time.monotonic()
         self._refreshed = float("-inf")
         self._taken = 0  # steps of all phases
-        self._pace = 0.0  # 1 at the pace of the timed steps
+        self._pace = 0.0  # relative to the timed steps
 
     def run(self) -> None:
-        """Play to the end; raises SimulatedFailure where it is to end badly, or a device goes."""
+        """Simulate to the end; raises SimulatedFailure at a planned failure, or where a device is removed."""
         spec = self._play.spec
         profile = self._play.profile
         _print(f"Simulated run of {spec.workload}: {spec.devices} devices, {spec.warmup} + {spec.steps} steps")
@@ -95,7 +95,7 @@ class RunSimulator:
         _print("The simulated run has ended")
 
     def leave(self) -> None:
-        """Use the devices no more."""
+        """Remove the load from the devices."""
         self._load.unlink(missing_ok=True)
 
     def _phase(self, name: str, count: int, factor: float) -> None:
@@ -121,7 +121,7 @@ class RunSimulator:
                 seconds, losses, told = [], [], time.monotonic()
 
     def _pass(self, seconds: float) -> None:
-        """Let simulated seconds pass, as quickly as the host's time goes."""
+        """Wait for simulated seconds, at the speed of the host's clock."""
         self._due += seconds / _speed(self._root)
         while True:
             now = time.monotonic()
@@ -155,12 +155,12 @@ class RunSimulator:
         raise SimulatedFailure("crash", f"The run crashed after {self._taken} steps (an exercise).")
 
     def _refresh(self) -> None:
-        """Tell the host how the devices are used. Raises SimulatedFailure where one of them has gone."""
+        """Report the load of the devices to the host. Raises SimulatedFailure where one of them was removed."""
         self._refreshed = time.monotonic()
         profile = self._play.profile
         for device in profile.devices:
             place = self._root / "sys/bus/pci/devices" / device.address / "config"
-            # One that cannot be read at once hangs: that is the host's to notice.
+            # A device that hangs is not checked here: the host detects it.
             if not place.exists() or (place.is_file() and place.read_bytes()[:4] == ABSENT_DEVICE):
                 raise SimulatedFailure("crash", f"The device {device.address} is gone.")
         said = {
@@ -184,7 +184,7 @@ class RunSimulator:
             os.close(handle)
 
     def fail(self, error: SimulatedFailure) -> None:
-        """Tell how it failed, in the log too."""
+        """Report the failure, in the log too."""
         _print(f"{type(error).__name__} ({error.what}): {error}")
         self._tell(RunFailed(time.time(), error.what, str(error)))
 
@@ -195,7 +195,7 @@ def _print(line: str) -> None:
 
 
 def _run_result(profile: SimulationProfile) -> RunResult:
-    """Return the figures of a profile: {"values": .., "units": ..}, or values alone."""
+    """Return the figures of a profile: {"values": .., "units": ..}, or only the values."""
     said = profile.result
     if set(said) == {"values", "units"}:
         return RunResult(time.time(), said["values"], said["units"])
@@ -214,7 +214,7 @@ def _at_pace(device: DeviceProfile, pace: float) -> dict[str, float | str]:
 
 
 def _speed(root: Path) -> float:
-    """Return how many simulated seconds pass in one of the wall on a host."""
+    """Return the simulated seconds per second of wall time on a host."""
     try:
         return max(1e-6, float((root / "speed").read_text()))
     except (OSError, ValueError):
@@ -222,7 +222,7 @@ def _speed(root: Path) -> float:
 
 
 def main() -> int:
-    """Play the run of a folder; returns 1 where it fails."""
+    """Simulate the run of a folder; returns 1 where it fails."""
     folder = Path(sys.argv[1])
     player = RunSimulator(
         msgspec.json.decode((folder / "simulated.json").read_bytes(), type=SimulatedRun), folder / "told.jsonl"

@@ -1,8 +1,8 @@
-"""`python -m agent.runs.supervisor FOLDER`: starts a run's executor, watches it, and ends it with all that it started.
+"""`python -m agent.runs.supervisor FOLDER`: starts a run's executor, watches it, and ends it with all its processes.
 
-The keeper outlives the agent. It is the only one that writes the run's events: what the executor tells in a file of its
-own is checked line by line and put between the keeper's readings, so that the sequence has one order and nothing that
-a run's processes write can harm it; and the keeper sees whether anything still happens.
+The supervisor outlives the agent. It is the only writer of the run's events: it validates the executor's event file
+line by line and merges it with its own readings. So the sequence has one order, invalid output of the run's processes
+cannot damage it, and the supervisor notices when the run hangs.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from hostwire.training import (
 
 TICK_SECONDS = 0.1
 CHECK_SECONDS = 1.0
-# How long what a run wrote may take to be read once its processes are gone.
+# The time limit for reading the remaining output once the processes have ended.
 DRAIN_SECONDS = 10.0
-# Who looks whether there is a keeper holds the lock for a moment.
+# A check for a supervisor takes the lock for a moment.
 LOCK_SECONDS = 3.0
 SAMPLER_SECONDS = 3.0
 SUPERVISOR_PRIORITY = -10
 MAX_EVENT_FILE_BYTES = 64 * 2**20
 MIN_FREE_BYTES = 64 * 2**20
-EXIT_SENTENCE = "It ended with {}; its log says more."
+EXIT_SENTENCE = "It ended with {}; see its log."
 
 
 class RunSupervisor:
-    """Keeps one run."""
+    """Supervises one run."""
 
     def __init__(self, folder: RunFolder, order: LaunchSpec) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class RunSupervisor:
         self._log = LogWriter(folder.place, order.log_bytes)
         self._events = RunEventFile(folder.events)
         self._account: UnixAccount | None = None
-        self._told = 0  # bytes of what the executor told that were taken
+        self._events_offset = 0  # bytes of the executor's event file that were read
         self._trouble: RunFailed | None = None
         self._cancelled = False
         self._asked_to_end = False
@@ -68,7 +68,7 @@ class RunSupervisor:
         self._left_out = 0
 
     def run(self) -> None:
-        """Carry the order out and write how it ended. Raises OSError where that cannot be written."""
+        """Carry out the launch specification and record the end. Raises OSError where that cannot be written."""
         processes.become_subreaper()
         signal.signal(signal.SIGTERM, self._handle_terminate)
         try:
@@ -91,7 +91,7 @@ class RunSupervisor:
         self._sampler = sampler
         self._process = process
         if self._order.account:
-            with suppress(OSError):  # it must have its turn whatever thousands of processes do
+            with suppress(OSError):  # it must be scheduled despite thousands of processes
                 os.setpriority(os.PRIO_PROCESS, 0, SUPERVISOR_PRIORITY)
         self._announce_start()
         began = time.monotonic()
@@ -104,7 +104,7 @@ class RunSupervisor:
             trouble = RunFailed(time.time(), "crash", f"Its record could not be written: {error.strerror or error}.")
         code = self._end_all(trouble)
         sampler.ended.set()
-        # It must hold no device once the run counts as ended; one that hangs is not waited for.
+        # The sampler must have no device open once the run counts as ended; a hanging one is abandoned.
         sampler.join(SAMPLER_SECONDS)
         if self._order.account and code == 0 and trouble is None and not self._cancelled:
             seconds = round(time.monotonic() - began, 3)
@@ -124,7 +124,7 @@ class RunSupervisor:
             if account is not None:
                 limit_own_resources()
 
-        return subprocess.Popen(  # noqa: S603 - the order is the agent's, or a command as its unprivileged account
+        return subprocess.Popen(  # noqa: S603 - the agent's own command, or a user's as an unprivileged account
             order.command,
             cwd=self._folder.home,
             env=dict(order.environment),
@@ -136,12 +136,12 @@ class RunSupervisor:
             group=None if account is None else account.gid,
             extra_groups=None if account is None else account.groups,
             umask=0o077,
-            preexec_fn=prepare,  # noqa: PLW1509 - the keeper has one thread yet
+            preexec_fn=prepare,  # noqa: PLW1509 - only one thread is running yet
         )
 
     def _announce_start(self) -> None:
         self._folder.write("keeper.json", processes.process_identity(os.getpid()))
-        # Whoever reads this may be gone.
+        # The agent, which reads this, may have ended.
         with suppress(OSError):
             os.write(1, b"begun\n")
 
@@ -154,7 +154,7 @@ class RunSupervisor:
         self._add(PhaseStarted(time.time(), "timed"))
 
     def _watch(self, began: float) -> RunFailed | None:
-        """Return once the run has ended by itself, or must end, and then why."""
+        """Wait until the run has ended by itself (None), or must be ended (the failure, or None if cancelled)."""
         order = self._order
         tended = 0.0
         while not self._over():
@@ -169,7 +169,7 @@ class RunSupervisor:
                 self._cancelled = True
                 return None
             if self._asked_to_end or (order.parent is not None and not processes.is_alive(order.parent)):
-                return self._failure("lost", "It was ended with the program that it belongs to.")
+                return self._failure("lost", "It was ended because its parent program ended.")
             if now - began > order.limit:
                 return self._failure("limit", f"It was ended at its time limit of {order.limit:g} s.")
             if order.hang and now - self._last_event > order.hang:
@@ -180,11 +180,11 @@ class RunSupervisor:
         return RunFailed(time.time(), what, sentence)
 
     def _over(self) -> bool:
-        """Tell whether the first process of the run has ended, and leave its end to be told."""
+        """Return whether the first process of the run has ended, without reaping it."""
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _take(self, seconds: float) -> None:
-        """Take what the run writes, tells and reads, waiting for output at most so long."""
+        """Read output, events and samples of the run, waiting for output for at most `seconds`."""
         if select.select([self._output], [], [], seconds)[0]:
             self._read_output()
         self._read_events()
@@ -193,44 +193,44 @@ class RunSupervisor:
                 self._add(self._sampler.found.get_nowait())
 
     def _read_output(self) -> bool:
-        """Take some output into the log; False at its end."""
+        """Copy some output to the log; False at its end."""
         try:
             part = os.read(self._output, 2**16)
         except BlockingIOError:
             return True
         self._log.write(part)
         if not part:
-            time.sleep(TICK_SECONDS)  # closed by a run that goes on: it stays readable
+            time.sleep(TICK_SECONDS)  # closed by a run that continues: it stays readable
         return bool(part)
 
     def _read_events(self) -> bool:
-        """Take some of what the executor told; False where there is no more."""
+        """Read some of the executor's events; False where there are no more."""
         try:
             with self._folder.told.open("rb") as file:
-                file.seek(self._told)
-                said = file.read(2**20)
+                file.seek(self._events_offset)
+                data = file.read(2**20)
         except OSError:
             return False
-        whole = said.rfind(b"\n") + 1
-        if not whole and len(said) == 2**20:
-            whole = len(said)  # no event is so long
-        self._told += whole
-        for line in said[:whole].split(b"\n"):
-            self._hear(line)
-        return whole > 0
+        complete = data.rfind(b"\n") + 1
+        if not complete and len(data) == 2**20:
+            complete = len(data)  # no event is so long
+        self._events_offset += complete
+        for line in data[:complete].split(b"\n"):
+            self._add_line(line)
+        return complete > 0
 
-    def _hear(self, line: bytes) -> None:
+    def _add_line(self, line: bytes) -> None:
         if not line.strip():
             return
         try:
             event = event_decoder.decode(line) if len(line) <= MAX_EVENT_LINE_BYTES else None
-            # As it is kept it may be longer than it came: one that fits into no message would never be told.
+            # Re-encoded it may be longer: an event that fits into no message could never be sent.
             if event is not None and len(event_encoder.encode(event)) > MAX_EVENT_LINE_BYTES:
                 event = None
         except (msgspec.MsgspecError, UnicodeDecodeError):
             event = None
         if event is None:
-            self._log.write(b"\n[A line that is no event, or too long for one, was left out of the record]\n")
+            self._log.write(b"\n[A line that is not an event, or is too long, was left out of the record]\n")
             return
         self._last_event = time.monotonic()
         if isinstance(event, RunFailed):
@@ -251,7 +251,7 @@ class RunSupervisor:
             self._folder.write("family.json", now)
 
     def _end_all(self, trouble: RunFailed | None) -> int | None:
-        """End every process of the run, take what it still has to say, and return its exit code."""
+        """End every process of the run, read its remaining output and events, and return its exit code."""
         stop = self._folder.stop
         by_itself = trouble is None and not self._cancelled
         grace = 0.5 if by_itself else (stop.grace if stop is not None else self._order.grace)
@@ -286,16 +286,16 @@ class RunSupervisor:
         return code
 
     def _close(self, code: int | None, trouble: RunFailed | None) -> None:
-        told = self._trouble
-        if trouble is None and not self._cancelled and code != 0 and told is None:
+        reported = self._trouble
+        if trouble is None and not self._cancelled and code != 0 and reported is None:
             trouble = RunFailed(time.time(), "crash", _exit_sentence(code))
-        with suppress(OSError):  # the end itself is what must be told
+        with suppress(OSError):  # only the end itself must be recorded
             if trouble is not None:
                 self._events.add(trouble)
             if self._left_out:
                 self._log.write(f"\n[{self._left_out} events were left out: the record is full]\n".encode())
-        told = trouble or told
-        sentence = "It was cancelled." if self._cancelled else (told.sentence if told is not None else "It ended.")
+        failure = trouble or reported
+        sentence = "It was cancelled." if self._cancelled else (failure.sentence if failure else "It ended.")
         delete_tree(self._folder.home)
         end = RunEnd(at=time.time(), exit_code=code, sentence=sentence, cancelled=self._cancelled)
         self._folder.write("end.json", end)
@@ -321,7 +321,7 @@ def _exit_sentence(code: int | None) -> str:
 
 
 def main() -> int:
-    """Keep the run of a folder, unless somebody keeps it already."""
+    """Supervise the run of a folder, unless another supervisor does."""
     os.umask(0o077)
     folder = RunFolder(Path(sys.argv[1]))
     order = folder.order
@@ -330,8 +330,8 @@ def main() -> int:
         with folder.lock(fcntl.LOCK_EX) as mine:
             if mine:
                 RunSupervisor(folder, order).run()
-                # The lock goes with the process, so that who finds it free finds no process either; and no thread
-                # that hangs holds up the end.
+                # The lock is released with the process, so that a free lock means no process; and a hanging thread
+                # does not delay the exit.
                 os._exit(0)
         if time.monotonic() > deadline:
             break

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 
 from core.errors import Invalid
 
-# What a number of a row may be: a database refuses larger ones.
+# The largest row id: a database refuses larger ones.
 MAX_ID = 2**63 - 1
 MAX_SEARCH_LENGTH = 200
 SEARCH = OpenApiParameter("search", str, description="Keeps what contains this text, in any case")
@@ -33,13 +33,13 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 
 
 class BoundedJSONParser(JSONParser):
-    """JSON; what is nested too deeply, and text that is half a character, is refused as other nonsense is."""
+    """JSON; too deep nesting and unpaired surrogates are parse errors, as any other invalid JSON."""
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Return the value of a body."""
+        """Return the parsed body."""
         try:
             value = super().parse(stream, media_type, parser_context)
-            # Half a surrogate pair can be neither stored nor said in an answer.
+            # Half a surrogate pair can be neither stored nor encoded in a response.
             json.dumps(value, ensure_ascii=False).encode()
         except RecursionError as error:
             raise ParseError("JSON parse error - it is nested too deeply.") from error
@@ -49,36 +49,36 @@ class BoundedJSONParser(JSONParser):
 
 
 class BoundedPagination(LimitOffsetPagination):
-    """A part of a list: `limit` rows (100 unless told, at most 1000) from `offset`; other numbers are refused."""
+    """A page of a list: `limit` rows (default 100, at most 1000) from `offset`; other values are refused."""
 
     default_limit = 100
     max_limit = 1000
 
     def get_limit(self, request: Request) -> int:
-        """Return how many rows to answer."""
+        """Return the number of rows in the page."""
         limit = query_integer(request, "limit")
         if limit == 0:
             raise Invalid("'limit' is 0.", errors={"limit": "Give a number from 1 to 1000."})
         return self.default_limit if limit is None else min(limit, self.max_limit)
 
     def get_offset(self, request: Request) -> int:
-        """Return how many rows to leave out before them."""
+        """Return the number of rows to skip."""
         return query_integer(request, "offset") or 0
 
 
 def query_integer(request: Request, name: str, *, was: str = "") -> int | None:
-    """Return a number of the query, None without one; raises Invalid for what is none, and for the name that it had."""
+    """Return an integer query parameter, None when absent; raises Invalid for other values and for its former name."""
     refuse_renamed(request.query_params, {was: name} if was else {})
     text = request.query_params.get(name, "")
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Invalid(f"'{name}' is no number.", errors={name: "Give a whole number."})
+        raise Invalid(f"'{name}' is not a number.", errors={name: "Give a whole number."})
     return int(text)
 
 
 def query_flag(request: Request, name: str) -> bool:
-    """Return whether an address says so, False without a word; raises Invalid for anything but true and false."""
+    """Return a boolean query parameter, False when absent; raises Invalid for anything but true and false."""
     text = request.query_params.get(name, "").lower()
     if text not in {"true", "1", "false", "0", ""}:
         raise Invalid(f"'{name}' is neither true nor false.", errors={name: "true or false."})
@@ -86,14 +86,14 @@ def query_flag(request: Request, name: str) -> bool:
 
 
 def refuse_renamed(given: Mapping[str, Any], renamed: Mapping[str, str]) -> None:
-    """Raise Invalid where something has a name of before: left out unsaid, it would change what the request means."""
+    """Raise Invalid for a former name: ignored silently, it would change the meaning of the request."""
     errors = {old: f"'{old}' is called '{new}'." for old, new in renamed.items() if old in given}
     if errors:
         raise Invalid(" ".join(errors.values()), errors=errors)
 
 
 def query_search(request: Request) -> str:
-    """Return the text to search for; raises Invalid for one that no database takes."""
+    """Return the search text; raises Invalid for one that a database refuses."""
     text = request.query_params.get("search", "").strip()
     if "\x00" in text or len(text) > MAX_SEARCH_LENGTH:
         raise Invalid(
@@ -110,14 +110,14 @@ class IdField(serializers.IntegerField):
 
 
 class LinkedId(serializers.IntegerField):
-    """The id of what a relation leads to; null where there is nothing, or nothing that the person may see."""
+    """The id of the related object; null where there is none, or none visible to the user."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source=source, read_only=True, allow_null=True)
 
 
 class LinkedText(serializers.CharField):
-    """A text of what a relation leads to; '' where there is nothing, or nothing that the person may see."""
+    """A text attribute of the related object; '' where there is none, or none visible to the user."""
 
     def __init__(self, source: str) -> None:
         super().__init__(source=source, read_only=True)
@@ -132,7 +132,7 @@ class LinkedText(serializers.CharField):
 
 
 class LinkedIds(serializers.ListField):
-    """The ids of those of a relation that the person may see."""
+    """The ids of the related objects that are visible to the user."""
 
     child = serializers.IntegerField()
 
@@ -148,10 +148,10 @@ FORMAT: Final = "format"  # what addresses call it
 
 
 class FormatNegotiation(DefaultContentNegotiation):
-    """Says what is wrong with a `format` that an address does not have: it is no address that there is not."""
+    """Answers an unsupported `format` with 400 and its sentence, not with the framework's 404."""
 
     def filter_renderers(self, renderers: Iterable[Any], format: str) -> Any:  # noqa: A002 - the framework's name
-        """Return those of a format; raises Invalid where there is none."""
+        """Return the renderers of a format; raises Invalid where there is none."""
         found = [one for one in renderers if one.format == format]
         if not found:
             known = " or ".join(sorted({one.format for one in renderers}))

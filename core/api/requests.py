@@ -1,4 +1,4 @@
-"""Request bodies of the API: unknown members are refused, and documented problems."""
+"""Strict request bodies and query parameters of the API, which refuse unknown names; documented problems."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PAGING = ("limit", "offset")
 
 
 class StrictSerializer(serializers.BaseSerializer[Any]):
-    """A serializer of requests, before the others of its class: it refuses members that it does not know.
+    """A mixin for request serializers, first among the bases: it refuses unknown members.
 
-    So it does with those that are only read, and with `renamed`, names that members had before.
+    Read-only members and former names (`renamed`) are refused as well.
     """
 
     renamed: ClassVar[dict[str, str]] = {}
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the values of a body, or of a part of it; all that is wrong is told at once."""
+        """Return the validated values of a body, or of a part of it; one error lists all problems."""
         if not isinstance(data, Mapping):
             return super().to_internal_value(data)
         refuse_renamed(data, self.renamed)
@@ -48,7 +48,7 @@ class StrictSerializer(serializers.BaseSerializer[Any]):
         known = [name for name, field in fields.items() if not field.read_only]
         unknown = [str(name) for name in data if name not in known][:MAX_REPORTED]
         return {
-            name[:MAX_NAME_LENGTH]: f"'{name}' is only read here: leave it out."
+            name[:MAX_NAME_LENGTH]: f"'{name}' is read-only: leave it out."
             if name in fields
             else unknown_name_sentence(name, known)
             for name in unknown
@@ -60,14 +60,14 @@ class _EmptyBody(StrictSerializer, serializers.Serializer[Any]):
 
 
 def refuse_body(request: Request) -> None:
-    """Raise ValidationError where a request has members although its address alone says what is wanted."""
+    """Raise ValidationError for a request with members where none are expected."""
     _EmptyBody(data=request.data or {}).is_valid(raise_exception=True)
 
 
 def strict_schema(*, parameters: Sequence[OpenApiParameter] = (), **described: Any) -> Callable[[Any], Any]:
-    """Describe a method as `extend_schema` does, and let it refuse parameters that are not described.
+    """Describe a method as `extend_schema` does, and make it refuse undocumented query parameters.
 
-    One that is left out unsaid, such as a filter that is misspelt, would answer something else than was asked for.
+    A misspelt filter that is ignored silently would answer a different question.
     """
     own = [one.name for one in parameters if one.location == OpenApiParameter.QUERY]
 
@@ -84,7 +84,7 @@ def strict_schema(*, parameters: Sequence[OpenApiParameter] = (), **described: A
 
 
 def refuse_parameters(request: Request, known: Collection[str], *, besides: Collection[str] = ()) -> None:
-    """Raise Invalid where an address has parameters that are neither known nor go without saying (`besides`)."""
+    """Raise Invalid for query parameters that are neither `known` nor accepted everywhere (`besides`)."""
     unknown = [name for name in request.query_params if name not in {*known, *besides}][:MAX_REPORTED]
     errors = {name[:MAX_NAME_LENGTH]: unknown_name_sentence(name, known) for name in unknown}
     if errors:
@@ -102,5 +102,5 @@ def validated_body(
 
 
 def problem(why: str) -> Any:
-    """Return what a view declares for an error that it can answer: the shape is the same everywhere."""
+    """Return the OpenAPI declaration of an error response of a view; the shape is the same everywhere."""
     return OpenApiResponse(description=why)

@@ -116,7 +116,7 @@ def test_lines_that_are_no_events_are_left_out_and_harm_no_other(keep: Callable[
     ).ended()
     # The last one was not ended by a new line: it may be half of one.
     assert events == [PhaseStarted(1.0, "timed"), PhaseStarted(1.0, "timed")]
-    assert log.count("A line that is no event") >= 6
+    assert log.count("A line that is not an event") >= 6
     assert news.exit_code == 0
 
 
@@ -196,7 +196,7 @@ def test_a_run_ends_with_the_process_that_it_belongs_to(keep: Callable[..., Kept
         kept = keep("sleep 600", parent=processes.process_identity(owner.pid))
         owner.kill()
         _, events, _ = kept.ended()
-    assert trouble_of(events) == [("lost", "It was ended with the program that it belongs to.")]
+    assert trouble_of(events) == [("lost", "It was ended because its parent program ended.")]
 
 
 def test_half_a_line_that_a_killed_keeper_left_is_no_event(keep: Callable[..., Kept]) -> None:

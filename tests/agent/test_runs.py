@@ -336,7 +336,7 @@ def test_what_a_host_cannot_do_is_refused_in_words(lab: Lab) -> None:
 
     profile = SimulationProfile(step_seconds=1.0, devices=(DeviceProfile(share=1.0),))
     assert "no device" in refusal(devices=(DeviceSelector("0000:ff:00.0"),), profile=profile)
-    assert "does not say how" in refusal()
+    assert "no simulation profile" in refusal()
     assert "is given 0" in refusal(profile=profile)
     assert "is not given" in refusal(
         profile=SimulationProfile(step_seconds=1.0, devices=(DeviceProfile(address=shown),))
@@ -346,7 +346,7 @@ def test_what_a_host_cannot_do_is_refused_in_words(lab: Lab) -> None:
     command = Spec(workload="command", command=("id",))
     assert "A simulated host runs no commands" in refusal(spec=command, executor="torch")
     assert lab.agent.ask(TrainPollRequest("no-such-run")).news == RunUpdate(
-        run="no-such-run", state="unknown", sentence="This host knows of no such run."
+        run="no-such-run", state="unknown", sentence="This host has no such run."
     )
     assert look(lab, "run-x").state == "unknown"
 

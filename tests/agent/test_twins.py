@@ -56,7 +56,7 @@ def test_of_cards_that_tell_no_serial_number_none_is_said_to_be_gone_and_none_is
         for force in (False, True):
             answer = lab.agent.ask(DrainRequest(wanted, force=force))
             assert answer.outcome == "refused", wanted
-            assert "cannot be told" in answer.sentence
+            assert "cannot be identified" in answer.sentence
             assert {found.address for found in answer.devices} == {first, second}
     assert {first, second} <= set(lab.shown.values())
     # An address alone is the word of somebody who looked.

@@ -113,7 +113,7 @@ def test_problems_have_their_places_and_nothing_is_made(lab: Lab) -> None:
         ('{"format": "falconweb-allocation",\n "version": 2}', JSON, "version", 2, "version 1"),
         ("format: x", JSON, "", 1, "no meaning in JSON"),
         ("", JSON, "", 1, "empty"),
-        ("a: [", YAML, "", 1, "no YAML"),
+        ("a: [", YAML, "", 1, "not valid YAML"),
         (detached(lab).replace('"slot": 1', '"slot": 7'), JSON, "chassis[0].drawers[0].slots[0]", 1, "no such slot"),
         (detached(lab).replace('"falcon"', '"elsewhere"', 1), JSON, "chassis[0]", 1, "no such chassis"),
         (detached(lab, "administrator"), JSON, "chassis[0].drawers[0].slots[1]", 1, "or you may not see it"),

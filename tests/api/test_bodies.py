@@ -85,7 +85,7 @@ def test_all_that_is_wrong_is_told_at_once_and_of_nonsense_no_more_than_is_read(
 def test_what_is_only_read_is_not_written(boss: Client, lab: Lab) -> None:
     person = {"username": "new", "role": "administrator", "last_login": None}
     found = refused(boss.post(reverse("api:people"), {**person, "password": "one long word"}, content_type=JSON))
-    assert found["last_login"] == "'last_login' is only read here: leave it out."
+    assert found["last_login"] == "'last_login' is read-only: leave it out."
     assert "'password' is not known here." in found["password"]
     assert not User.objects.filter(username="new").exists()
 

@@ -142,7 +142,7 @@ def test_force_wants_the_name_typed_and_is_on_record(
         asked(falconweb_administrator, gpu, None, force=True, confirmation="yes")
     ended = carry_out(asked(falconweb_administrator, gpu, None, force=True, confirmation=gpu.name))
     assert (ended.state, ended.error) == ("done", "")
-    assert "by force from train" in told(ended, "Release on the host")[1]
+    assert "by force while in use: train" in told(ended, "Release on the host")[1]
     entry = AuditEntry.objects.get(action="operation.force")
     assert entry.actor_name == falconweb_administrator.username
     assert entry.before is not None

@@ -199,7 +199,7 @@ def test_the_only_card_of_its_kind_needs_no_serial_number(site: Site, falconweb_
     site.reported("node-b")
     ended = carry_out(asked(falconweb_administrator, Device.objects.get(pk=nic.pk), None))
     assert (ended.state, ended.error) == ("done", "")
-    assert told(ended, "Release on the host") == ("done", f"{place} is off the bus; nobody held it.")
+    assert told(ended, "Release on the host") == ("done", f"{place} was removed from the bus; it was not in use.")
 
 
 def test_one_card_for_two_devices_of_its_kind_may_be_either(chassis: Chassis, falconweb_administrator: User) -> None:

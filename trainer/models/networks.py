@@ -1,4 +1,4 @@
-"""Models whose classes the library transformers has, at any size. It takes seconds to import: only where needed."""
+"""Models from the library transformers, at any size. It takes seconds to import, so only where needed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-MOBILENET_DROPOUT = 0.2  # before MobileNetV2's classifier, as its publication has it
+MOBILENET_DROPOUT = 0.2  # before MobileNetV2's classifier, as published
 
 
 class LogitsModule(nn.Module):
-    """A model of transformers that answers with a tensor alone, as every strategy can gather it."""
+    """A model of transformers that returns a plain tensor, which every strategy can gather."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -24,14 +24,14 @@ class LogitsModule(nn.Module):
 
 
 class AnswerModule(nn.Module):
-    """BERT with a head that marks where the answer to a question begins and ends."""
+    """BERT with a head that marks the start and the end of the answer to a question."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(self, tokens: Tensor, mask: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of each place to be the first and the last of the answer."""
+        """Return each token's logits for being the first and the last of the answer."""
         said = self.inner(input_ids=tokens, attention_mask=mask, token_type_ids=kinds)
         return said.start_logits, said.end_logits
 

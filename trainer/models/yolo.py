@@ -1,4 +1,4 @@
-"""YOLOv5 as its releases 4 and 5 describe it, and a loss over random boxes.
+"""YOLOv5 as in its releases 4 and 5, and a loss over random boxes.
 
 A backbone of cross-stage partial blocks, a spatial pyramid, a neck that aggregates paths up and down, and a head at
 three scales with three anchors each. At width and depth 1 it is the large one, L: 47 million parameters.
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# Width and height in pixels of what an anchor looks for, at strides 8, 16 and 32: those published for COCO.
+# Width and height of the anchors in pixels, at strides 8, 16 and 32: those published for COCO.
 ANCHORS = (
     ((10.0, 13.0), (16.0, 30.0), (33.0, 23.0)),
     ((30.0, 61.0), (62.0, 45.0), (59.0, 119.0)),
     ((116.0, 90.0), (156.0, 198.0), (373.0, 326.0)),
 )
-# A box belongs to an anchor whose sides are up to so many times longer or shorter.
+# A box matches an anchor whose sides are longer or shorter by at most this factor.
 MAX_ANCHOR_RATIO = 4.0
-BOX_WEIGHT, OBJECT_WEIGHT, CLASS_WEIGHT = 0.05, 1.0, 0.5  # weights of the parts of the loss
+BOX_WEIGHT, OBJECT_WEIGHT, CLASS_WEIGHT = 0.05, 1.0, 0.5  # weights of the loss terms
 
 
 class ConvolutionBlock(nn.Sequential):
@@ -33,7 +33,7 @@ class ConvolutionBlock(nn.Sequential):
 
 
 class Bottleneck(nn.Module):
-    """A narrow and a wide convolution, added to what came in if `adds`."""
+    """A narrow and a wide convolution, added to the input if `adds`."""
 
     def __init__(self, channels: int, *, adds: bool) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class FocusLayer(nn.Module):
 
 
 class SpatialPyramidPooling(nn.Module):
-    """Spatial pyramid pooling: the largest around each place, within 5, 9 and 13."""
+    """Spatial pyramid pooling: maximum pooling with windows of 5, 9 and 13."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Yolo(nn.Module):
 
 
 def detection_loss(predictions: tuple[Tensor, ...], boxes: Tensor) -> Tensor:
-    """Return the loss of predictions against boxes [image, box, class x y width height], places as shares of a side."""
+    """Return the loss of predictions against boxes [image, box, class x y width height], in shares of a side."""
     total = boxes.new_zeros(())
     for scale, predicted in enumerate(predictions):
         total = total + _loss_at_scale(predicted.float(), boxes, 8.0 * 2**scale, boxes.new_tensor(ANCHORS[scale]))
@@ -155,7 +155,7 @@ def detection_loss(predictions: tuple[Tensor, ...], boxes: Tensor) -> Tensor:
 
 
 def _loss_at_scale(predicted: Tensor, boxes: Tensor, stride: float, anchors: Tensor) -> Tensor:
-    """Return the loss at one scale: every box is sought by each fitting anchor, in the cell of its centre."""
+    """Return the loss at one scale: each box is a target of each matching anchor, in the cell of its centre."""
     count, each, rows, columns, width = predicted.shape
     grid = boxes.new_tensor((columns, rows))
     centre = boxes[..., 1:3] * grid

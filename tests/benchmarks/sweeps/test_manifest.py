@@ -105,7 +105,7 @@ def test_the_same_manifest_may_be_json() -> None:
         ("  version", "  versoin", (21, 3), "framework.versoin", "'versoin' is not known here. Is 'version' meant?"),
         ("--epochs 10", "'half", (22, 12), "framework.command",
          "The command has a quotation mark without its other half."),
-        ("learners: 2", "gpus: 2", (7, 1), "gpus", "'gpus' stands here twice: it was said in line 4."),
+        ("learners: 2", "gpus: 2", (7, 1), "gpus", "'gpus' appears twice: first in line 4."),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(
@@ -142,7 +142,7 @@ def test_bombs_and_heaps_are_refused_at_once() -> None:
     bomb = "a: &a [x, x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
     )
-    assert "aliases are not taken" in read_manifest(bomb).problems[0].sentence
+    assert "aliases are not supported" in read_manifest(bomb).problems[0].sentence
     assert "at most 100,000 characters" in read_manifest("name: " + "x" * 200_000).problems[0].sentence
     assert "nested too deeply" in read_manifest("[" * 90_000).problems[0].sentence
 
