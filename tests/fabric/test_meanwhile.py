@@ -117,7 +117,7 @@ def test_a_plan_that_stopped_goes_not_on_with_another_card(
     attachments = {gpu(chassis, slot).pk: host_port_of(chassis, "H3").pk for slot in (2, 1)}
     plan = applied(administrator, DesiredState(attachments=attachments))
     Operation.objects.filter(plan=plan, device=gpu(chassis)).update(
-        state="cancelled", error="Not begun.", finished_at=timezone.now()
+        state="cancelled", error="Not started.", finished_at=timezone.now()
     )
     assert carry_out_plan(plan).state == "stopped"
     mirror(chassis)
