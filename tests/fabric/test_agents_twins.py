@@ -156,7 +156,7 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
     plan_apply(person=falconweb_administrator, plan=plan, force=[first.pk], confirmation="Free it")
     assert carry_out_plan(plan).state == "done"
     assert told(plan.operations.get(), "Release on the host")[1] == (
-        "Its host was not told to let it go: its host does not tell it from other cards of its kind. "
+        "Its host was not told to release it: its host does not tell it from other cards of its kind. "
         "It is forced all the same."
     )
     assert site.folder("node-a", place).joinpath("driver").is_symlink(), "the other one stays in use"
