@@ -52,7 +52,9 @@ class DrawerState:
         return next((connection for connection in self.connections if connection.label == label), None)
 
 
-def attach_violation() -> str:
+def attach_violation(
+    drawer: DrawerState, *, slot: int, label: str, others: Collection[str] | None = None, planned: bool = False
+) -> str:
     """Return '' if the slot's device may be attached to the host port, else the sentence that says why not.
 
     The device's present attachment does not count: it is detached first. `slot` counts from 1; 0 is an unknown slot
