@@ -1,8 +1,8 @@
-"""The approved allocation, and drift from it: compared at the end of each crawl, under the chassis' lock.
+"""The approved allocation, and drift from it: compared at the end of each walk, under the chassis' lock.
 
 The state at the first discovery of a part is approved; so is the result of a successful operation, and every accepted
-drift. A part with an operation that is open, or was when the crawl began, is compared by a later crawl: the crawl may
-have read it in the middle of a change. Values that a crawl could not read are unchanged, and so no drift.
+drift. A part with an operation that is open, or was when the walk began, is compared by a later walk: the walk may
+have read it in the middle of a change. Values that a walk could not read are unchanged, and so no drift.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fabric.signals import inventory_changed, walk_mirrored
 logger = logging.getLogger(__name__)
 
 Kind = Drift.Kind
-# A crawl that began before the end of an operation does not compare its parts: it may have been the newest crawl.
+# A walk that began before the end of an operation does not compare its parts: it may have been the newest walk.
 SETTLE_TIME = timedelta(seconds=60)
 
 
@@ -96,14 +96,14 @@ def operation_result_approve(operation: Operation) -> None:
 def walk_compare(*, chassis: Chassis, walk: MirroredWalk, begun_at: datetime | None, **kwargs: Any) -> None:
     """Approve newly discovered parts, record drift from the approved state, and keep the history.
 
-    Runs in the transaction of a crawl, with the chassis locked and `inventory_at` still of the previous crawl.
-    `begun_at` is when the crawl began; None: nothing was changed meanwhile.
+    Runs in the transaction of a walk, with the chassis locked and `inventory_at` still of the previous walk.
+    `begun_at` is when the walk began; None: nothing was changed meanwhile.
     """
     _WalkComparison(chassis, walk, begun_at).give()
 
 
 class _WalkComparison:
-    """The comparison of one crawl of a chassis; its number of queries is constant, apart from new findings."""
+    """The comparison of one walk of a chassis; its number of queries is constant, apart from new findings."""
 
     def __init__(self, chassis: Chassis, walked: MirroredWalk, begun_at: datetime | None) -> None:
         self.chassis = chassis
@@ -272,7 +272,7 @@ class _WalkComparison:
         self.changed = True
 
     def _follow(self) -> None:
-        """Keep the history of the parts that this crawl may compare."""
+        """Keep the history of the parts that this walk may compare."""
         held = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
         news = [
             one
@@ -290,7 +290,7 @@ def _is_first_sight(part: Approvable) -> bool:
 
 
 class _PartsInChange:
-    """The parts of operations that are open, or were when the crawl began; queried only when needed."""
+    """The parts of operations that are open, or were when the walk began; queried only when needed."""
 
     def __init__(self, chassis: Chassis, drawer_of: dict[int, int | None], begun_at: datetime) -> None:
         self._chassis = chassis

@@ -71,7 +71,7 @@ class Drift(models.Model):
     found = models.CharField(max_length=450, blank=True)
     found_words = models.CharField(max_length=450, blank=True)
 
-    # It happened between these two: the last crawl without it, and the first with it.
+    # It happened between these two: the last walk without it, and the first with it.
     not_before = models.DateTimeField(null=True)
     noticed_at = models.DateTimeField()
     cause = models.CharField(max_length=10, choices=Cause, default=Cause.UNKNOWN)

@@ -41,7 +41,7 @@ Kind = Drift.Kind
 PartKey = tuple[type[Approvable], int]
 ORIGIN = "drift"
 MAX_AT_ONCE = 1000
-# The previous crawl may have begun so long before it was stored.
+# The previous walk may have begun so long before it was stored.
 MAX_WALK_DURATION = timedelta(seconds=60)
 
 
@@ -282,7 +282,7 @@ def _title(rows: Sequence[Drift]) -> str:
 async def drifts_explain(*, chassis_id: int, bmc: BmcClient) -> None:
     """Read a BMC's log once, with the poller's client, for the account that caused each unexplained drift.
 
-    An unreachable BMC is retried after the next crawl; one whose log has no answer is not.
+    An unreachable BMC is retried after the next walk; one whose log has no answer is not.
     """
     asked: list[_CauseQuery] = await run_in_thread(_cause_queries, chassis_id)
     if not asked:

@@ -1,6 +1,6 @@
 """Attachment history: consecutive periods, written by everything that changes an attachment or a grant.
 
-There are several writers: crawls, read-backs of operations, grants. Each locks the devices' rows first and then writes
+There are several writers: walks, read-backs of operations, grants. Each locks the devices' rows first and then writes
 their present state, so that no device has two open periods, and no change is recorded twice.
 """
 
@@ -19,7 +19,7 @@ from fabric.inventory.models import Device
 from fabric.operations.models import Operation
 
 Origin = Attachment.Origin
-# How long after its end a failed operation is taken for the cause, s: by then the chassis has been crawled.
+# How long after its end a failed operation is taken for the cause, s: by then the chassis has been walked.
 CAUSE_WINDOW = timedelta(minutes=10)
 NO_OPERATIONS: Mapping[int, Operation] = {}
 

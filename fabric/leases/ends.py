@@ -1,6 +1,6 @@
 """The end of a lease: extensions, requested or set, the early return, and the release of its parts.
 
-A part is released only when it is certainly detached: the stored state is as old as the last crawl, so the chassis is
+A part is released only when it is certainly detached: the stored state is as old as the last walk, so the chassis is
 read first.
 """
 

@@ -221,7 +221,7 @@ def ownership_reconcile() -> None:
 
 
 def _lock_inconsistent() -> None:
-    """Wait for crawls: one that finds a device replaced ends its tenure, and has locked all its rows by then."""
+    """Wait for walks: one that finds a device replaced ends its tenure, and has locked all its rows by then."""
     things = [*_parts_without_tenure(), *_parts_without_lease()]
     kept: list[Tenure | LeaseItem] = [*_stale_tenures(), *_stale_items()]
     lock_parts(

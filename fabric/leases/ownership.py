@@ -1,7 +1,7 @@
 """Changes of the tenant of a device or host port: its row, the tenures that end and begin, and the lease that loses it.
 
 The only place where `tenant` of a device or host port is written for users and leases. Call it in a transaction, with
-`lock_tenants` held, then the rows locked. `device_replaced` alone is called without `lock_tenants`, by crawls, which
+`lock_tenants` held, then the rows locked. `device_replaced` alone is called without `lock_tenants`, by walks, which
 have locked the chassis and would take it too late: it grants nothing and changes no lease's row.
 """
 

@@ -1,4 +1,4 @@
-"""Refresh of the stored allocation of a chassis from its BMC, ahead of the next crawl.
+"""Refresh of the stored allocation of a chassis from its BMC, ahead of the next walk.
 
 Each function raises BmcError where the BMC cannot be read; the database is unchanged then.
 """
@@ -34,7 +34,7 @@ from fabric.plans.rules import DesiredState
 
 
 async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
-    """Store the zone of each device and the mode of each drawer as the BMC reports them; few of a crawl's requests.
+    """Store the zone of each device and the mode of each drawer as the BMC reports them; few of a walk's requests.
 
     Of ports and cables it reads those in the desired state; of devices all but those that an operation reads back
     itself meanwhile. Retries an unreachable BMC as long as an operation does, then raises BmcError.
@@ -89,7 +89,7 @@ async def read_cabled_host_identity(bmc: BmcClient, host_port: HostPort) -> str:
 
 
 async def refresh_cable(bmc: BmcClient, host_port: HostPort) -> str:
-    """Store the host behind a host port, and return its identity; an unknown host is added by the next crawl."""
+    """Store the host behind a host port, and return its identity; an unknown host is added by the next walk."""
     identity = await read_cabled_host_identity(bmc, host_port)
     host = await run_in_thread(Host.objects.filter(identity=identity).first) if identity else None
     await run_in_thread(HostPort.objects.filter(pk=host_port.pk).update, host=host)
