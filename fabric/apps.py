@@ -9,7 +9,7 @@ class FabricConfig(AppConfig):
     name = "fabric"
 
     def ready(self) -> None:
-        """Connect the receivers: of signals of lower features, and of questions of the room below."""
+        """Connect the receivers of signals of lower features and of the room below."""
         import fabric.drift.approvals
         import fabric.leases.lifecycle
         import fabric.leases.ownership

@@ -1,4 +1,4 @@
-"""The models of all features, for Django, which looks for them here; everything else imports them from the feature."""
+"""The models of all features, imported for Django's app registry; other code imports them from the feature."""
 
 from fabric.agents import models as agents
 from fabric.drift import models as drift

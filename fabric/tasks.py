@@ -1,4 +1,4 @@
-"""Celery's faces of the fabric: each task calls one service."""
+"""Celery tasks of the fabric: each calls one service."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fabric.execution.services import execute, next_operation, runnable_operatio
 from fabric.leases.lifecycle import leases_process
 from fabric.plans.jobs import idle_plans, plan_advance, plan_id_of
 
-# How often beat asks: whatever was not taken until then is asked for again.
+# The period of beat: everything that was not taken by then is enqueued again.
 RECOVER_SECONDS = 5.0
 
 
 @shared_task(name="fabric.run_operation")
 def run_operation(operation_id: str) -> None:
-    """Carry one operation out, unless somebody else does, and those that waited for its drawer meanwhile."""
+    """Run one operation, unless another worker does, and those that waited for its drawer meanwhile."""
     following: str | None = operation_id
     while following is not None:
         execute(following, worker=worker_name())
@@ -31,13 +31,13 @@ def run_operation(operation_id: str) -> None:
 
 @shared_task(name="fabric.advance_plan")
 def advance_plan(plan_id: str) -> None:
-    """Let a plan go on that waits for its way on or back to be planned."""
+    """Advance a plan whose resume or rollback is to be planned."""
     plan_advance(plan_id)
 
 
 @shared_task(name="fabric.recover_operations")
 def recover_operations() -> None:
-    """Have operations and plans carried on whose worker died, or that no worker was told of."""
+    """Continue operations and plans whose worker died, or that no worker was notified of."""
     for operation_id in runnable_operations():
         enqueue("fabric.run_operation", operation_id, expires=RECOVER_SECONDS)
     for plan_id in idle_plans():
@@ -46,23 +46,23 @@ def recover_operations() -> None:
 
 @shared_task(name="fabric.tend_leases")
 def tend_leases() -> None:
-    """Start, warn of and end leases that are due, and send what is to be written about them."""
+    """Start, warn of and end due leases, and send their e-mails."""
     leases_process()
 
 
 @shared_task(name="fabric.forget_answers")
 def forget_answers() -> None:
-    """Delete answers of agents that nobody waits for any more."""
+    """Delete answers of agents that no requester waits for any more."""
     answers_delete_expired()
 
 
 @worker_ready.connect
 def start_agent_inbox(**kwargs: Any) -> None:
-    """Hear the agents of hosts from the first moment."""
+    """Start reading the messages of agents when the worker is ready."""
     start_inbox()
 
 
 @worker_shutting_down.connect
 def stop_agent_inbox(**kwargs: Any) -> None:
-    """Leave what hosts say to other workers."""
+    """Stop reading the messages of agents: other workers take over."""
     stop_inbox()

@@ -1,8 +1,7 @@
-"""What the agents of hosts say, read by a thread of each worker from a list of each host's own.
+"""Messages of the agents of hosts, read by a thread of each worker from one list per host.
 
-They are no tasks of the site's workers: a broken message ends the worker that takes it, and a whole one may name any
-task. Whoever is root on a host may write whatever they like, as fast as they like, and keeps nobody else from being
-heard.
+They are not Celery tasks: a broken message would end the worker that takes it, and a valid one could name any task.
+Root of a host may send anything, at any rate, and cannot delay the messages of other hosts.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 MESSAGE_HANDLERS: Final[dict[str, Callable[[object], None]]] = {REPORT_TASK: report_store, ANSWER_TASK: answer_store}
 MAX_MESSAGE_BYTES: Final = 2 * MAX_BYTES  # of a message as it lies in the list, its envelope and base64 included
-AGENT_LIST_SECONDS: Final = 2.0  # between two looks which hosts have an agent
+AGENT_LIST_SECONDS: Final = 2.0  # between two queries of the hosts with an agent
 POLL_SECONDS: Final = 0.1  # between two messages of one host
-MAX_QUEUED: Final = 200  # messages of one host: older ones go
-RECONNECT_SECONDS: Final = 1.0  # until broker or database are asked again
+MAX_QUEUED: Final = 200  # messages of one host: older ones are dropped
+RECONNECT_SECONDS: Final = 1.0  # between attempts to reach the broker or database
 STOP_SECONDS: Final = 3.0
 
 _stopped = threading.Event()
@@ -39,7 +38,7 @@ _thread: threading.Thread | None = None
 
 
 def start_inbox() -> None:
-    """Let a thread of this process hear the agents of all hosts until `stop_inbox`."""
+    """Start the thread of this process that reads the messages of all hosts until `stop_inbox`."""
     global _thread  # noqa: PLW0603 - one thread a process is the point
     if _thread is None or not _thread.is_alive():
         _stopped.clear()
@@ -48,28 +47,28 @@ def start_inbox() -> None:
 
 
 def stop_inbox() -> None:
-    """End this process's thread; what it has not taken is taken by another worker's."""
+    """Stop this process's thread; messages that it has not taken are taken by another worker's."""
     _stopped.set()
     if _thread is not None:
         _thread.join(STOP_SECONDS)
 
 
 def parse_message(raw: bytes) -> tuple[str, str]:
-    """Return what a message is (REPORT_TASK or ANSWER_TASK) and its sealed text; raises WireError for anything else."""
+    """Return the type of a message (REPORT_TASK or ANSWER_TASK) and its sealed text; raises WireError if invalid."""
     if len(raw) > MAX_MESSAGE_BYTES:
         raise WireError(f"The message has {len(raw)} bytes; {MAX_MESSAGE_BYTES} are allowed.")
     try:
         message: Any = json.loads(raw)
         task, text = message["headers"]["task"], json.loads(base64.b64decode(message["body"], validate=True))[0][0]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise WireError("It is no message of an agent.") from error
+        raise WireError("It is not a message of an agent.") from error
     if not isinstance(task, str) or task not in MESSAGE_HANDLERS or not isinstance(text, str):
-        raise WireError("It is no message of an agent.")
+        raise WireError("It is not a message of an agent.")
     return task, text
 
 
 class AgentInbox:
-    """Takes the messages of hosts in rounds: of each one at most."""
+    """Takes the messages of hosts in rounds, at most one per host."""
 
     def __init__(self) -> None:
         self._client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS)
@@ -77,18 +76,18 @@ class AgentInbox:
         self._looked_at = -AGENT_LIST_SECONDS
 
     def listen(self, ended: threading.Event) -> None:
-        """Hear until `ended`; a broker or a database that is away is waited for."""
+        """Read messages until `ended`; retries an unreachable broker or database."""
         while not ended.wait(POLL_SECONDS):
             try:
                 if self._is_agent_list_stale():
                     close_old_connections()
                 self.round()
             except (redis.RedisError, OSError, *DATABASE_UNAVAILABLE) as error:
-                logger.warning("hosts are not heard for a moment: %s", error)
+                logger.warning("messages of hosts cannot be read for now: %s", error)
                 close_old_connections()
                 ended.wait(RECONNECT_SECONDS)
             except Exception:
-                logger.exception("hosts are not heard for a moment")
+                logger.exception("messages of hosts cannot be read for now")
                 ended.wait(RECONNECT_SECONDS)
         close_old_connections()
 
@@ -97,7 +96,7 @@ class AgentInbox:
         if self._is_agent_list_stale():
             agents = HostAgent.objects.values_list("host__identity", flat=True)
             self._names, self._looked_at = [reply_queue_name(one) for one in agents], time.monotonic()
-        # Each for itself: what one has made of its list is nobody else's trouble.
+        # Separately for each host: a host that replaced its list by another type must not affect others.
         with self._client.pipeline(transaction=False) as pipe:
             for name in self._names:
                 pipe.ltrim(name, 0, MAX_QUEUED - 1)
@@ -119,11 +118,11 @@ class AgentInbox:
             task, text = parse_message(raw)
             MESSAGE_HANDLERS[task](text)
         except WireError as error:
-            logger.warning("%s: a host's message was not believed: %s", name, error)
+            logger.warning("%s: a host's message was rejected: %s", name, error)
         except DATABASE_UNAVAILABLE:
-            # It is heard once the database is back, unless newer ones have taken its place.
+            # It is read once the database is back, unless newer ones have displaced it.
             self._client.rpush(name, raw)
             raise
         except Exception:
-            # Whatever a host says, the others are heard.
+            # A message of one host must not stop those of others.
             logger.exception("%s: a host's message", name)

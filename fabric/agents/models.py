@@ -1,4 +1,4 @@
-"""What runs on a host and tells of it."""
+"""Agents of hosts and their answers to commands."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class HostAgent(models.Model):
 
     host = models.OneToOneField(Host, primary_key=True, on_delete=models.CASCADE, related_name="agent")
     digest = models.CharField(max_length=32, unique=True, editable=False)  # of the host's identity, as messages have it
-    key_encrypted = models.TextField(editable=False)  # shared with the agent alone: signs messages both ways
+    key_encrypted = models.TextField(editable=False)  # shared with the agent only: signs messages in both directions
     created_at = models.DateTimeField(auto_now_add=True)
     reported_at = models.DateTimeField(null=True, editable=False)
     report = models.JSONField(default=dict, editable=False)  # hostwire.protocol.HostReport as JSON
-    # The agent's start and the number of its report: an older one that comes late is not believed.
+    # The agent's start and the number of its report: an older one that arrives late is rejected.
     started = models.FloatField(default=0.0, editable=False)
     number = models.PositiveBigIntegerField(default=0, editable=False)
     version = models.CharField(max_length=50, blank=True)
-    # The operation that lets devices of the host go, or has it look for some, and until when that is believed.
+    # The operation that has claimed the host for a release or rescan, and until when the claim is valid.
     turn_of = models.UUIDField(null=True, editable=False)
     turn_until = models.DateTimeField(null=True, editable=False)
 
@@ -30,12 +30,12 @@ class HostAgent(models.Model):
 
     @property
     def key(self) -> str:
-        """The key in clear; raises Unavailable when the site's own key does not fit."""
+        """The key in clear text; raises Unavailable when the site's own key does not match."""
         return credentials.decrypt(self.key_encrypted)
 
 
 class HostAnswer(models.Model):
-    """What an agent answered to one command, {} until it has; kept for a day."""
+    """The answer of an agent to one command, {} until it arrives; kept for a day."""
 
     nonce = models.CharField(max_length=64, primary_key=True)
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="answers")

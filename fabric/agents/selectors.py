@@ -1,4 +1,4 @@
-"""What a host's agent tells of a device: whether the host sees it, and who uses it."""
+"""Reports of hosts' agents on devices: whether the host sees a device, and who uses it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fabric.agents.models import HostAgent
 from fabric.inventory.models import Device, HostPort
 from hostwire.protocol import DeviceHolder, DeviceSelector, HostReport, PciDevice
 
-MAX_HOLDERS_NAMED: Final = 5  # of those who use a device, in a sentence
+MAX_HOLDERS_NAMED: Final = 5  # holders of a device that a sentence names
 MAX_HOLDER_LENGTH: Final = 80
-INDISTINGUISHABLE: Final = "its host does not tell it from other cards of its kind"
+INDISTINGUISHABLE: Final = "its host cannot distinguish it from other cards of its kind"
 UNREADABLE_CARD: Final = "its host has a card that cannot be read, which may be this one"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMatch:
-    """A device among what a host shows: `seen` is None where the host shows none, or does not tell which it is.
+    """A device among the cards of a host: `seen` is None where the host shows none, or it is ambiguous.
 
-    In that case `unsure` says why, and `possible` are the cards that it may be; it is '' for what is certain.
+    If ambiguous, `unsure` says why, and `possible` are the candidate cards; it is '' for a certain result.
     """
 
     seen: PciDevice | None = None
@@ -35,10 +35,10 @@ class DeviceMatch:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOnHost:
-    """A device as its host shows it; `told` is False without a report: no agent, or one that is away.
+    """A device as its host shows it; `told` is False without a report: no agent, or an unreachable one.
 
     `seen` and `unsure` are as in `DeviceMatch`; `holders` are those who use it, or where that is unsure one of the
-    cards that it may be; `among_others` is True where such a card may be another tenant's.
+    candidate cards; `among_others` is True where such a card may be another tenant's.
     """
 
     told: bool
@@ -50,12 +50,12 @@ class DeviceOnHost:
 
 
 def device_on_host(device: Device) -> DeviceOnHost:
-    """Return what the host that a device is attached to tells of it; best read with `host_port__host`."""
+    """Return the report of the host that a device is attached to; best read with `host_port__host`."""
     return devices_on_hosts([device])[device.pk]
 
 
 def devices_on_hosts(devices: Collection[Device]) -> dict[int, DeviceOnHost]:
-    """Return what the hosts of devices tell of them, by the devices' ids; two queries, each report is read once."""
+    """Return the hosts' reports on devices, by the devices' ids, in two queries; each report is parsed once."""
     hosts = {one.host_port.host_id for one in devices if one.host_port is not None}
     agents = {one.host_id: one for one in HostAgent.objects.filter(host__in=hosts - {None})}
     reports = {host: latest_report(agent) for host, agent in agents.items() if not is_agent_away(agent)}
@@ -64,7 +64,7 @@ def devices_on_hosts(devices: Collection[Device]) -> dict[int, DeviceOnHost]:
 
 
 def attached_devices(hosts: Collection[int]) -> Mapping[int, list[Device]]:
-    """Return all devices that are attached to hosts, as far as the site knows, by the hosts' ids."""
+    """Return all devices attached to hosts according to the database, by the hosts' ids."""
     found: defaultdict[int, list[Device]] = defaultdict(list)
     rows = Device.objects.filter(host_port__host__in=hosts, missing_since=None) if hosts else Device.objects.none()
     for row in rows.select_related("host_port"):
@@ -100,7 +100,7 @@ def _device_on_host(
         seen=found.seen,
         unsure=found.unsure,
         holders=_card_holders(report, {_card(one) for one in cards}),
-        # Everything is the administrators' to see, who alone see what is no tenant's.
+        # Administrators see everything, and only they see unassigned devices.
         among_others=bool(found.unsure)
         and device.tenant_id is not None
         and any(one.tenant_id != device.tenant_id for one in others),
@@ -108,7 +108,7 @@ def _device_on_host(
 
 
 def _card_holders(report: HostReport, cards: Collection[str]) -> tuple[DeviceHolder, ...]:
-    """Return who uses any function of cards, each once."""
+    """Return the holders of any function of cards, each once."""
     held = [who for address, who in sorted(report.holders.items()) if _card_of_address(address) in cards]
     return tuple(dict.fromkeys(holder for who in held for holder in who))
 
@@ -120,10 +120,10 @@ def _no_report_reason(port: HostPort, *, is_known: bool) -> str:
 
 
 def match_device(report: HostReport, device: Device, neighbours: Collection[Device]) -> DeviceMatch:
-    """Return the device among those that a host sees; `neighbours` are what is attached to that host.
+    """Return the device among the cards of a host; `neighbours` are the devices attached to that host.
 
-    It is told by its serial number. A card that tells none is taken for it where no other one is of its kind, neither
-    among what the host shows nor among what is attached there.
+    It is matched by its serial number. A card without one matches where no other card of its kind exists, neither on
+    the host nor among the attached devices.
     """
     living = [one for one in report.devices if one.answers]
     others = [one for one in neighbours if one.pk != device.pk]
@@ -141,10 +141,10 @@ def match_device(report: HostReport, device: Device, neighbours: Collection[Devi
 def host_local_devices(
     report: HostReport, neighbours: Collection[Device], of_chassis: Collection[str]
 ) -> list[PciDevice]:
-    """Return the devices of a host that no chassis has given it, as far as that is certain, by their addresses.
+    """Return the devices that certainly belong to a host itself, in the order of addresses.
 
-    `of_chassis` are `chassis_serial_numbers`: what was taken away just now, or is missing, may still be shown. A card
-    without a serial number may be anybody's.
+    `of_chassis` are `chassis_serial_numbers`: a device that was just detached, or is missing, may still be shown. The
+    origin of a card without a serial number is unknown.
     """
     given: set[str] = set()
     for device in neighbours:
@@ -156,20 +156,20 @@ def host_local_devices(
 
 
 def chassis_serial_numbers() -> frozenset[str]:
-    """Return the serial numbers of all devices that chassis have or had, as `host_local_devices` compares them."""
+    """Return the serial numbers of all present and past devices of chassis, normalized for `host_local_devices`."""
     told = Device.objects.exclude(serial_number="").values_list("serial_number", flat=True)
     return frozenset(_normalized_serial(serial) for serial in told)
 
 
 def _match_among(cards: list[PciDevice], rivals: list[Device]) -> DeviceMatch:
-    """Return a sighting of one of these cards, where any of them may be any of the `rivals` too."""
+    """Return the match among these cards, any of which may be any of the `rivals` too."""
     if len({_card(one) for one in cards}) == 1 and not rivals:
         return DeviceMatch(seen=cards[0])
     return DeviceMatch(possible=tuple(cards), unsure=INDISTINGUISHABLE)
 
 
 def device_selector(device: Device, seen: PciDevice | None = None) -> DeviceSelector:
-    """Return how an agent is told which device is meant; it takes a card at an address that tells no serial number."""
+    """Return the selector of a device for its agent; the address selects a card without a serial number."""
     return DeviceSelector(
         address=seen.address if seen is not None else "",
         vendor_id=_pci_id(device.vendor_id),
@@ -179,9 +179,9 @@ def device_selector(device: Device, seen: PciDevice | None = None) -> DeviceSele
 
 
 def uncertainty_label(side: DeviceOnHost, *, names: bool = True) -> str:
-    """Return why it is not known whether somebody uses a device, with who uses what it may be: the end of a sentence.
+    """Return why the use of a device is unknown, with the holders of its candidate cards: the end of a sentence.
 
-    '' where it is known. `names` is False where nothing of the host is told.
+    '' where it is known. `names` is False where nothing of the host may be disclosed.
     """
     if not side.unsure or not names or side.among_others:
         return side.unsure
@@ -191,7 +191,7 @@ def uncertainty_label(side: DeviceOnHost, *, names: bool = True) -> str:
 
 
 def holders_label(holders: Iterable[DeviceHolder]) -> str:
-    """Return who uses a device: 'python (process 4711 of maria), mount /data'; of many, the first."""
+    """Return the holders of a device: 'python (process 4711 of maria), mount /data'; of many, the first."""
     words = []
     for one in holders:
         if one.kind == "process":
@@ -208,7 +208,7 @@ def _shortened(text: str) -> str:
 
 
 def _with_serial(devices: Iterable[PciDevice], device: Device) -> list[PciDevice]:
-    """Return what tells the serial number of a device."""
+    """Return the cards with the serial number of a device."""
     return [one for one in devices if _same_serial(one.serial, device.serial_number)]
 
 
@@ -225,7 +225,7 @@ def _card(device: PciDevice) -> str:
 
 
 def _card_of_address(address: str) -> str:
-    """Return what the addresses of all functions of one card begin with."""
+    """Return the common prefix of the addresses of all functions of one card."""
     return address.rpartition(".")[0]
 
 
@@ -247,17 +247,17 @@ def _pci_id(text: str) -> str:
     return f"0x{digits.rjust(4, '0')}" if digits else ""
 
 
-# An agent reports each ten seconds: after three that did not come it counts as away.
+# An agent reports every ten seconds: it counts as unreachable after three missing reports.
 AWAY_SECONDS: Final = 35.0
 
 
 def is_agent_away(agent: HostAgent) -> bool:
-    """Tell whether an agent has not reported for so long that nothing is known of its host."""
+    """Return whether an agent is unreachable, so that the state of its host is unknown."""
     return agent.reported_at is None or agent.reported_at < timezone.now() - timedelta(seconds=AWAY_SECONDS)
 
 
 def latest_report(agent: HostAgent | None) -> HostReport | None:
-    """Return the newest report of an agent, None before the first, and where there is no agent."""
+    """Return the newest report of an agent, None before the first, and without an agent."""
     if agent is None or not agent.report:
         return None
     try:

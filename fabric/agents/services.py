@@ -1,4 +1,4 @@
-"""Hosts' agents: enrolled by an administrator, believed by their signature, asked by commands of their own queue."""
+"""Hosts' agents: enrolled by an administrator, authenticated by signatures, commanded through queues of their own."""
 
 from __future__ import annotations
 
@@ -41,10 +41,9 @@ from hostwire.signing import (
 
 logger = logging.getLogger(__name__)
 ANSWER_POLL_SECONDS: Final = 0.1
-# A broker that dies takes what lies in it along. An agent knows a command by its nonce: it carries it out once, and
-# answers it as often as it comes.
+# A broker that dies loses its queues. An agent knows a command by its nonce: it runs it once, and answers every copy.
 RESEND_SECONDS: Final = 8.0
-# Beyond the time that the command itself may wait: a step that does not end is given up after 30 s, and then told.
+# Beyond the command's own time limit: the agent abandons a step that does not end after 30 s, and reports that.
 ANSWER_SECONDS: Final = 45.0
 BROKER_ERRORS: Final = (OperationalError, OSError)  # the broker
 ANSWER_RETENTION: Final = timedelta(days=1)
@@ -53,7 +52,7 @@ MAX_ITEMS: Final = 1000
 
 
 def agent_enrol(*, person: User, host: Host) -> str:
-    """Let a host have an agent and return its key, which is shown once; a key that it had before is void.
+    """Enrol the agent of a host and return its key, which is shown once; a previous key becomes void.
 
     Raises Forbidden for all but administrators, NotFound.
     """
@@ -65,7 +64,7 @@ def agent_enrol(*, person: User, host: Host) -> str:
 
 
 def agent_register(*, host: Host, key: str) -> None:
-    """Let a host have an agent with this key; nothing that it said before is believed any more."""
+    """Register the agent of a host with this key; earlier messages become void."""
     HostAgent.objects.update_or_create(
         host=host,
         defaults={
@@ -80,25 +79,25 @@ def agent_register(*, host: Host, key: str) -> None:
 
 
 def agent_remove(*, person: User, host: Host) -> None:
-    """Believe nothing more of a host's agent. Raises Forbidden, NotFound."""
+    """Remove a host's agent: its messages are rejected. Raises Forbidden, NotFound."""
     with audited(Action.AGENT_FORGET, actor=person, target=target_of(host)):
         _require_administrator(person, host)
         HostAgent.objects.filter(host=host).delete()
 
 
 def report_store(text: object) -> None:
-    """Keep the report of an agent, if it is genuine and newer than the one before; others are noted in the log."""
+    """Store the report of an agent, if it is authentic and newer than the last; others are logged."""
     try:
         row = _claimed_agent(text)
         report = open_report(text, row.key, identity=row.host.identity)
     except WireError as error:
-        logger.warning("a host's report was not believed: %s", error)
+        logger.warning("a host's report was rejected: %s", error)
         return
     with transaction.atomic():
         locked: HostAgent | None = lock_rows(HostAgent.objects.filter(pk=row.pk)).first()
-        # It may have been given another key, or been forgotten, since the report was verified.
+        # The host may have got another key, or lost its agent, since the report was verified.
         if locked is None or locked.key != row.key:
-            logger.warning("a host's report was not believed: its key is void by now")
+            logger.warning("a host's report was rejected: its key is void by now")
             return
         if (report.started, report.number) <= (locked.started, locked.number):
             return
@@ -112,30 +111,30 @@ def report_store(text: object) -> None:
 
 
 def answer_store(text: object) -> None:
-    """Keep the answer of an agent for whoever waits for it, if it is genuine."""
+    """Store the answer of an agent for the requester, if it is authentic."""
     try:
         row = _claimed_agent(text)
         answer = open_answer(text, row.key, identity=row.host.identity)
     except WireError as error:
-        logger.warning("a host's answer was not believed: %s", error)
+        logger.warning("a host's answer was rejected: %s", error)
         return
-    # Only what was asked for, and once: a host fills no table.
+    # Only for open requests, and once: a host cannot fill the table.
     asked = HostAnswer.objects.filter(nonce=answer.nonce, host=row.host, body={})
     body = _sanitized(msgspec.to_builtins(msgspec.structs.replace(answer, news=None)))
-    # What a run tells is long and has lines; a message of it is bounded, as every other.
+    # The output of a run is long and has lines; a message of it is bounded, as every other.
     body["news"] = _sanitized_news(msgspec.to_builtins(answer.news))
     asked.update(body=body, received_at=timezone.now())
 
 
 def answers_delete_expired() -> None:
-    """Delete answers that nobody waits for any more."""
+    """Delete answers that no requester waits for any more."""
     HostAnswer.objects.filter(received_at__lt=timezone.now() - ANSWER_RETENTION).delete()
 
 
 async def agent_request(host: Host, request: Request, *, wait: float = 0.0) -> CommandAnswer | None:
-    """Send a command to a host's agent, again until it is answered, and return the answer; None: none came in time.
+    """Send a command to a host's agent, repeated until it answers, and return the answer; None: none came in time.
 
-    `wait` is the time in s that the command itself may take. Raises Unavailable where the broker is away at first.
+    `wait` is the time in s that the command itself may take. Raises Unavailable if the broker is unreachable at first.
     """
     agent: HostAgent = await run_in_thread(HostAgent.objects.get, host=host)
     life = wait + ANSWER_SECONDS
@@ -146,7 +145,7 @@ async def agent_request(host: Host, request: Request, *, wait: float = 0.0) -> C
     try:
         await asyncio.to_thread(send)
     except BROKER_ERRORS as error:
-        raise Unavailable("The agent of the host could not be asked: the broker does not answer.") from error
+        raise Unavailable("The agent of the host cannot be reached: the broker does not answer.") from error
     sent = time.monotonic()
     end = sent + life
     while (now := time.monotonic()) < end:
@@ -156,13 +155,13 @@ async def agent_request(host: Host, request: Request, *, wait: float = 0.0) -> C
             return msgspec.convert(row.body, CommandAnswer)
         if now - sent >= RESEND_SECONDS:
             sent = now
-            with contextlib.suppress(*BROKER_ERRORS):  # it comes back, or the time runs out
+            with contextlib.suppress(*BROKER_ERRORS):  # the broker returns, or the time runs out
                 await asyncio.to_thread(send)
     return None
 
 
 def _claimed_agent(text: object) -> HostAgent:
-    """Return the agent that a message says it is from, unverified; raises WireError for none of ours."""
+    """Return the agent that a message names as its sender, unverified; raises WireError if it is unknown."""
     row: HostAgent | None = HostAgent.objects.select_related("host").filter(digest=claimed_digest(text)).first()
     if row is None:
         raise WireError("It is of a host that has no agent here.")
@@ -170,7 +169,7 @@ def _claimed_agent(text: object) -> HostAgent:
 
 
 def _sanitized(told: Any) -> Any:
-    """Return what a host tells as it is kept: texts are short and can be shown, whatever its root wrote."""
+    """Return a host's report for storage: texts are shortened and made printable, whatever the host's root wrote."""
     if isinstance(told, str):
         return "".join(one if one.isprintable() else " " for one in told[:MAX_TEXT_LENGTH])
     if isinstance(told, (list, tuple)):
@@ -181,7 +180,7 @@ def _sanitized(told: Any) -> Any:
 
 
 def _sanitized_news(told: Any) -> Any:
-    """Return what a run tells as it is kept: lines stay lines, what cannot be shown becomes a blank."""
+    """Return a run's messages for storage: line breaks stay, unprintable characters become blanks."""
     if isinstance(told, str):
         return "".join(one if one.isprintable() or one in "\n\t" else " " for one in told)
     if isinstance(told, (list, tuple)):

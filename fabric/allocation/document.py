@@ -1,4 +1,4 @@
-"""An allocation as frozen values, and as the text of a file: the same allocation is always the same bytes."""
+"""An allocation as frozen values, and as the text of a file: the same allocation always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRODUCER: Final = "FalconWeb"
 
 
 class FieldPresence(Enum):
-    """Whether a file says something of a thing: what it does not name stays as it is."""
+    """Whether a file has a field: objects that it does not name stay unchanged."""
 
     NOTHING = "nothing"
 
@@ -30,14 +30,14 @@ NOT_SPECIFIED: Final = FieldPresence.NOTHING
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentEntry:
-    """A thing of a file, and where it stands there: what a file says is the same wherever it says so."""
+    """An entry of a file with its position, which does not count in comparisons."""
 
     place: DocumentPosition = field(default=DocumentPosition(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortEntry(DocumentEntry):
-    """What a file says of a port; '' and None leave its type and lanes as they are."""
+    """The port fields of an entry; '' and None leave its type and lanes unchanged."""
 
     port_type: str = ""
     lanes: int | None = None
@@ -82,7 +82,7 @@ class HostPortEntry(PortEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawerEntry(DocumentEntry):
-    """A drawer; without number and name, what is in no drawer. `mode` '' is not said."""
+    """A drawer; without number and name, the parts outside drawers. `mode` '' is absent."""
 
     number: int | None = None
     name: str = ""
@@ -105,13 +105,13 @@ class ChassisEntry(DocumentEntry):
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationDocument:
-    """A whole file; `scope` is 'everything', 'chassis' or 'tenant' with the name of the one ('' not said)."""
+    """A whole file; `scope` is 'everything', 'chassis' or 'tenant', followed by its name ('' absent)."""
 
     chassis: tuple[ChassisEntry, ...] = ()
     scope: str = ""
     scope_name: str = ""
 
-    def text(self, format: Format) -> str:  # noqa: A002 - what the address calls it
+    def text(self, format: Format) -> str:  # noqa: A002 - the URL parameter
         """Return the file, ending in a line break."""
         plain = self.plain()
         if format == "json":
@@ -122,7 +122,7 @@ class AllocationDocument:
         return dumped
 
     def plain(self) -> dict[str, Any]:
-        """Return it as the schema has it."""
+        """Return it in the form of the schema."""
         scope = {"kind": self.scope, "name": self.scope_name} if self.scope_name else {"kind": self.scope}
         return {
             "format": FORMAT,
@@ -185,11 +185,11 @@ def _port(entry: PortEntry) -> dict[str, Any]:
 
 
 class _YamlDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # libyaml's, where the wheel has it
-    """Quotes what YAML 1.2 and this site's reader would take for something else than a text."""
+    """Quotes texts that YAML 1.2 and this site's reader would take for another type."""
 
 
 def _represent_text(dumper: Any, text: str) -> Any:
-    # libyaml says for '1e5' and '0123' nothing: to YAML 1.1 they are texts.
+    # libyaml does not quote '1e5' and '0123': to YAML 1.1 they are texts.
     style = None if yaml_plain_value(text) is text else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
@@ -198,7 +198,7 @@ _YamlDumper.add_representer(str, _represent_text)
 
 
 def export_document(site: SiteHardware, *, scope: str = "everything", scope_name: str = "") -> AllocationDocument:
-    """Return what a file says of the site: chassis by name, drawers, host ports and slots by number."""
+    """Return the document of the site: chassis by name, drawers, host ports and slots by number."""
     return AllocationDocument(
         scope=scope, scope_name=scope_name, chassis=tuple(_chassis_entry(one) for one in site.chassis)
     )

@@ -1,4 +1,4 @@
-"""A file onto the hardware that a person sees: what of it is the same, what something else stands in for, what not."""
+"""Mapping of a file to the hardware that a user sees: entries that are the same, are mapped, or do not fit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from fabric.plans.rules import DesiredState
 
 @dataclass
 class _DesiredStateBuilder:
-    """What is wanted, while it is put together."""
+    """The desired state under construction."""
 
     attachments: dict[int, int | None] = field(default_factory=dict)
     modes: dict[int, DrawerMode] = field(default_factory=dict)
@@ -51,31 +51,32 @@ class _DesiredStateBuilder:
 def map_document(
     document: AllocationDocument, site: SiteHardware, *, by: MappingMode = "exact", onto: int | None = None
 ) -> AllocationReport:
-    """Return what becomes of each entry of a file, and what is wanted of the site: only what differs from what is.
+    """Return the result for each entry of a file, and the desired state: only the differences from the present one.
 
-    `by` says what stands in for what is not the same here; `onto` names the chassis that a file's only one is put onto.
+    `by` is how entries without an exact counterpart are mapped; `onto` is the chassis that a file's
+    only one is mapped to.
     """
     return _Mapping(document, site, by, onto).report()
 
 
 class _Mapping:
-    """One file onto one site."""
+    """The mapping of one file to one site."""
 
     def __init__(self, document: AllocationDocument, site: SiteHardware, by: MappingMode, onto: int | None) -> None:
         self.site, self.by = site, by
         self.pairs = pair_chassis(document, site, by=by, onto=onto)
-        self.wanting = _DesiredStateBuilder()
+        self.desired = _DesiredStateBuilder()
         self.lines: list[ReportLine] = []
-        asked = [
+        requested = [
             RequestedSlot(drawer=drawer, entry=entry)
             for one in self.pairs
             for drawer in one.drawers
             for entry in drawer.entry.slots
         ]
-        self.finder = DeviceMatcher(site, asked, modes=self.wanting.modes, cables=self.wanting.cables)
+        self.finder = DeviceMatcher(site, requested, modes=self.desired.modes, cables=self.desired.cables)
 
     def report(self) -> AllocationReport:
-        """Return it, entries in the order of the file."""
+        """Return the report, entries in the order of the file."""
         for one in self.pairs:
             self._report_chassis(one)
             for drawer in one.drawers:
@@ -83,18 +84,18 @@ class _Mapping:
                 for entry in drawer.entry.host_ports:
                     self._report_port(drawer, entry)
         self.finder.find(self.by)
-        for at, asked in enumerate(self.finder.asked):
-            self._report_slot(at, asked)
+        for at, requested in enumerate(self.finder.requested):
+            self._report_slot(at, requested)
         lines = sorted(self.lines, key=lambda line: (line.place.line, line.place.column))
-        wanting = self.wanting
+        desired = self.desired
         return AllocationReport(
             by=self.by,
             lines=tuple(lines),
             wanted=DesiredState(
-                attachments=wanting.attachments,
-                modes=wanting.modes,
-                cables=wanting.cables,
-                settings=wanting.settings,
+                attachments=desired.attachments,
+                modes=desired.modes,
+                cables=desired.cables,
+                settings=desired.settings,
             ),
         )
 
@@ -102,15 +103,15 @@ class _Mapping:
         what = one.entry.name
         if one.row is None:
             if self.by == "serial":
-                sentence = "There is no such chassis here: its devices are looked for by their serial numbers."
+                sentence = "There is no such chassis here: its devices are matched by their serial numbers."
                 self.lines.append(ReportLine(place=one.entry.place, what=what, fit="mapped", sentence=sentence))
             else:
                 self._misfit(one.entry, what, "There is no such chassis here, or you may not see it.")
         elif one.is_same:
             self.lines.append(ReportLine(place=one.entry.place, what=what, fit="exact", sentence=_name_note(one)))
         else:
-            stands = f"Another chassis, {one.row.name}, stands for it: {one.how}."
-            self.lines.append(ReportLine(place=one.entry.place, what=what, fit="mapped", sentence=stands))
+            sentence = f"Mapped to another chassis, {one.row.name}: {one.how}."
+            self.lines.append(ReportLine(place=one.entry.place, what=what, fit="mapped", sentence=sentence))
 
     def _report_drawer(self, one: DrawerPair) -> None:
         if one.chassis.row is None:
@@ -123,7 +124,7 @@ class _Mapping:
         if mode and mode not in {row.mode, DrawerMode.UNKNOWN} and row.id is not None:
             if row.may_change_mode:
                 change = f"Change its mode from {row.mode} to {mode}."
-                self.wanting.modes[row.id] = DrawerMode(mode)
+                self.desired.modes[row.id] = DrawerMode(mode)
             else:
                 note = f"Its mode stays {row.mode}, where the file says {mode}: it is not yours to change."
         fit: EntryFit = "exact" if one.chassis.is_same else "mapped"
@@ -151,7 +152,7 @@ class _Mapping:
                 place=entry.place,
                 what=what,
                 fit=fits,
-                sentence="" if fits == "exact" else f"{drawer.chassis.row.name} {row.label} stands for it.",
+                sentence="" if fits == "exact" else f"Mapped to {drawer.chassis.row.name} {row.label}.",
                 change=" ".join(changes),
                 note=" ".join(notes),
             )
@@ -170,41 +171,41 @@ class _Mapping:
             return [], [f"Its cable leads to {now}, where the file says {quoted(name)}: it stays."]
         if not self.site.may_move_cables:
             return [], [f"Its cable leads to {now}, where the file says {quoted(name)}: it is not yours to move."]
-        self.wanting.cables[row.id] = None if host is None else host.id
+        self.desired.cables[row.id] = None if host is None else host.id
         return [f"Move its cable from {now} to {name}."], []
 
     def _set(self, entry: PortEntry, port: int | None, drawer: SiteDrawer, changes: list[str], notes: list[str]) -> str:
-        """Want what the file says of a port; return why it cannot be."""
+        """Add the port's setting to the desired state; return why it cannot be changed."""
         if port is None:
             return ""
         wanted, reason = desired_port_setting(entry, drawer.settings.get(port), changes, notes)
         if wanted is not None:
-            self.wanting.settings[port] = wanted
+            self.desired.settings[port] = wanted
         return reason
 
     def _holder(self, entry: PortEntry, tenant: str) -> list[str]:
         if not entry.tenant or entry.tenant == tenant or not self.site.is_administrator:
             return []
-        held = f"{tenant} holds it" if tenant else "It is in the free pool"
-        return [f"{held}, where the file says {quoted(entry.tenant)}: an import grants nothing."]
+        owner = f"It is granted to {tenant}" if tenant else "It is unassigned"
+        return [f"{owner}, where the file says {quoted(entry.tenant)}: an import grants nothing."]
 
-    def _report_slot(self, at: int, asked: RequestedSlot) -> None:
-        entry = asked.entry
+    def _report_slot(self, at: int, requested: RequestedSlot) -> None:
+        entry = requested.entry
         if at not in self.finder.found:
-            row = asked.drawer.chassis.row
+            row = requested.drawer.chassis.row
             why = self.finder.why.get(at, "")
             if row is None and self.by != "serial":
                 why = "There is no such chassis here, or you may not see it."
-            self._misfit(entry, asked.what, why)
+            self._misfit(entry, requested.what, why)
             return
         found, fit = self.finder.found[at]
         changes: list[str] = []
         notes = self._holder(entry, found.device.tenant)
-        reason = self._attach(asked, found, changes)
+        reason = self._attach(requested, found, changes)
         reason = reason or self._set(entry, found.device.port, found.drawer, changes, notes)
         if reason:
-            self.wanting.attachments.pop(found.device.id, None)
-            self._misfit(entry, asked.what, reason)
+            self.desired.attachments.pop(found.device.id, None)
+            self._misfit(entry, requested.what, reason)
             return
         device = entry.device
         if fit == "mapped" and device is not None and device.kind and device.kind != found.device.kind:
@@ -212,31 +213,31 @@ class _Mapping:
         self.lines.append(
             ReportLine(
                 place=entry.place,
-                what=asked.what,
+                what=requested.what,
                 fit=fit,
-                sentence="" if fit == "exact" else f"{found.title} stands for it.",
+                sentence="" if fit == "exact" else f"Mapped to {found.title}.",
                 change=" ".join(changes),
                 note=" ".join(notes),
             )
         )
 
-    def _attach(self, asked: RequestedSlot, found: LocatedDevice, changes: list[str]) -> str:
-        """Want the device to be attached as the file says; return why that cannot be."""
-        label, device = asked.entry.attached_to, found.device
+    def _attach(self, requested: RequestedSlot, found: LocatedDevice, changes: list[str]) -> str:
+        """Add the device's attachment to the desired state; return why it cannot be changed."""
+        label, device = requested.entry.attached_to, found.device
         if isinstance(label, FieldPresence):
             return ""
-        port = None if label is None else paired_port(asked.drawer, label, found.drawer)
+        port = None if label is None else paired_port(requested.drawer, label, found.drawer)
         if label is not None and port is None:
             where = f"{found.chassis.name} {found.drawer.title}".strip()
-            return f"{where} has no host port that stands for {quoted(label)}, or you may not see it."
+            return f"{where} has no host port that matches {quoted(label)}, or you may not see it."
         if device.held_elsewhere:
-            return f"{device.name} is attached to a host port that is not yours: only its holder can move it."
+            return f"{device.name} is attached to a host port that is not yours: only its owner can move it."
         target = None if port is None else port.id
         if target == device.attached:
             return ""
         if device.fixed:
             return device.fixed
-        self.wanting.attachments[device.id] = target
+        self.desired.attachments[device.id] = target
         before = next((one for one in found.drawer.ports if one.id == device.attached), None)
         if port is None:
             changes.append(f"Detach it from {_host_port_name(before)}.")
@@ -251,10 +252,10 @@ class _Mapping:
 
 
 def _name_note(one: ChassisPair) -> str:
-    """Return what there is to say of a chassis that is the same: that it has another name here."""
+    """Return the note on an exact chassis: that it has another name here."""
     if one.row is None or one.row.name == one.entry.name:
         return ""
-    return f"It was told {one.how}, and is called {one.row.name} here."
+    return f"It was matched {one.how}, and is named {one.row.name} here."
 
 
 def _host_port_name(port: SitePort | None) -> str:
@@ -266,9 +267,9 @@ def _host_port_name(port: SitePort | None) -> str:
 def desired_port_setting(
     entry: PortEntry, now: PortSetting | None, changes: list[str], notes: list[str]
 ) -> tuple[PortSetting | None, str]:
-    """Return what a file wants of a port (None: nothing), as far as the site can tell how it is, and why it cannot be.
+    """Return the setting that a file requests of a port (None: none), and why the port cannot have it.
 
-    What changes and what there is to know is added to the lists.
+    Changes and notes are appended to the lists; what the site does not know of the port stays unchanged.
     """
     if now is None:
         return None, ""
@@ -277,7 +278,7 @@ def desired_port_setting(
     types = allowed_port_types(of_host=of_host)
     if entry.port_type and entry.port_type != now.port_type:
         if not now.port_type:
-            notes.append("What its port is cannot be told here: it stays as it is.")
+            notes.append("The type of its port is unknown here: it stays unchanged.")
         elif entry.port_type not in types:
             leads = "A host's port" if of_host else "The port of a slot"
             return None, f"{leads} can be configured as {' or '.join(types)}, not as {quoted(entry.port_type)}."
@@ -286,7 +287,7 @@ def desired_port_setting(
             changes.append(f"Configure its port from {now.port_type} to {entry.port_type}.")
     if entry.lanes and entry.lanes != now.configured_width:
         if not now.configured_width:
-            notes.append("How many lanes its port shall use cannot be told here: they stay as they are.")
+            notes.append("The lanes of its port are unknown here: they stay unchanged.")
         elif entry.lanes not in LANE_COUNTS:
             return (
                 None,

@@ -1,4 +1,4 @@
-"""Which device of the site stands for each slot of a file: the very one, else what the way of mapping takes for it."""
+"""Matching of a file's slots to devices of the site: the same device, else one chosen by the mapping mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fabric.allocation.rules import EntryFit, MappingMode, SiteChassis, SiteDevi
 from fabric.bmc.types import DrawerMode
 from fabric.operations.rules import DrawerState, HostConnection, attach_violation
 
-# Of entries of one kind in one chassis: many times what any chassis holds, and few enough to be matched in a second.
+# Entries of one kind in one chassis: many times more than any chassis has, and few enough to match within a second.
 MAX_OF_A_KIND = 512
 OTHER_MODEL, OTHER_DRAWER, OTHER_MAKER = 10_000, 100_000, 1_000
 LEFT_OUT_ATTACHED, LEFT_OUT_FREE = 1e9, 1e8
@@ -20,7 +20,7 @@ LEFT_OUT_ATTACHED, LEFT_OUT_FREE = 1e9, 1e8
 
 @dataclass(frozen=True)
 class LocatedDevice:
-    """A device of the site and where it is."""
+    """A device of the site with its location."""
 
     chassis: SiteChassis
     drawer: SiteDrawer
@@ -28,25 +28,25 @@ class LocatedDevice:
 
     @property
     def title(self) -> str:
-        """The device in words."""
+        """The label of the device."""
         where = f"{self.chassis.name} {self.drawer.title}".strip()
         slot = f" slot {self.device.slot}" if self.device.slot is not None else ""
         return f"{self.device.name} ({where}{slot})"
 
 
 class DeviceMatcher:
-    """Finds devices for what is asked for (by its index): `found` has them, `why` says why there is none."""
+    """Finds devices for requested slots (by index): `found` has the devices, `why` the reason where there is none."""
 
     def __init__(
         self,
         site: SiteHardware,
-        asked: list[RequestedSlot],
+        requested: list[RequestedSlot],
         *,
         modes: Mapping[int, DrawerMode],
         cables: Mapping[int, int | None],
     ) -> None:
-        self.site, self.asked = site, asked
-        # As the file wants them: what a slot can reach depends on both.
+        self.site, self.requested = site, requested
+        # The modes and cables that the file requests: the reach of a slot depends on both.
         self.modes, self.cables = modes, cables
         self.taken: dict[int, RequestedSlot] = {}
         self.found: dict[int, tuple[LocatedDevice, EntryFit]] = {}
@@ -54,41 +54,41 @@ class DeviceMatcher:
         self.ruled_out: dict[tuple[int, int, str], bool] = {}
 
     def find(self, by: MappingMode) -> None:
-        """Find for each slot of the file its device: the very one before any that stands in for another."""
+        """Find the device for each slot of the file: exact matches first, then those by the mapping mode."""
         everything = [
             LocatedDevice(chassis, drawer, device)
             for chassis in self.site.chassis
             for drawer in chassis.drawers
             for device in drawer.devices
         ]
-        for at, asked in enumerate(self.asked):
-            here = _device_in_slot(asked)
+        for at, requested in enumerate(self.requested):
+            here = _device_in_slot(requested)
             if here is None:
                 self.why[at] = "There is no such slot with a device here, or you may not see it."
-            elif not asked.drawer.chassis.is_same:
+            elif not requested.drawer.chassis.is_same:
                 self.why[at] = f"In the same slot is {here.title}, of another chassis."
-            elif reason := mismatch_reason(asked.entry, here.device):
+            elif reason := mismatch_reason(requested.entry, here.device):
                 self.why[at] = reason
             else:
-                self._take(at, asked, here, "exact")
+                self._take(at, requested, here, "exact")
         if by == "serial":
             self._by_serial(everything)
         elif by == "slot":
-            for at, asked in self._left():
-                here = _device_in_slot(asked)
+            for at, requested in self._left():
+                here = _device_in_slot(requested)
                 if here is not None:
-                    self._take(at, asked, here, "mapped")
+                    self._take(at, requested, here, "mapped")
         elif by == "kind":
             self._by_kind(everything)
 
     def _left(self) -> list[tuple[int, RequestedSlot]]:
-        return [(at, asked) for at, asked in enumerate(self.asked) if at not in self.found]
+        return [(at, requested) for at, requested in enumerate(self.requested) if at not in self.found]
 
-    def _take(self, at: int, asked: RequestedSlot, found: LocatedDevice, fit: EntryFit) -> None:
-        other = self.taken.setdefault(found.device.id, asked)
-        if other is not asked:
+    def _take(self, at: int, requested: RequestedSlot, found: LocatedDevice, fit: EntryFit) -> None:
+        other = self.taken.setdefault(found.device.id, requested)
+        if other is not requested:
             place = other.entry.place
-            self.why[at] = f"{found.title} is asked for already in line {place.line} ({place.path})."
+            self.why[at] = f"{found.title} is already listed in line {place.line} ({place.path})."
             return
         self.found[at] = (found, fit)
 
@@ -97,17 +97,17 @@ class DeviceMatcher:
         for one in everything:
             if one.device.serial_number:
                 known.setdefault(one.device.serial_number, []).append(one)
-        for at, asked in self._left():
-            device = asked.entry.device
+        for at, requested in self._left():
+            device = requested.entry.device
             if device is None or not device.serial_number:
-                self.why[at] = "The file tells no serial number of its device."
+                self.why[at] = "The file has no serial number for its device."
                 continue
             found = known.get(device.serial_number, [])
             alike = [one for one in found if (one.device.manufacturer, one.device.model) == (
                 device.manufacturer, device.model)]  # fmt: skip
             found = alike or found
             if len(found) == 1:
-                self._take(at, asked, found[0], "mapped")
+                self._take(at, requested, found[0], "mapped")
             elif found:
                 self.why[at] = "Several devices here have its serial number."
             else:
@@ -115,47 +115,47 @@ class DeviceMatcher:
 
     def _by_kind(self, everything: list[LocatedDevice]) -> None:
         groups: dict[tuple[int, str], list[tuple[int, RequestedSlot]]] = {}
-        for at, asked in self._left():
-            device, row = asked.entry.device, asked.drawer.chassis.row
+        for at, requested in self._left():
+            device, row = requested.entry.device, requested.drawer.chassis.row
             if row is None:
                 continue
             if device is None or not device.kind:
-                self.why[at] = "The file does not tell what kind of device it is."
+                self.why[at] = "The file does not name the kind of its device."
             else:
-                groups.setdefault((row.id, device.kind), []).append((at, asked))
-        for (chassis, kind), wanted in groups.items():
+                groups.setdefault((row.id, device.kind), []).append((at, requested))
+        for (chassis, kind), requests in groups.items():
             free = [
                 one
                 for one in everything
                 if one.chassis.id == chassis and one.device.kind == kind and one.device.id not in self.taken
             ]
-            self._match(wanted, free, kind)
+            self._match(requests, free, kind)
 
-    def _match(self, wanted: list[tuple[int, RequestedSlot]], free: list[LocatedDevice], kind: str) -> None:
-        for at, _ in wanted[MAX_OF_A_KIND:]:
-            self.why[at] = f"The file asks for more than {MAX_OF_A_KIND} devices of a kind in one chassis."
-        wanted = wanted[:MAX_OF_A_KIND]
-        costs = [[self._cost(asked, one) for one in free] for _, asked in wanted]
-        # Where there are too few, those that shall be attached come first.
-        left_out = [LEFT_OUT_ATTACHED if asked.entry.attached_to else LEFT_OUT_FREE for _, asked in wanted]
-        for (at, asked), column, row in zip(wanted, cheapest_assignment(costs, left_out), costs, strict=True):
+    def _match(self, requests: list[tuple[int, RequestedSlot]], free: list[LocatedDevice], kind: str) -> None:
+        for at, _ in requests[MAX_OF_A_KIND:]:
+            self.why[at] = f"The file lists more than {MAX_OF_A_KIND} devices of a kind in one chassis."
+        requests = requests[:MAX_OF_A_KIND]
+        costs = [[self._cost(requested, one) for one in free] for _, requested in requests]
+        # Where there are too few, those to be attached come first.
+        left_out = [LEFT_OUT_ATTACHED if requested.entry.attached_to else LEFT_OUT_FREE for _, requested in requests]
+        for (at, requested), column, row in zip(requests, cheapest_assignment(costs, left_out), costs, strict=True):
             if column is not None:
-                self._take(at, asked, free[column], "mapped")
+                self._take(at, requested, free[column], "mapped")
             elif any(cost < IMPOSSIBLE for cost in row):
                 self.why[at] = f"There are too few devices of kind {kind} here."
             else:
-                self.why[at] = f"No device of kind {kind} here can stand for it, at a host port that the rules allow."
+                self.why[at] = f"No device of kind {kind} here fits, at a host port that the rules allow."
 
-    def _cost(self, asked: RequestedSlot, one: LocatedDevice) -> float:
-        """Return how far a device is from the one asked for, IMPOSSIBLE where it cannot be attached as that is."""
-        entry, device = asked.entry, asked.entry.device
+    def _cost(self, requested: RequestedSlot, one: LocatedDevice) -> float:
+        """Return the distance of a device from the requested one, IMPOSSIBLE where the attachment is not allowed."""
+        entry, device = requested.entry, requested.entry.device
         if device is None:
             return IMPOSSIBLE
         if isinstance(entry.attached_to, str):
-            port = paired_port(asked.drawer, entry.attached_to, one.drawer)
+            port = paired_port(requested.drawer, entry.attached_to, one.drawer)
             if port is None or one.device.fixed or one.device.held_elsewhere or self._rules_out(one, port):
                 return IMPOSSIBLE
-        same_drawer = asked.drawer.row is one.drawer
+        same_drawer = requested.drawer.row is one.drawer
         distance = abs((one.device.slot or 0) - (entry.slot or 0))
         return (
             distance
@@ -165,7 +165,7 @@ class DeviceMatcher:
         )
 
     def _rules_out(self, one: LocatedDevice, port: SitePort) -> bool:
-        """Tell whether the drawer's mode, as it will be, keeps a slot from a host port whatever else is attached."""
+        """Return whether the drawer's requested mode keeps a slot from a host port whatever else is attached."""
         drawer, slot = one.drawer, one.device.slot
         if drawer.id is None or slot is None:
             return False
@@ -187,8 +187,8 @@ class DeviceMatcher:
         return self.cables.get(port.id, port.host.id if port.host else None)
 
 
-def _device_in_slot(asked: RequestedSlot) -> LocatedDevice | None:
-    chassis, drawer, device = asked.drawer.chassis.row, asked.drawer.row, device_in_slot(asked)
+def _device_in_slot(requested: RequestedSlot) -> LocatedDevice | None:
+    chassis, drawer, device = requested.drawer.chassis.row, requested.drawer.row, device_in_slot(requested)
     return None if chassis is None or drawer is None or device is None else LocatedDevice(chassis, drawer, device)
 
 
@@ -196,16 +196,16 @@ IMPOSSIBLE = 1e12
 
 
 def cheapest_assignment(costs: Sequence[Sequence[float]], unmatched: Sequence[float]) -> list[int | None]:
-    """Return for each row its column, None where it has none; every column is given once.
+    """Return the column of each row, None where it has none; no column is used twice.
 
-    `costs[row][column]` is IMPOSSIBLE or more where the two do not go together; `unmatched[row]` is what it costs to
-    leave a row out. Source of the method: Kuhn 1955 and Munkres 1957, with potentials; of equal sums always the same.
+    `costs[row][column]` is IMPOSSIBLE or more where the two do not match; `unmatched[row]` is the cost of leaving a row
+    out. Source of the method: Kuhn 1955 and Munkres 1957, with potentials; ties are resolved deterministically.
     """
     rows = len(costs)
     if not rows:
         return []
     real = len(costs[0])
-    # A column of its own for each row that is left out: then there is always a complete matching.
+    # Each row has a dummy column for being left out, so that a complete matching always exists.
     table = np.full((rows, real + rows), IMPOSSIBLE)
     if real:
         table[:, :real] = costs

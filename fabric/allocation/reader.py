@@ -1,4 +1,4 @@
-"""From the bytes of a file to a document, or to all that is wrong with it: nothing of the site plays a part."""
+"""Parsing of the bytes of a file to a document, or to all its problems, independently of the site."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BODY_LIMIT = (MAX_FILE_BYTES + 2**20, FILE_TOO_LARGE)  # alone or in a form; a f
 
 @dataclass(frozen=True, kw_only=True)
 class ParsedFile:
-    """A file that was read: its document, or None and what is wrong; `more` if more is wrong than is told."""
+    """A parsed file: its document, or None and the problems; `more` if there are more problems than listed."""
 
     document: AllocationDocument | None
     problems: tuple[DocumentProblem, ...] = ()
@@ -49,8 +49,8 @@ class ParsedFile:
     text: str = ""
 
 
-def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFile:  # noqa: A002 - what the address calls it
-    """Read a file; without `format` a file that begins with a brace or bracket is JSON, any other is YAML."""
+def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFile:  # noqa: A002 - the URL parameter
+    """Parse a file; without `format` a file that begins with a brace or bracket is JSON, any other is YAML."""
     if len(raw) > MAX_FILE_BYTES:
         return ParsedFile(document=None, problems=(DocumentProblem(sentence=FILE_TOO_LARGE),))
     try:
@@ -58,7 +58,7 @@ def parse_file(raw: bytes, format: Literal["", "json", "yaml"] = "") -> ParsedFi
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode()
         problems = DocumentProblems(before)
-        problems.add("This is no UTF-8 text. Save the file as UTF-8.", "", len(before))
+        problems.add("This is not UTF-8 text. Save the file as UTF-8.", "", len(before))
         return ParsedFile(document=None, problems=problems.told())
     chosen = format or ("json" if text.lstrip()[:1] in {"{", "["} else "yaml")
     problems = DocumentProblems(text)
@@ -86,7 +86,7 @@ def _parse_document(text: str, format: str, problems: DocumentProblems) -> Alloc
 
 
 def _is_allocation_file(root: DocumentNode, problems: DocumentProblems) -> bool:
-    """Tell whether the rest is worth looking at: what another format or version means nobody here knows."""
+    """Return whether the rest can be checked: the fields of another format or version are unknown."""
     if not isinstance(root.value, dict):
         found = {"array": "a list", "string": "a text", "null": "nothing"}.get(
             json_type(root.value), "a number or word"
@@ -96,9 +96,11 @@ def _is_allocation_file(root: DocumentNode, problems: DocumentProblems) -> bool:
         return False
     name, version = root.value.get("format"), root.value.get("version")
     if name is None or name.value != FORMAT:
-        said = "It has no 'format'" if name is None else "Its 'format' is another"
+        reason = "It has no 'format'" if name is None else "It has another 'format'"
         offset = root.offset if name is None else name.offset
-        problems.add(f"This is no allocation file. {said}: '{FORMAT}' is expected.", "format" if name else "", offset)
+        problems.add(
+            f"This is not an allocation file. {reason}: '{FORMAT}' is expected.", "format" if name else "", offset
+        )
         return False
     if version is None or isinstance(version.value, bool) or version.value != VERSION:
         shown = "without a version" if version is None else f"of version {_version(version)}"
@@ -116,7 +118,7 @@ def _version(node: DocumentNode) -> str:
 
 
 class _DocumentBuilder:
-    """Makes a document of what has the right shape, so that all that is wrong is found at once."""
+    """Builds a document of all valid parts, so that all problems are found in one pass."""
 
     def __init__(self, problems: DocumentProblems) -> None:
         self.problems = problems
@@ -211,14 +213,14 @@ def _whole(node: DocumentNode, name: str) -> int | None:
 
 
 class _DuplicateFinder:
-    """Finds what a file names twice."""
+    """Finds duplicate entries of a file."""
 
     def __init__(self, problems: DocumentProblems) -> None:
         self.problems = problems
         self.seen: dict[Hashable, PortEntry | ChassisEntry | DrawerEntry] = {}
 
     def check(self, document: AllocationDocument) -> None:
-        """Note everything that is named twice: at its second place, with the line of the first."""
+        """Report every duplicate: at its second position, with the line of the first."""
         for chassis in document.chassis:
             where = chassis.place.path
             self._note(("name", chassis.name), chassis, f"The chassis {quoted(chassis.name)}", bool(chassis.name))
@@ -226,11 +228,11 @@ class _DuplicateFinder:
             self._note(("uuid", uuid), chassis, f"The chassis of UUID {quoted(uuid)}", bool(uuid))
             for drawer in chassis.drawers:
                 key: Hashable = drawer.name if drawer.number is None else drawer.number
-                told = f"Drawer {drawer.number}" if drawer.number is not None else f"The drawer {quoted(drawer.name)}"
-                self._note(("drawer", where, key), drawer, told, said=True)
+                label = f"Drawer {drawer.number}" if drawer.number is not None else f"The drawer {quoted(drawer.name)}"
+                self._note(("drawer", where, key), drawer, label, is_named=True)
                 for port in drawer.host_ports:
-                    told = f"Host port {quoted(port.label)}"
-                    self._note(("port", where, port.label), port, told, bool(port.label))
+                    label = f"Host port {quoted(port.label)}"
+                    self._note(("port", where, port.label), port, label, bool(port.label))
                 self._check_slots(drawer)
 
     def _check_slots(self, drawer: DrawerEntry) -> None:
@@ -239,16 +241,16 @@ class _DuplicateFinder:
             self._note(("slot", drawer.place.path, slot.slot), slot, f"Slot {slot.slot}", slot.slot is not None)
             if device is not None and device.serial_number:
                 key = ("device", device.manufacturer, device.model, device.serial_number)
-                told = f"The device with serial number {quoted(device.serial_number)}"
-                self._note(key, slot, told, said=True)
+                label = f"The device with serial number {quoted(device.serial_number)}"
+                self._note(key, slot, label, is_named=True)
             elif device is None and slot.slot is None:
                 self.problems.add_at("Neither a slot nor a device is named here.", slot.place)
 
-    def _note(self, key: Hashable, entry: PortEntry | ChassisEntry | DrawerEntry, told: str, said: bool) -> None:
-        if not said:
+    def _note(self, key: Hashable, entry: PortEntry | ChassisEntry | DrawerEntry, label: str, is_named: bool) -> None:
+        if not is_named:
             return
         first = self.seen.setdefault(key, entry)
         if first is not entry:
             self.problems.add_at(
-                f"{told} is asked for twice: first in line {first.place.line} ({first.place.path}).", entry.place
+                f"{label} is listed twice: first in line {first.place.line} ({first.place.path}).", entry.place
             )

@@ -1,6 +1,6 @@
-"""The hardware as a person sees it, pure: what an export writes down, and what a file is mapped onto.
+"""The hardware as a user sees it, as pure values: the source of an export, and the target of a file.
 
-Names are distinct within what holds them, by a number behind those that are not: a file tells everything by name.
+Names are unique within their parent, by a numeric suffix where necessary, since a file refers to everything by name.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class SitePort:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteDevice:
-    """A device: `slot` None in none that has a number of its own, `attached` the id of a host port.
+    """A device: `slot` None where it has no slot with a unique number, `attached` the id of a host port.
 
-    `held_elsewhere`: it is attached to a host port that the person does not see. `fixed` says why it can be attached
-    nowhere, '' if it can. `serial_number` is the hardware's; `is_told_by_serial` if nobody else here has the same.
+    `held_elsewhere`: it is attached to a host port that the user does not see. `fixed` says why it cannot be attached,
+    '' if it can. `serial_number` is the hardware's; `is_told_by_serial` if it is unique here.
     """
 
     id: int
@@ -60,7 +60,7 @@ class SiteDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteDrawer:
-    """A drawer, id None: what is in no drawer; `number` None where others of the chassis have the same."""
+    """A drawer, id None: parts outside drawers; `number` None where it is not unique in the chassis."""
 
     id: int | None
     number: int | None
@@ -73,7 +73,7 @@ class SiteDrawer:
 
     @property
     def title(self) -> str:
-        """The drawer in words, '' for no drawer."""
+        """The label of the drawer, '' for no drawer."""
         return self.name or (f"drawer {self.number}" if self.number is not None else "")
 
 
@@ -93,7 +93,7 @@ class SiteChassis:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteHardware:
-    """All that the person sees; `hosts` are those that a cable may lead to, where the person may have it moved."""
+    """All hardware that the user sees; `hosts` are the targets of cables that the user may change."""
 
     chassis: tuple[SiteChassis, ...]
     hosts: tuple[SiteHost, ...] = ()
@@ -113,7 +113,7 @@ EntryFit = Literal["exact", "mapped", "does_not_fit"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportLine:
-    """What one entry of the file comes to: how it fits, why, what it would change, and what there is to know of it."""
+    """The result for one entry of the file: how it fits, why, its changes, and notes."""
 
     place: DocumentPosition
     what: str
@@ -123,7 +123,7 @@ class ReportLine:
     note: str = ""
 
     def as_json(self) -> dict[str, str | int]:
-        """Return it as the API says it."""
+        """Return it as the API returns it."""
         return {
             "path": self.place.path,
             "line": self.place.line,
@@ -138,14 +138,14 @@ class ReportLine:
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationReport:
-    """All entries of a file, and what is wanted of this site after it: of those that fit."""
+    """The results for all entries, and the desired state of this site from those that fit."""
 
     by: MappingMode
     lines: tuple[ReportLine, ...] = ()
     wanted: DesiredState = field(default_factory=DesiredState)
 
     def count(self, fit: EntryFit) -> int:
-        """Return how many entries fit like this."""
+        """Return how many entries have this fit."""
         return sum(line.fit == fit for line in self.lines)
 
     @property
@@ -155,7 +155,7 @@ class AllocationReport:
 
     @property
     def mapped(self) -> tuple[ReportLine, ...]:
-        """The entries that something else stands in for."""
+        """The entries that are mapped to something else."""
         return tuple(line for line in self.lines if line.fit == "mapped")
 
     @property
@@ -170,7 +170,7 @@ class AllocationReport:
 
     @property
     def notes(self) -> tuple[ReportLine, ...]:
-        """The entries of which there is something to know, and that are told nowhere else."""
+        """The entries with notes that no other list includes."""
         return tuple(line for line in self.lines if line.note)
 
     @property
@@ -180,7 +180,7 @@ class AllocationReport:
         return not (wanted.attachments or wanted.modes or wanted.cables or wanted.settings)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the API says it."""
+        """Return it as the API returns it."""
         return {
             "by": self.by,
             "exact": self.exact,

@@ -1,4 +1,4 @@
-"""What an allocation file may look like, as JSON Schema: published as it is, and what `shape` checks by."""
+"""The JSON Schema of an allocation file: published, and used by `check_schema`."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ TYPE_LABELS = {
 
 
 def check_schema(root: DocumentNode, problems: DocumentProblems) -> None:
-    """Note everything in which a value is not as the schema says."""
+    """Report every value that violates the schema."""
     _check_node(root, SCHEMA, "", "The file", problems)
 
 
@@ -152,7 +152,7 @@ def _check_node(node: DocumentNode, schema: dict[str, Any], path: str, name: str
     if "$ref" in schema:
         schema = SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
-        # Of the schema's choices one is null: what is none is held against the other.
+        # Where the schema also permits null, other values are checked against the other choice.
         if node.value is None:
             return
         schema = SCHEMA["$defs"][schema["anyOf"][0]["$ref"].rpartition("/")[2]]
@@ -169,7 +169,7 @@ def _check_node(node: DocumentNode, schema: dict[str, Any], path: str, name: str
 
 
 def _mismatch_reason(node: DocumentNode, schema: dict[str, Any], name: str) -> str:
-    """Return '' if a value is what the schema says of it alone, else the sentence that says why not."""
+    """Return '' if a value itself matches its schema, members aside, else the sentence that says why not."""
     value, found = node.value, json_type(node.value)
     allowed = schema.get("type", found)
     allowed = [allowed] if isinstance(allowed, str) else allowed
@@ -191,7 +191,7 @@ def _mismatch_reason(node: DocumentNode, schema: dict[str, Any], name: str) -> s
 
 
 def _check_members(node: DocumentNode, known: dict[str, Any], path: str, problems: DocumentProblems) -> None:
-    assert isinstance(node.value, dict)  # noqa: S101 - its caller asked
+    assert isinstance(node.value, dict)  # noqa: S101 - checked by its caller
     for word, value in node.value.items():
         inner = member_path(path, word)
         if word in known:

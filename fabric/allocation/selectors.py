@@ -1,6 +1,6 @@
-"""The hardware as a person sees it, read from the database: the one source of exports and of what files are mapped to.
+"""The hardware as a user sees it, read from the database for exports and for the mapping of files.
 
-What somebody else holds is not in it at all: a file that names it is answered as one that names what does not exist.
+Parts of other tenants are not included: a file that names them gets the same answer as one that names unknown parts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODE_VALUES = {mode.value for mode in DrawerMode}
 
 
 def visible_hardware(person: User, *, chassis_id: int | None = None, tenant: Tenant | None = None) -> SiteHardware:
-    """Return the hardware as it is now, of one chassis or of what one tenant holds if told so: what an export says."""
+    """Return the present hardware, of one chassis or one tenant if given: the content of an export."""
     devices = Device.objects.visible_to(person).filter(missing_since=None)
     host_ports = HostPort.objects.visible_to(person).filter(missing_since=None)
     chassis = Chassis.objects.visible_to(person)
@@ -35,11 +35,11 @@ def visible_hardware(person: User, *, chassis_id: int | None = None, tenant: Ten
 
 
 def projected_hardware(person: User) -> SiteHardware:
-    """Return the hardware as it will be once all that was asked for already is done: what a file is compared with."""
+    """Return the hardware as it will be once all open operations are done: what a file is compared with."""
     site = visible_hardware(person)
     drawers = {
-        (chassis, drawer): seen
-        for (chassis, drawer), seen in projected_drawers([one.id for one in site.chassis]).items()
+        (chassis, drawer): snapshot
+        for (chassis, drawer), snapshot in projected_drawers([one.id for one in site.chassis]).items()
     }
     hosts = {host.id: host for host in site.hosts}
     return replace(
@@ -59,13 +59,13 @@ def projected_hardware(person: User) -> SiteHardware:
     )
 
 
-def _projected_drawer(drawer: SiteDrawer, seen: DrawerSnapshot, hosts: Mapping[int, SiteHost]) -> SiteDrawer:
-    attached = {device.id: device.attached for device in seen.devices}
-    cables = {port.id: port.host for port in seen.ports}
+def _projected_drawer(drawer: SiteDrawer, snapshot: DrawerSnapshot, hosts: Mapping[int, SiteHost]) -> SiteDrawer:
+    attached = {device.id: device.attached for device in snapshot.devices}
+    cables = {port.id: port.host for port in snapshot.ports}
     known = {port.id for port in drawer.ports}
     return replace(
         drawer,
-        mode=seen.mode.value,
+        mode=snapshot.mode.value,
         ports=tuple(
             replace(port, host=_projected_host(port, cables.get(port.id), hosts) if port.id in cables else port.host)
             for port in drawer.ports
@@ -78,7 +78,7 @@ def _projected_drawer(drawer: SiteDrawer, seen: DrawerSnapshot, hosts: Mapping[i
             )
             for device in drawer.devices
         ),
-        settings={port: seen.settings.get(port, setting) for port, setting in drawer.settings.items()},
+        settings={port: snapshot.settings.get(port, setting) for port, setting in drawer.settings.items()},
     )
 
 
@@ -89,7 +89,7 @@ def _projected_host(port: SitePort, host: int | None, hosts: Mapping[int, SiteHo
 
 
 class _HardwareReader:
-    """Puts the rows together that a person may see."""
+    """Assembles the rows that a user may see."""
 
     def __init__(self, person: User, chassis: Any, devices: Any, host_ports: Any) -> None:
         self.person = person
@@ -120,7 +120,7 @@ class _HardwareReader:
         self.settings = self._settings()
 
     def site(self, *, held_only: bool) -> SiteHardware:
-        """Return all of it; `held_only` leaves out what holds none of the devices and host ports."""
+        """Return all of it; `held_only` leaves out drawers and chassis with none of the devices and host ports."""
         moves = may_move_cable(self.person)
         hosts = Host.objects.visible_to(self.person) if moves else Host.objects.none()
         held = {row.chassis_id for row in (*self.devices, *self.host_ports)}
@@ -168,11 +168,11 @@ class _HardwareReader:
         )
 
     def _place(self, chassis: Chassis, row: Drawer | None) -> SiteDrawer:
-        """Return a drawer, or what is in none, without number and name."""
+        """Return a drawer, or the parts outside drawers, without number and name."""
         pk = row.pk if row is not None else None
         devices, ports = self.things[chassis.pk, pk], self.ports[chassis.pk, pk]
         numbers = Counter(one.slot.number for one in devices if one.slot is not None)
-        # In a slot, the slot tells which device is meant.
+        # In a slot, the slot identifies the device.
         loose = [one for one in devices if one.slot is None or numbers[one.slot.number] > 1]
         names = distinct_names({one.pk: (chassis.pk, one.name or "Device") for one in loose})
         mode = row.mode if row is not None and row.mode in MODE_VALUES else DrawerMode.UNKNOWN.value
@@ -229,7 +229,7 @@ class _HardwareReader:
 
 
 def distinct_names(names: Mapping[int, tuple[Hashable, str]]) -> dict[int, str]:
-    """Return names that nothing else in the same holder has: those that several have get a number, in their order."""
+    """Return names that are unique within their parent: duplicates get a number, in their order."""
     count = Counter(names.values())
     used: set[tuple[Hashable, str]] = {one for one, times in count.items() if times == 1}
     given: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""Allocation files in and out: export what a person sees, and make a plan of a file, all of it or none."""
+"""Allocation files: export of the hardware that a user sees, and import as a plan, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORIGIN = "file"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """A file that was looked at: its problems, or the report of what it comes to here. Nothing is changed by it."""
+    """A checked file: its problems, or the report of its mapping. The check changes nothing."""
 
     read: ParsedFile
     report: AllocationReport | None = None
@@ -33,9 +33,9 @@ class CheckedFile:
 def allocation_export(
     *, person: User, chassis_id: int | None = None, tenant_id: int | None = None
 ) -> AllocationDocument:
-    """Return the allocation of a chassis, of a tenant or of everything, as far as the person may see it.
+    """Return the allocation of a chassis, of a tenant or of everything that the user may see.
 
-    Raises NotFound for a chassis that the person does not see, and for a tenant that is not theirs.
+    Raises NotFound for a chassis that the user does not see, and for a tenant that is not theirs.
     """
     if chassis_id is not None and tenant_id is not None:
         raise Invalid("Choose a chassis or a tenant, not both.", errors={"tenant_id": "Leave it out, or chassis_id."})
@@ -53,7 +53,7 @@ def allocation_export(
 
 
 def exportable_tenants(person: User) -> Any:
-    """Return the tenants whose allocation the person may export: all for administrators, else their own."""
+    """Return the tenants whose allocation the user may export: all for administrators, else their own."""
     rows = Tenant.objects.all()
     return rows if person.is_administrator else rows.filter(people=person)
 
@@ -62,19 +62,19 @@ def allocation_check(
     *,
     person: User,
     raw: bytes,
-    format: Literal["", "json", "yaml"] = "",  # noqa: A002 - what the address calls it
+    format: Literal["", "json", "yaml"] = "",  # noqa: A002 - the URL parameter
     by: str = "exact",
     onto: int | None = None,
 ) -> CheckedFile:
-    """Look at a file: what is wrong with it, or what it comes to on the hardware that the person sees.
+    """Check a file: return its problems, or its mapping to the hardware that the user sees. Nothing is changed.
 
-    `by` is one of WAYS, `onto` the chassis that a file with one chassis is put onto. Raises Forbidden for those who may
-    not compose, NotFound and Invalid for what was chosen besides the file. Nothing is changed.
+    `by` is one of MAPPING_MODES, `onto` the chassis that a file with one chassis is mapped to. Raises Forbidden for
+    users who may not compose, NotFound and Invalid for invalid parameters.
     """
     require_composer(person, "attach or detach")
     way: MappingMode | None = next((one for one in MAPPING_MODES if one == by), None)
     if way is None:
-        raise Invalid(f"'{by[:50]}' is no way to map a file.", errors={"by": f"One of {', '.join(MAPPING_MODES)}."})
+        raise Invalid(f"'{by[:50]}' is not a mapping mode.", errors={"by": f"One of {', '.join(MAPPING_MODES)}."})
     if onto is not None and not Chassis.objects.visible_to(person).filter(pk=onto).exists():
         raise NotFound("There is no such chassis.")
     read = parse_file(raw, format)
@@ -83,7 +83,7 @@ def allocation_check(
     if onto is not None and len(read.document.chassis) != 1:
         count = len(read.document.chassis)
         raise Invalid(
-            f"Only a file with one chassis can be put onto a chosen one: this file has {count}.",
+            f"Only a file with one chassis can be mapped to a chosen one: this file has {count}.",
             errors={"chassis_id": "Leave it out, or give a file with one chassis."},
         )
     return CheckedFile(read=read, report=map_document(read.document, projected_hardware(person), by=way, onto=onto))
@@ -92,10 +92,10 @@ def allocation_check(
 def allocation_plan(
     *, person: User, checked: CheckedFile, name: str = "", partial: bool = False, idempotency_key: str = ""
 ) -> Plan | None:
-    """Make a draft plan of a file that was looked at; None where nothing is to be changed.
+    """Create a draft plan of a checked file; None where there is nothing to change.
 
-    Raises Invalid with `problems`, each with its place, for a file that cannot be read, and, unless `partial`, for one
-    of which something does not fit; and as `plan_create` does. Then nothing is made.
+    Raises Invalid with `problems`, each with its position, for a file that cannot be read, and, unless `partial`, for
+    one with entries that do not fit; and as `plan_create` does. Nothing is created then.
     """
     if checked.report is None:
         raise unreadable_file_error(checked.read)

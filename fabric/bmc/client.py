@@ -1,4 +1,4 @@
-"""A Redfish client polite to one BMC: one session, four requests at a time, and retries that repeat nothing blindly."""
+"""A Redfish client that limits the load on one BMC: one session, four concurrent requests, no blind retry of writes."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ REFUSAL_MEMORY_SECONDS = 60.0
 
 
 class BmcClient:
-    """The one way to a BMC. Lives as long as the loop that started it and signs in at the first request that needs it.
+    """The client of one BMC. Belongs to the event loop that started it, and signs in when a request first needs it.
 
-    `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four places this client may take,
-    for those that share a BMC with others. Usable as an async context manager or with start() and close().
+    `timeout` bounds each request, in seconds; `at_a_time` is how many of the BMC's four connections this client may
+    use, where it shares the BMC with others. Usable as an async context manager or with start() and close().
     """
 
     def __init__(self, address: BmcAddress, *, timeout: float = 10.0, at_a_time: int = MAX_CONNECTIONS) -> None:
@@ -61,15 +61,15 @@ class BmcClient:
         self.url = str(self._transport.origin)
         self.host = self._transport.host
         self.requests_in_flight = 0
-        self.streams = 0  # event streams that are open
-        self.received = 0  # bytes of answers so far, unpacked
+        self.streams = 0  # open event streams
+        self.received = 0  # bytes of responses so far, decompressed
         self._gate = asyncio.Semaphore(self.at_a_time)
         self._signing_in = asyncio.Lock()
         self._authorization: dict[str, str] = {}
         self._session_uri = ""
         self._sign_ins = 0
-        # Resources that refused a session just made, and until when no other session is made for them: it would
-        # only fill the BMC's table. Not for ever, for a BMC that is starting may refuse what it gives later.
+        # Resources that refused a new session, and until when no other session is created for them: that would only
+        # fill the BMC's table. For a limited time, since a starting BMC may refuse what it permits later.
         self._refusing: dict[str, float] = {}
         self.root: dict[str, Any] = {}
 
@@ -83,11 +83,11 @@ class BmcClient:
         await self.close()
 
     async def start(self) -> None:
-        """Make the connection pool; contacts nobody."""
+        """Create the connection pool; sends nothing."""
         self._transport.open()
 
     async def close(self) -> None:
-        """Give the session back to the BMC, as far as it listens, and close the connections."""
+        """Delete the session on the BMC, if it responds, and close the connections."""
         if self._session_uri:
             with contextlib.suppress(BmcError):
                 await self._exchange("DELETE", self._session_uri, headers=self._authorization, timeout=3.0)
@@ -96,7 +96,7 @@ class BmcClient:
 
     @property
     def signs_in(self) -> bool:
-        """Tell whether there is a name to sign in with."""
+        """Return whether there are credentials."""
         return bool(self._address.username)
 
     def path(self, uri: str) -> str:
@@ -104,7 +104,7 @@ class BmcClient:
         return str(self._transport.locate(uri).relative())
 
     async def service_root(self) -> BmcResponse:
-        """Return the service root, read without credentials. Raises NotRedfish for anything that is none."""
+        """Return the service root, read without credentials. Raises NotRedfish if it is not a service root."""
         try:
             answer = self._accept(ROOT, await self._exchange("GET", ROOT))
         except (Malformed, RequestRefused, ForeignLink) as error:
@@ -115,12 +115,12 @@ class BmcClient:
         kind = answer.body.get("@odata.type")
         looks_right = isinstance(kind, str) and "ServiceRoot" in kind
         if not looks_right and not {"RedfishVersion", "Chassis", "Systems"} & answer.body.keys():
-            raise NotRedfish(f"{self.host} answers, but not as a Redfish service: /redfish/v1/ is no service root.")
+            raise NotRedfish(f"{self.host} answers, but not as a Redfish service: /redfish/v1/ is not a service root.")
         self.root = answer.body
         return answer
 
     async def get(self, uri: str, *, timeout: float | None = None) -> BmcResponse:
-        """Return a resource; raises the BmcError that tells why there is none."""
+        """Return a resource; raises the BmcError that explains the failure."""
         return self._accept(uri, await self.fetch("GET", uri, timeout=timeout))
 
     async def get_bytes(self, uri: str) -> bytes:
@@ -159,9 +159,9 @@ class BmcClient:
         content: bytes | None = None,
         timeout: float | None = None,
     ) -> RawResponse:
-        """Send a signed-in request and return whatever came; signs in again, once, where a session is gone (401).
+        """Send an authenticated request and return any response; signs in again, once, if the session is gone (401).
 
-        A 401 says that nothing was done, so a write may follow it again.
+        A 401 means that nothing was changed, so a write may be repeated after it.
         """
         path = self.path(uri)
         known = await self._signed_in()
@@ -200,7 +200,7 @@ class BmcClient:
     async def stream(
         self, uri: str, *, last_event_id: str = "", silence: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open an event stream; it takes one of the four places for as long as it is open."""
+        """Open an event stream; it uses one of the four connections while it is open."""
         known = await self._signed_in()
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-cache"}
         if last_event_id:
@@ -224,17 +224,17 @@ class BmcClient:
             await self._sign_in_again(known)
 
     async def _signed_in(self) -> int:
-        """Sign in if nobody has yet; return which sign-in is in force."""
+        """Sign in if necessary; return the number of the current sign-in."""
         if self._address.username and not self._authorization:
             await self._sign_in_again(self._sign_ins)
         return self._sign_ins
 
     async def _sign_in_again(self, known: int) -> None:
-        """Sign in, unless another request did so since `known`."""
+        """Sign in, unless another request did so since sign-in `known`."""
         async with self._signing_in:
             if self._sign_ins != known:
                 return
-            # Requests under way keep the old headers meanwhile; theirs is a 401, and they wait here.
+            # Concurrent requests still use the old headers; they get a 401, and wait here.
             self._session_uri = ""
             try:
                 self._authorization = await self._sign_in()
@@ -244,10 +244,10 @@ class BmcClient:
             self._sign_ins += 1
 
     async def _sign_in(self) -> dict[str, str]:
-        """Return the headers that sign requests: of a session, or Basic where the BMC makes none.
+        """Return the authentication headers: of a session, or Basic where the BMC creates none.
 
-        Real services answer the creation of a session with 401, 400, 404, 405 or 501 and yet take Basic, so that only
-        Basic's own answer tells whether name and password are right.
+        Real services answer the creation of a session with 401, 400, 404, 405 or 501 and yet accept Basic, so that only
+        the response to Basic shows whether the credentials are correct.
         """
         root = (await self.service_root()).body
         sessions = _link_at(root, "Links", "Sessions") or "/redfish/v1/SessionService/Sessions"
@@ -268,7 +268,7 @@ class BmcClient:
         return await self._basic(root)
 
     def _session_of(self, raw: RawResponse) -> str:
-        """Return the new session's own path, from Location or from its body; '' where neither says."""
+        """Return the new session's path, from Location or from its body; '' where neither has it."""
         with contextlib.suppress(BmcError):
             body = parse_json_object(raw.body, where=self.host)
             uri = raw.headers.get("Location") or body.get("@odata.id")
@@ -290,7 +290,7 @@ class BmcClient:
         return headers
 
     def _accept(self, uri: str, raw: RawResponse) -> BmcResponse:
-        """Return a 2xx answer decoded; raises what any other status means."""
+        """Return a decoded 2xx response; raises the error of any other status."""
         where = f"{self.host}{uri.split('?', 1)[0]}" if uri.startswith("/") else self.host
         if 200 <= raw.status < 300:
             body = parse_json_object(raw.body, where=where)
@@ -305,14 +305,14 @@ class BmcClient:
         if raw.status >= 500:
             raise ServerFault(f"{where} answered {raw.status}{said}", answered=raw.status, body=body)
         if raw.status == 401 and not self.signs_in:
-            raise SignInRefused(f"{where} asks for a name and password.", answered=401)
+            raise SignInRefused(f"{where} requires a name and password.", answered=401)
         raise RequestRefused(f"{where} answered {raw.status}{said}", answered=raw.status, reason=reason)
 
     async def finish(self, answer: BmcResponse, *, timeout: float = TASK_SECONDS) -> BmcResponse:
-        """Follow a 202 to the end of its task and return the last answer; other answers are returned as they are.
+        """Follow a 202 to the end of its task and return the last response; others are returned unchanged.
 
-        Raises TaskFailed with the task's own words, TimedOut after `timeout` seconds. A BMC that is away for a moment
-        (as during a reboot) is asked again until then.
+        Raises TaskFailed with the task's own message, TimedOut after `timeout` seconds. A BMC that is unreachable for a
+        moment (as during a reboot) is retried until then.
         """
         if answer.status != 202:
             return answer
@@ -345,12 +345,12 @@ class BmcClient:
         if task_state in TASK_FAILURES or state.body.get("error"):
             messages = state.body.get("Messages")
             reason = error_sentence({"@Message.ExtendedInfo": messages} if messages else state.body)
-            raise TaskFailed(f"{self.host} did not do it: {reason or one_line(str(task_state))}")
+            raise TaskFailed(f"{self.host} did not complete its task: {reason or one_line(str(task_state))}")
         return state
 
 
 def _is_task_finished(task: dict[str, Any]) -> bool:
-    """Tell whether a monitor's answer is final: a task at its end, or no task at all."""
+    """Return whether a monitor's response is final: a task at its end, or no task at all."""
     state = task.get("TaskState")
     return state is None or state == "Completed" or state in TASK_FAILURES
 
@@ -362,11 +362,11 @@ def _link_at(resource: dict[str, Any], *names: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-REQUEST_SECONDS = 10.0  # one answer of the BMC
+REQUEST_SECONDS = 10.0  # timeout of one request to the BMC
 CONNECTIONS_PER_OPERATION = (
-    1  # of the BMC's four: the poller keeps some, and the other drawer may have an operation of its own
+    1  # of the BMC's four: the poller uses some, and the other drawer may have an operation of its own
 )
-OUTAGE_SECONDS = 60.0  # how long a BMC may be away before whoever asks gives up
+OUTAGE_SECONDS = 60.0  # how long requests are retried while a BMC is unreachable
 MIN_RETRY_PAUSE = 0.2
 MAX_RETRY_PAUSE = 3.0
 
@@ -376,9 +376,9 @@ Result = TypeVar("Result")
 async def retry_while_unreachable(
     ask: Callable[[], Awaitable[Result]], *, pausing: Callable[[BmcError, float], Awaitable[None]] | None = None
 ) -> Result:
-    """Return what `ask` returns, asked again while the BMC is away or a zone changes under us.
+    """Return the result of `ask`, called again while the BMC is unreachable or a zone changes concurrently.
 
-    `pausing` is awaited with the error and a time in s before each new try: it waits so long, or raises to give up.
+    `pausing` is awaited with the error and a time in s before each retry: it waits that long, or raises to give up.
     Raises the last BmcError after OUTAGE_SECONDS.
     """
     end = time.monotonic() + OUTAGE_SECONDS

@@ -1,8 +1,8 @@
 """Attaching, detaching and port settings in the dialects of real services, each write conditional and read back.
 
-ZONE_PATCH is what H3's Falcon and Intel's PSME do (the whole list of endpoints, If-Match), ZONE_ACTIONS is Redfish's
-own AddEndpoint and RemoveEndpoint, RESOURCE_BLOCKS the CompositionService's AddResourceBlock: there the zone is the
-computer system, and its endpoints are the blocks.
+ZONE_PATCH is used by H3's Falcon and Intel's PSME (the whole list of endpoints, If-Match), ZONE_ACTIONS is Redfish's
+AddEndpoint and RemoveEndpoint, RESOURCE_BLOCKS the CompositionService's AddResourceBlock: its zones are computer
+systems, and their endpoints are the blocks.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from fabric.bmc.values import (
     value_at,
 )
 
-# How long a BMC that accepts without a task may take until its zone tells the same, s.
+# How long a BMC that accepts without a task may take to show the change in its zone, s.
 SETTLES_WITHIN = 5.0
 SETTLE_POLL_SECONDS = 0.2
-# A port's ETag covers its link, which may train between look and write: then it is looked at again, so often.
+# A port's ETag covers its link, which may train between read and write: the read is repeated up to so many times.
 MAX_PORT_ATTEMPTS = 4
 MAX_PORT_WIDTH = 256
 
 
 class PortConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """How a port is set up: what may be changed of it by hand, and what it does with that.
+    """The settings of a port: the configurable ones, and the resulting link.
 
-    `port_types` and `widths` (lanes) are those that the BMC says it accepts, () where it does not say.
+    `port_types` and `widths` (lanes) are those that the BMC declares as accepted, () where it declares none.
     """
 
     port_uri: str
     port_type: str = ""  # UpstreamPort, DownstreamPort, UnconfiguredPort; '' where the BMC has no types
     configured_width: int | None = None  # lanes to use at most
     width: int | None = None
-    link_state: str = ""  # wanted: Enabled, Disabled
-    link_status: str = ""  # is: LinkUp, Starting, Training, LinkDown, NoLink
+    link_state: str = ""  # requested: Enabled, Disabled
+    link_status: str = ""  # actual: LinkUp, Starting, Training, LinkDown, NoLink
     port_types: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
 
 
 async def read_zone(bmc: BmcClient, zone_uri: str) -> RedfishZone:
-    """Return a zone (or a system, in RESOURCE_BLOCKS) as it stands, with its ETag; raises BmcError."""
+    """Return the present zone (or system, in RESOURCE_BLOCKS) with its ETag; raises BmcError."""
     return _zone(zone_uri, await bmc.get(zone_uri))
 
 
@@ -67,7 +67,7 @@ def _zone(zone_uri: str, answer: BmcResponse) -> RedfishZone:
 
 
 async def read_link(bmc: BmcClient, port_uri: str) -> PortLink:
-    """Return the link of a port as it stands; speeds in Gb/s, widths in lanes. Raises BmcError."""
+    """Return the present link of a port; speeds in Gb/s, widths in lanes. Raises BmcError."""
     return port_link(port_uri, (await bmc.get(port_uri)).body)
 
 
@@ -86,21 +86,21 @@ def port_link(port_uri: str, body: JsonObject) -> PortLink:
 
 
 async def attach(bmc: BmcClient, dialect: Dialect, *, zone: RedfishZone, endpoint_uri: str) -> RedfishZone:
-    """Put an endpoint (or block) into a zone and return the zone read back; one that is in already is not written.
+    """Add an endpoint (or block) to a zone and return the zone read back; a member is not written again.
 
-    Raises ZoneChanged if the zone is no longer as `zone` says, CompositionRefused with the BMC's sentence if its rules
-    say no, TaskFailed or another BmcError. After one of the retryable errors the truth is in `read_zone` alone.
+    Raises ZoneChanged if the zone no longer matches `zone`, CompositionRefused with the BMC's sentence if its rules
+    forbid it, TaskFailed or another BmcError. After a retryable error only `read_zone` shows the result.
     """
     return await _set_membership(bmc, dialect, zone, normalize_uri(endpoint_uri), present=True)
 
 
 async def detach(bmc: BmcClient, dialect: Dialect, *, zone: RedfishZone, endpoint_uri: str) -> RedfishZone:
-    """Take an endpoint (or block) out of a zone and return the zone read back; raises as `attach` does."""
+    """Remove an endpoint (or block) from a zone and return the zone read back; raises as `attach` does."""
     return await _set_membership(bmc, dialect, zone, normalize_uri(endpoint_uri), present=False)
 
 
 def zone_members(zone: RedfishZone, dialect: Dialect) -> tuple[str, ...]:
-    """Return what is attached: endpoints of a zone, or blocks of a system."""
+    """Return the members of a zone: its endpoints, or the blocks of a system."""
     return zone.resource_block_uris if dialect is Dialect.RESOURCE_BLOCKS else zone.endpoint_uris
 
 
@@ -135,10 +135,10 @@ async def _set_membership(
 async def _patch_zone(
     bmc: BmcClient, zone: RedfishZone, body: dict[str, Any], member: str, *, present: bool
 ) -> BmcResponse:
-    # The order is kept: the host port's endpoint comes first, and some services mind.
+    # The order is kept: the host port's endpoint comes first, and some services depend on that.
     others = [uri for uri in zone.endpoint_uris if uri != member]
     wanted = [{"@odata.id": uri} for uri in [*others, *([member] if present else [])]]
-    # Older PSME lists endpoints at the top level, and wants them written there.
+    # Older PSME lists endpoints at the top level, and requires them there in writes.
     at_top = value_at(body, "Links", "Endpoints") is None and isinstance(body.get("Endpoints"), list)
     change: dict[str, Any] = {"Endpoints": wanted}
     return await bmc.patch(zone.uri, change if at_top else {"Links": change}, etag=zone.etag)
@@ -179,12 +179,12 @@ async def _wait_for_membership(
 
 
 async def read_drawer_mode(bmc: BmcClient, drawer_uri: str) -> DrawerMode:
-    """Return the mode that a drawer is in; raises BmcError."""
+    """Return the present mode of a drawer; raises BmcError."""
     return drawer_mode((await bmc.get(drawer_uri)).body)[0]
 
 
 async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> None:
-    """Put a drawer into a mode and wait until the BMC says so; a drawer already in it is not written.
+    """Set the mode of a drawer and wait until the BMC reports it; a drawer already in it is not written.
 
     Raises CompositionRefused with the BMC's sentence, ZoneChanged if the drawer changed meanwhile, TaskFailed.
     """
@@ -212,7 +212,7 @@ async def set_drawer_mode(bmc: BmcClient, drawer_uri: str, mode: DrawerMode) -> 
 
 
 async def read_port_configuration(bmc: BmcClient, port_uri: str) -> PortConfiguration:
-    """Return how a port is set up; raises BmcError."""
+    """Return the configuration of a port; raises BmcError."""
     return _port_configuration(port_uri, (await bmc.get(port_uri)).body)
 
 
@@ -245,9 +245,9 @@ async def configure_port(
 ) -> PortConfiguration:
     """Change a port's type, its configured width (lanes), or both in one write, and return its setting read back.
 
-    None leaves a property as it is; what is so already is not written. The link of the port may train afterwards:
-    see `read_link`. Raises CompositionRefused with the BMC's sentence, ZoneChanged if somebody else changed the
-    setting meanwhile, TaskFailed or another BmcError; after a retryable one only `read_port_configuration` is
+    None leaves a property unchanged; a property with the requested value is not written. The link of the port may train
+    afterwards: see `read_link`. Raises CompositionRefused with the BMC's sentence, ZoneChanged if the setting was
+    changed concurrently, TaskFailed or another BmcError; after a retryable one only `read_port_configuration` is
     reliable.
     """
     wanted: dict[str, Any] = {"PortType": port_type, "ConfiguredWidth": configured_width}
@@ -291,13 +291,13 @@ async def _wait_for_port(bmc: BmcClient, port_uri: str, wanted: dict[str, Any]) 
             return _port_configuration(port_uri, body)
         if time.monotonic() > deadline:
             left = next(name for name, value in wanted.items() if body.get(name) != value)
-            raise CompositionRefused(f"{bmc.host} accepted the change, but the {left} of the port is not as asked.")
+            raise CompositionRefused(f"{bmc.host} accepted the change, but the {left} of the port is not as requested.")
         await asyncio.sleep(SETTLE_POLL_SECONDS)
 
 
 @dataclass(frozen=True)
 class PortCounters:
-    """What a port counts now: `errors` are PCIeErrors, whole numbers only; `reset_target` '' where none is offered."""
+    """The counters of a port: `errors` are PCIeErrors, whole numbers only; `reset_target` '' where none is offered."""
 
     errors: dict[str, int]
     rx_bytes: int | None
@@ -306,21 +306,21 @@ class PortCounters:
 
     @property
     def counts(self) -> dict[str, int]:
-        """All of them by name."""
+        """All counters by name."""
         bytes_ = {"RXBytes": self.rx_bytes, "TXBytes": self.tx_bytes}
         return self.errors | {name: count for name, count in bytes_.items() if count is not None}
 
 
 async def read_port_counters(bmc: BmcClient, metrics_uri: str) -> PortCounters:
-    """Return what a port counts; raises BmcError."""
+    """Return the counters of a port; raises BmcError."""
     return _port_counters((await bmc.get(metrics_uri)).body)
 
 
 async def reset_port_counters(bmc: BmcClient, metrics_uri: str) -> tuple[PortCounters, PortCounters]:
-    """Set the counters of a port to zero; return them as they were before, and read back after.
+    """Set the counters of a port to zero; return them as read before, and read back after.
 
-    After means that they count anew: errors may have come since. Raises CompositionRefused where the BMC offers no
-    reset, refuses it, or does not do it; TaskFailed or another BmcError.
+    The read-back shows that counting has restarted, and may include new errors. Raises CompositionRefused where the BMC
+    offers no reset, refuses it, or does not perform it; TaskFailed or another BmcError.
     """
     before = await read_port_counters(bmc, metrics_uri)
     if not before.reset_target:
@@ -336,12 +336,12 @@ async def reset_port_counters(bmc: BmcClient, metrics_uri: str) -> tuple[PortCou
         if _was_reset(before, after):
             return before, after
         if time.monotonic() > deadline:
-            raise CompositionRefused("Its BMC accepted the reset, but the counters go on as before.")
+            raise CompositionRefused("Its BMC accepted the reset, but the counters continue as before.")
         await asyncio.sleep(SETTLE_POLL_SECONDS)
 
 
 def _was_reset(before: PortCounters, after: PortCounters) -> bool:
-    """Tell whether counters were set back: one stands lower, or there was nothing to set back."""
+    """Return whether counters were reset: one is lower, or all were zero."""
     counted = {name: count for name, count in before.counts.items() if count > 0}
     return not counted or any(after.counts.get(name, 0) < count for name, count in counted.items())
 

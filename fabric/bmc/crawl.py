@@ -1,4 +1,4 @@
-"""A walk of a Redfish tree: every link of the service, each resource once, nothing that can go wrong ends it."""
+"""A walk of a Redfish tree: every link of the service is followed, each resource read once; no bad response ends it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from fabric.bmc.values import (
 )
 
 MAX_RESOURCES = 50_000
-# All answers of a walk together, bytes: some times as much is kept in memory, beside other chassis.
+# Bound on all responses of a walk together, bytes: several times as much is kept in memory, beside other chassis.
 MAX_WALK_BYTES = 64 * 2**20
-# So many time-outs or lost connections in a row mean that the BMC is gone, not that a resource is bad.
+# So many timeouts or lost connections in a row mean that the BMC is unreachable, not that a resource is bad.
 MAX_FAILURES_IN_A_ROW = 8
 
 
 class CrawledResource:
-    """One resource as it was read: `uri` is where it was read, whatever its own @odata.id claims."""
+    """One resource as it was read: `uri` is the requested one, whatever its own @odata.id claims."""
 
     __slots__ = ("body", "etag", "kind", "uri")
 
@@ -58,12 +58,12 @@ class CrawledResource:
 
 
 class Crawl:
-    """What a walk has found so far; `walk` adds what can be reached from given links."""
+    """The resources found by a walk; `walk` adds those that can be reached from given links."""
 
     def __init__(self, bmc: BmcClient, *, everything: bool, at_a_time: int = 0) -> None:
         self.found: dict[str, CrawledResource] = {}
         self.problems: dict[str, InventoryProblem] = {}
-        # What was asked for since `walk` was called last, and the digests of the answers: 0 for those of no use.
+        # The requests since the last call of `walk`, and the digests of the responses: 0 for unusable ones.
         self.asked: dict[str, int] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
         self._bmc = bmc
@@ -81,20 +81,20 @@ class Crawl:
         self._folded = b""
 
     def take_root(self, root: BmcResponse) -> None:
-        """Start from the service root, which has been read before anybody signed in."""
+        """Start from the service root, which is read without authentication."""
         uri = "/redfish/v1"
         self._known.add(uri)
         self.expands = expand_query(root.body)
         self._keep(uri, root.body, root.etag, listed_by="")
 
     def pack(self) -> None:
-        """Keep what was found packed until `unpack`: 30 KB instead of 1.4 MB, and nothing for a garbage collector."""
+        """Compress the resources until `unpack`: 30 KB instead of 1.4 MB, and no work for the garbage collector."""
         found = [(each.uri, each.kind, each.etag, each.body) for each in self.found.values()]
         self._folded = zstandard.compress(msgspec.json.encode((found, list(self._known))), 1)
         self.found, self._known = {}, set()
 
     def unpack(self) -> None:
-        """Take out what `pack` packed; harmless where nothing is."""
+        """Decompress the resources; harmless where they are not compressed."""
         if self._folded:
             found, known = msgspec.json.decode(zstandard.decompress(self._folded))
             self.found = {uri: CrawledResource(uri, kind, body, etag) for uri, kind, etag, body in found}
@@ -104,7 +104,7 @@ class Crawl:
     async def walk(self) -> None:
         """Follow every link not yet followed.
 
-        Raises SignInRefused, Unreachable or TimedOut once the BMC is gone, Malformed for a service without end.
+        Raises SignInRefused, Unreachable or TimedOut once the BMC is unreachable, Malformed for an endless service.
         """
         self._most = self._bmc.received + MAX_WALK_BYTES
         self.asked = {}
@@ -118,7 +118,7 @@ class Crawl:
             raise self._fatal
 
     def reread(self, uri: str) -> None:
-        """Put a resource back on the list of things to read; what it said so far counts no more."""
+        """Queue a resource for another read; its previous content no longer counts."""
         lister = self._lister(uri)
         for page in self.pages_of(uri):
             self.mark_unread(page)
@@ -132,13 +132,13 @@ class Crawl:
         return [known for known in self.found if known.startswith(uri + "?")]
 
     def mark_unread(self, uri: str) -> None:
-        """Take a member as unread until its collection, which is read again, lists it."""
+        """Mark a member as unread until its collection, which is read again, lists it."""
         self.found.pop(uri, None)
         self.problems.pop(uri, None)
         self._known.discard(uri)
 
     def discard_below(self, uri: str) -> None:
-        """Drop all below a resource that is no longer there."""
+        """Remove everything below a resource that no longer exists."""
         for known in [known for known in self._known if known.startswith(uri + "/")]:
             self.mark_unread(known)
 
@@ -154,28 +154,28 @@ class Crawl:
                 if self._fatal is not None or not (self._collections or self._others):
                     self._progress.notify_all()
                     return
-                # Collections first: with $expand one of them answers for many single links.
+                # Collections first: with $expand one of them answers many links.
                 uri, referrer, listed_by = (self._collections or self._others).popleft()
                 self._working += 1
             try:
                 await self._read(uri, referrer, listed_by)
                 if self._bmc.received > self._most:
                     size = MAX_WALK_BYTES >> 20
-                    self._fatal = Malformed(f"{self._bmc.host} answers with more than {size} MB; it was left.")
+                    self._fatal = Malformed(f"{self._bmc.host} answers with more than {size} MB; reading was aborted.")
             finally:
                 async with self._progress:
                     self._working -= 1
                     self._progress.notify_all()
 
     async def _read(self, uri: str, referrer: str, listed_by: str) -> None:
-        # An expanded collection may have brought it in the meantime.
+        # An expanded collection may have included it in the meantime.
         if uri not in self._pending:
             return
         self._pending.discard(uri)
         try:
             answer = await self._get(uri)
         except SignInRefused as error:
-            # Without a name to sign in with, a protected resource is a problem like others.
+            # Without credentials, a protected resource is a problem like others.
             if self._bmc.signs_in:
                 self._fatal = error
             else:
@@ -241,7 +241,7 @@ class Crawl:
                 member = normalize_uri(target) in own
                 self._reach(target, referrer=uri, listed_by=lister if member else "")
             else:
-                self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} has a link that is no text.", "")
+                self._add_problem(uri, ProblemKind.MALFORMED, f"{uri} has a link that is not a text.", "")
 
     def _keep_member(self, collection: str, member: dict[str, Any], lister: str) -> None:
         uri = normalize_uri(member["@odata.id"])
@@ -254,7 +254,7 @@ class Crawl:
         return uri.startswith("/redfish/") and (self._everything or not is_outside_inventory(uri))
 
     def _reach(self, target: str, *, referrer: str, listed_by: str) -> None:
-        """Remember a link to be followed, unless it has been; one that leads nowhere sensible becomes a problem."""
+        """Queue a link, unless it was queued before; an invalid one becomes a problem."""
         uri = normalize_uri(target)
         if not uri or uri in self._known:
             return
@@ -266,11 +266,11 @@ class Crawl:
                 self._add_problem(target, kind, error.sentence, referrer)
                 return
             if not uri:
-                self._add_problem(target, ProblemKind.MALFORMED, f"{referrer} has a link that is no path.", referrer)
+                self._add_problem(target, ProblemKind.MALFORMED, f"{referrer} has a link that is not a path.", referrer)
                 return
             if uri in self._known:
                 return
-        # Dots are steps up to whoever resolves the address, written as %2e too.
+        # URL resolution treats dots as steps up, also written as %2e.
         if not uri.startswith("/redfish/") or "/.." in unquote(uri):
             self._add_problem(uri, ProblemKind.MALFORMED, f"{referrer} has a link that leaves /redfish.", referrer)
             return
@@ -301,7 +301,7 @@ class Crawl:
 
 
 def expand_query(root: JsonObject) -> str:
-    """Return the query that expands members one level, as the service root says it may be asked, else ''."""
+    """Return the query that expands members one level, as the service root declares it, else ''."""
     offered = mapping(root, "ProtocolFeaturesSupported", "ExpandQuery")
     if not (offered.get("NoLinks") is True or offered.get("ExpandAll") is True):
         return ""
@@ -310,16 +310,16 @@ def expand_query(root: JsonObject) -> str:
 
 
 def is_embedded(member: Any) -> bool:
-    """Tell whether a member of a collection is the resource itself, not only a reference to it."""
+    """Return whether a member of a collection is the resource itself, not only a reference to it."""
     return isinstance(member, dict) and isinstance(member.get("@odata.id"), str) and "Id" in member and len(member) > 3
 
 
 def is_log_entry(member: dict[str, Any]) -> bool:
-    """Tell whether a member is a log entry; these are always given whole."""
+    """Return whether a member is a log entry; these are always complete."""
     return declared_type(member) == "LogEntry"
 
 
 def are_distinct_members(collection: str, members: list[Any]) -> bool:
-    """Tell whether expanded members say credibly who they are: different URIs, all with an ID of their own."""
+    """Return whether expanded members are plausible: different URIs, all with an ID of their own."""
     uris = [normalize_uri(member["@odata.id"]) for member in members if is_embedded(member)]
     return len(set(uris)) == len(uris) == len(members) and collection not in uris

@@ -1,4 +1,4 @@
-"""Which way a BMC lets devices be attached, and how it shows host ports; nothing is written to find out."""
+"""Detection of the dialect by which a BMC attaches devices, and of its host ports, without writing anything."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ ADD_BLOCK = "#ComputerSystem.AddResourceBlock"
 REMOVE_BLOCK = "#ComputerSystem.RemoveResourceBlock"
 ADD_ENDPOINT = "#Zone.AddEndpoint"
 REMOVE_ENDPOINT = "#Zone.RemoveEndpoint"
-# Zones asked whether they may be written; a service treats all of its zones alike, one may just be unreadable.
+# Zones whose Allow header is read; a service treats all of its zones alike, one may just be unreadable.
 MAX_PROBED_ZONES = 3
-# Collections of what would tell a dialect, and how a problem looks that may be over in a moment.
+# Collections with the evidence of a dialect, and the kinds of problems that may be transient.
 INDICATIVE_COLLECTIONS = ("Fabrics", "Zones", "Systems", "ResourceBlocks")
 TRANSIENT_PROBLEMS = frozenset({ProblemKind.SERVER_ERROR, ProblemKind.UNREACHABLE})
 
 
 class DialectProbe(NamedTuple):
-    """What a probe found: the dialect, a sentence why, and whether all that would tell could be read."""
+    """The result of a probe: the dialect, a sentence why, and whether all the evidence could be read."""
 
     dialect: Dialect = Dialect.NONE
     reason: str = ""
@@ -45,8 +45,8 @@ async def probe_dialect(
 ) -> DialectProbe:
     """Return the dialect of a service: PATCH where zones allow it, else actions, else resource blocks, else NONE.
 
-    The Allow header of a zone tells of the PATCH, which takes one request; a service that sends none (as mock-ups do)
-    shows by its actions alone. NONE means that the chassis is monitored, not composed.
+    The Allow header of a zone shows whether PATCH is allowed, at the cost of one request; of a service without that
+    header (such as a mock-up) only the actions count. NONE means that the chassis is monitored, not composed.
     """
     zones = _sorted(each for each in found.values() if each.kind == "Zone" and "/Fabrics/" in each.uri)
     unread = sorted(
@@ -65,7 +65,7 @@ async def probe_dialect(
             return DialectProbe(Dialect.ZONE_PATCH, f"Zone {_resource_name(zone)} allows PATCH{where}.")
         break
     if unread:
-        return DialectProbe(Dialect.NONE, f"It could not be told for now: {unread[0]} cannot be read.", known=False)
+        return DialectProbe(Dialect.NONE, f"It is unknown for now: {unread[0]} cannot be read.", known=False)
     for zone in zones:
         if text(mapping(zone.body, "Actions"), ADD_ENDPOINT, "target"):
             return DialectProbe(Dialect.ZONE_ACTIONS, f"Zone {_resource_name(zone)} offers the action {ADD_ENDPOINT}.")
@@ -81,7 +81,7 @@ async def probe_dialect(
 
 
 def _indicates_dialect(uri: str) -> bool:
-    """Tell whether a resource would show a dialect: the root, or one of the telling collections or their members."""
+    """Return whether a resource is evidence of a dialect: the root, or a relevant collection or its members."""
     segments = uri.split("?", 1)[0].split("#", 1)[0].rstrip("/").split("/")
     return len(segments) <= 3 or segments[-1] in INDICATIVE_COLLECTIONS or segments[-2] in INDICATIVE_COLLECTIONS
 

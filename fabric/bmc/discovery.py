@@ -1,4 +1,4 @@
-"""Discovery: one walk of a service becomes one typed inventory, whatever the service answers."""
+"""Discovery: one walk of a service becomes one typed inventory, however the service answers."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from fabric.bmc.values import JsonObject, boolean, integer, link, links, mapping
 
 AnyResource = TypeVar("AnyResource", bound=RedfishResource)
 
-# What changes while a chassis is in use, apart from readings; the rest is read when something new appears.
+# Kinds that change while a chassis is in use, apart from readings; the rest is read when something new appears.
 VOLATILE_TYPES = frozenset({"Chassis", "PCIeDevice", "Port", "Zone", "Endpoint", "ResourceBlock", "ComputerSystem"})
 
 
 async def discover(bmc: BmcClient, *, everything: bool = False) -> Inventory:
     """Return the inventory of a service.
 
-    `everything` also enters the subtrees that hold nothing of the inventory (accounts, registries, log entries), so
-    that `problems` lists every dead link of the service. Raises NotRedfish, SignInRefused and the transport errors of
-    the service root; Unreachable or TimedOut also when the BMC goes away during the walk. No single resource raises.
+    `everything` also enters the subtrees without inventory (accounts, registries, log entries), so that `problems`
+    lists every dead link of the service. Raises NotRedfish, SignInRefused and the transport errors of the service root;
+    Unreachable or TimedOut also when the BMC becomes unreachable during the walk. No single resource raises.
     """
     return await Discovery(bmc, everything=everything).walk()
 
 
 class Discovery:
-    """A walk that can be brought up to date at a fraction of its requests.
+    """A walk that can be refreshed with a fraction of its requests.
 
-    `at_a_time` bounds its requests below the client's own limit, so that others get through the same client meanwhile.
+    `at_a_time` bounds its requests below the client's own limit, so that others can use the same client meanwhile.
     """
 
     def __init__(self, bmc: BmcClient, *, everything: bool = False, at_a_time: int = 0) -> None:
@@ -54,14 +54,14 @@ class Discovery:
         self._at_a_time = at_a_time
         self._crawl = Crawl(bmc, everything=everything, at_a_time=at_a_time)
         self._probe = DialectProbe()
-        # False while a walk is under way: one that broke off leaves less than the service has.
+        # False during a walk: one that was aborted has less than the service has.
         self._whole = False
-        # What the last refresh asked for and found; with other answers, or none of use, everything is read again.
+        # The requests and responses of the last refresh; if they differ, or are unusable, everything is read again.
         self._glance: dict[str, int] = {}
         self._found: Inventory | None = None
 
     async def walk(self) -> Inventory:
-        """Read the whole service anew and return its inventory; raises as `discover` does."""
+        """Read the whole service again and return its inventory; raises as `discover` does."""
         self._whole, self._glance = False, {}
         self._crawl = Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time)
         self._crawl.take_root(await self._bmc.service_root())
@@ -72,10 +72,10 @@ class Discovery:
     async def refresh(self) -> Inventory:
         """Return the inventory with chassis, devices, ports, zones, endpoints, blocks and systems read again.
 
-        What has appeared is read with all below it, what its collection no longer lists is gone, and what cannot be
-        read for now stays as it was, with a problem beside it. With $expand this is
-        one request a collection. Walks the whole service where it has not been walked, or where the last walk broke
-        off. Where the answers are those of the refresh before, byte for byte, the very same inventory is returned.
+        New resources are read with all below them, those that their collection no longer lists are removed, and those
+        that cannot be read for now stay unchanged, with a problem beside them. With $expand this is one request per
+        collection. Walks the whole service where it has not been walked, or where the last walk was aborted. Where
+        the responses are those of the previous refresh, byte for byte, the same inventory object is returned.
         """
         if self._found is not None and self._glance and await self._is_unchanged():
             return self._found
@@ -97,7 +97,7 @@ class Discovery:
             if each.uri in listed_now:
                 self._crawl.mark_unread(each.uri)
             else:
-                # Reached by some other link than its collection's: nobody else would lead there again.
+                # Reached by another link than its collection's: no other resource would lead there again.
                 self._crawl.reread(each.uri)
         before = {each.uri: each for each in moving} | {
             uri: self._crawl.found[uri] for uri in collections if uri in self._crawl.found
@@ -108,7 +108,7 @@ class Discovery:
         for each in before.values():
             if each.uri in self._crawl.found:
                 continue
-            # A resource that could not be read for now is not gone: what was known of it stays, beside the problem.
+            # A resource that cannot be read for now is not removed: its last state stays, beside the problem.
             if self._is_unreadable_now(each.uri) or self._is_unreadable_now(each.uri.rpartition("/")[0]):
                 self._crawl.found[each.uri] = each
             else:
@@ -120,7 +120,7 @@ class Discovery:
         return self._done()
 
     async def _is_unchanged(self) -> bool:
-        """Ask as the last refresh did; tell whether every answer is the same."""
+        """Repeat the requests of the last refresh; return whether every response is the same."""
         for uri, digest in self._glance.items():
             raw = await self._bmc.fetch("GET", uri)
             if raw.status != 200 or hash(raw.body) != digest:
@@ -143,7 +143,7 @@ class Discovery:
 
 
 def build_inventory(crawl: Crawl, probe: DialectProbe) -> Inventory:
-    """Return the typed inventory of what a walk found."""
+    """Return the typed inventory of a walk."""
     found = crawl.found
     relations = ResourceRelations(found)
 
@@ -201,7 +201,7 @@ def sort_by_uri(resources: Iterable[AnyResource]) -> tuple[AnyResource, ...]:
 
 
 def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -> tuple[RedfishSlot, ...]:
-    """Return every slot once: as its PCIeDevice describes it, else from the deprecated PCIeSlots."""
+    """Return every slot once: as described by its PCIeDevice, else from the deprecated PCIeSlots."""
     everything = list(found)
     slots = [
         hardware.read_slot(each, relations) for each in everything if each.kind == "PCIeDevice" and "Slot" in each.body
@@ -218,7 +218,7 @@ def read_slots(found: Iterable[CrawledResource], relations: ResourceRelations) -
 
 
 def read_zone_body(uri: str, body: JsonObject, etag: str) -> RedfishZone:
-    """Return a zone from its body, or a system that blocks are added to as if it were one."""
+    """Return a zone from its body, or from a system that blocks are added to."""
     actions = mapping(body, "Actions")
     return RedfishZone(
         **common_properties(uri, body),
@@ -284,7 +284,7 @@ def read_log_service(found: CrawledResource) -> RedfishLogService:
 
 
 def read_service(found: dict[str, CrawledResource]) -> RedfishService:
-    """Return who answers and what is offered, from the service root, the first manager and the services."""
+    """Return the identity and features of a service, from the service root, the first manager and the services."""
     root = found["/redfish/v1"].body
     managers = sorted(
         (each for each in found.values() if each.kind == "Manager"), key=lambda each: natural_key(each.uri)

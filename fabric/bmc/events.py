@@ -1,4 +1,4 @@
-"""Events of a BMC: as they happen from its event stream, and those that were missed from its log."""
+"""Events of a BMC: live from its event stream, and missed ones from its log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fabric.bmc.transport import one_line
 from fabric.bmc.types import RedfishEvent
 from fabric.bmc.values import JsonObject, boolean, link, normalize_uri, objects, text, texts, value_at
 
-# A stream without even a comment for so long is taken for dead, s.
+# A stream without even a comment for so long counts as dead, s.
 MAX_SILENCE_SECONDS = 90.0
 MAX_EVENT_BYTES = 4 * 2**20
 MAX_NAME_LENGTH = 100
@@ -26,7 +26,7 @@ class EventStreamParser:
     """A parser of server-sent events (WHATWG HTML, 9.2.6), fed with bytes as they come."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()  # of a line without end as yet
+        self._rest = bytearray()  # of a line that is still incomplete
         self._data: list[str] = []
         self._size = 0
         self._skip_newline = False
@@ -68,7 +68,7 @@ class EventStreamParser:
 
 
 async def find_event_stream(bmc: BmcClient) -> str:
-    """Return where a BMC offers its event stream now, '' where it does not. Raises BmcError."""
+    """Return the present URI of a BMC's event stream, '' where it offers none. Raises BmcError."""
     if not bmc.root:
         await bmc.service_root()
     service = link(bmc.root, "EventService")
@@ -83,11 +83,11 @@ async def stream_events(
     silence: float = MAX_SILENCE_SECONDS,
     opened: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[RedfishEvent]:
-    """Yield events as they happen; ends by raising BmcError when the stream is lost, by the BMC too.
+    """Yield events as they happen; ends by raising BmcError when the stream is lost, also if the BMC closes it.
 
-    `last_event_id` asks a BMC that can to begin after that event; those that cannot leave a gap for the log to fill.
-    `opened` is called once the BMC has taken the request: what happens from then on is in the stream. Records that are
-    no event are left out. `silence` is in seconds.
+    `last_event_id` lets a BMC that supports it resume after that event; others leave a gap for the log to fill.
+    `opened` is called once the BMC has accepted the request: later events are in the stream. Records that are not
+    events are left out. `silence` is in seconds.
     """
     parser = EventStreamParser()
     async with bmc.stream(stream_uri, last_event_id=last_event_id, silence=silence) as response:
@@ -100,9 +100,9 @@ async def stream_events(
 
 
 def decode_events(data: str, stream_id: str) -> Iterator[RedfishEvent]:
-    """Yield the records of one Event resource; metric reports and text that is no JSON yield nothing.
+    """Yield the records of one Event resource; metric reports and text that is not JSON yield nothing.
 
-    A record without EventId goes by the stream's id, its member's number added where there are several.
+    A record without EventId gets the stream's id, with its member's number where there are several.
     """
     try:
         body = msgspec.json.decode(data)
@@ -141,26 +141,26 @@ def address_of(record: JsonObject) -> str:
 
 
 def _origin(value: Any) -> str:
-    """Return where a record comes from; old services give text in place of a reference."""
+    """Return the origin of a record; old services give text in place of a reference."""
     if isinstance(value, str):
         return normalize_uri(value)
     return link({"at": value}, "at")
 
 
 MAX_LOG_PAGES = 1000
-# Those that are kept of a log that was never read before; in memory they are some 20 MB.
+# Entries that are kept of a log that was never read before; in memory they are some 20 MB.
 MAX_LOG_ENTRIES = 20_000
-# Of a log that only links to its entries each costs a request.
+# In a log that only links to its entries each costs a request.
 MAX_SINGLE_READS = 500
-# Entries before the mark that are read again: enough to find it in a log that drops its oldest ones meanwhile.
+# Entries before the cursor that are read again: enough to find it in a log that drops its oldest ones meanwhile.
 TAIL_OVERLAP = 20
-# Services tell whole seconds.
+# Services report whole seconds.
 CLOCK_TOLERANCE = timedelta(seconds=1.5)
 NON_EVENT_LOGS = ("journal", "dump", "postcode")
 
 
 class LogCursor(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a log was read: its newest entry by address and time as told, and how many entries there were."""
+    """The position in a log: its newest entry by address and reported time, and the number of entries."""
 
     entry_uri: str
     told: str
@@ -168,10 +168,10 @@ class LogCursor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogReadResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reading of a log found, oldest first.
+    """The result of reading a log, oldest first.
 
-    `continuous` tells whether the mark was there: nothing is missing between it and the first of `events`. `newest` is
-    the mark for the next reading, None where the log is empty. `cut` tells that there were more than are kept.
+    `continuous`: the cursor's entry was found, so nothing is missing between it and the first of `events`. `newest` is
+    the cursor for the next read, None where the log is empty. `cut`: there were more entries than are kept.
     """
 
     events: tuple[RedfishEvent, ...]
@@ -181,31 +181,31 @@ class LogReadResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogServiceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a log service says of itself; `ahead` is how far the BMC's clock is before ours, None: it does not say."""
+    """Facts of a log service; `ahead` is the BMC's clock minus ours, None: it does not report its time."""
 
     entries_uri: str
     ahead: timedelta | None
-    has_events: bool  # False for what a BMC writes for those who mend it: its journal, dumps, boot codes
+    has_events: bool  # False for logs for maintenance: a BMC's journal, dumps, boot codes
 
 
 async def read_log(bmc: BmcClient, entries_uri: str, *, after: LogCursor | None = None) -> LogReadResult:
-    """Return the entries of a log behind a mark; all of them without one, or where the mark is there no more.
+    """Return the entries of a log after a cursor; all of them without one, or where its entry no longer exists.
 
-    The mark counts as found only with its time: after numbers began anew its address may be another entry's. Raises
+    The entry must match the cursor's time: after numbering restarted its address may be another entry's. Raises
     BmcError.
     """
     if after is not None and after.count and boolean(bmc.root, "ProtocolFeaturesSupported", "TopSkipQuery") is True:
         try:
             found = await _read_tail(bmc, entries_uri, after)
         except (RequestRefused, ServerFault, Malformed):
-            found = None  # a BMC that says it can skip, and cannot
+            found = None  # a BMC that declares $skip, and does not support it
         if found is not None:
             return found
     return await _read_whole(bmc, entries_uri, after)
 
 
 async def read_log_service_info(bmc: BmcClient, service_uri: str) -> LogServiceInfo:
-    """Return what a log service says of itself. Raises BmcError."""
+    """Return the facts of a log service. Raises BmcError."""
     body = (await bmc.get(service_uri)).body
     moment = parse_timestamp(text(body, "DateTime"))
     ahead = moment - datetime.now(UTC) if moment is not None else None
@@ -220,7 +220,7 @@ async def read_log_service_info(bmc: BmcClient, service_uri: str) -> LogServiceI
 
 
 def parse_timestamp(told: str) -> datetime | None:
-    """Return a time as services write it; one without an offset is taken as UTC, nonsense is None."""
+    """Return a time as services write it; one without an offset is taken as UTC, None if invalid."""
     try:
         moment = datetime.fromisoformat(told)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -245,7 +245,7 @@ def log_event(entry: JsonObject) -> RedfishEvent:
 
 
 async def _read_tail(bmc: BmcClient, entries_uri: str, after: LogCursor) -> LogReadResult | None:
-    """Return what is behind the mark of a log that grows at its end; None where the mark is not where it must be."""
+    """Return the entries after the cursor of a log that grows at its end; None where its entry is not found there."""
     place = max(0, after.count - TAIL_OVERLAP)
     events: list[RedfishEvent] = []
     found = False
@@ -257,7 +257,7 @@ async def _read_tail(bmc: BmcClient, entries_uri: str, after: LogCursor) -> LogR
         place += len(read)
         if not found:
             index = _cursor_index(read, after)
-            # One that stands the other way round has older entries behind the mark.
+            # A log in the opposite order has older entries after the cursor.
             if index is None or not _is_oldest_first(read):
                 return None
             found, read = True, read[index + 1 :]
@@ -271,7 +271,7 @@ async def _read_tail(bmc: BmcClient, entries_uri: str, after: LogCursor) -> LogR
 
 
 async def _read_whole(bmc: BmcClient, entries_uri: str, after: LogCursor | None) -> LogReadResult:
-    """Return what is behind the mark of a log that is read from its beginning, which may be its newest entry."""
+    """Return the entries after the cursor of a log that is read from its start, which may be its newest entry."""
     events: list[RedfishEvent] = []
     linked: list[str] = []
     read = 0
@@ -314,7 +314,7 @@ async def _read_pages(bmc: BmcClient, uri: str) -> AsyncIterator[JsonObject]:
 
 
 async def _read_single_entries(bmc: BmcClient, uris: Sequence[str], after: LogCursor | None) -> list[RedfishEvent]:
-    """Return the entries that a log only links to: those behind the mark, the newest ones where there are many."""
+    """Return the entries of a log that only links to them: those after the cursor, of many the newest."""
     ordered = sorted(set(uris), key=natural_key)
     if after is not None and after.entry_uri in ordered:
         ordered = ordered[ordered.index(after.entry_uri) :]
@@ -327,7 +327,7 @@ async def _read_single_entries(bmc: BmcClient, uris: Sequence[str], after: LogCu
 
 
 async def _read_entry(bmc: BmcClient, uri: str) -> JsonObject | None:
-    """Return one entry, None where it has meanwhile been overwritten."""
+    """Return one entry, None where it has been overwritten meanwhile."""
     try:
         return (await bmc.get(uri)).body if uri else None
     except BmcError as error:
@@ -337,7 +337,7 @@ async def _read_entry(bmc: BmcClient, uri: str) -> JsonObject | None:
 
 
 def _is_oldest_first(events: Sequence[RedfishEvent]) -> bool:
-    """Tell whether entries stand oldest first: by their numbers, else by their times."""
+    """Return whether entries are in ascending order: by their numbers, else by their times."""
     ends = [event.entry_uri.rpartition("/")[2] for event in (events[0], events[-1])]
     if all(end.isdecimal() for end in ends) and ends[0] != ends[1]:
         return int(ends[0]) < int(ends[1])
@@ -345,7 +345,7 @@ def _is_oldest_first(events: Sequence[RedfishEvent]) -> bool:
 
 
 def _cursor_index(events: Sequence[RedfishEvent], mark: LogCursor) -> int | None:
-    """Return where the entry of a mark stands, the last one that is like it."""
+    """Return the index of a cursor's entry, the last that matches it."""
     for index in range(len(events) - 1, -1, -1):
         if events[index].entry_uri == mark.entry_uri and events[index].timestamp == mark.told:
             return index

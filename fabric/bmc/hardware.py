@@ -1,4 +1,4 @@
-"""Chassis, slots, devices, functions, switches, ports and systems, typed from what a walk found."""
+"""Chassis, slots, devices, functions, switches, ports and systems, typed from the resources of a walk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fabric.bmc.values import (
 
 
 class CommonProperties(TypedDict):
-    """What every listed resource has."""
+    """Properties of every listed resource."""
 
     uri: str
     name: str
@@ -47,7 +47,7 @@ class CommonProperties(TypedDict):
 
 
 def common_properties(uri: str, body: JsonObject) -> CommonProperties:
-    """Return what every resource has; one without a name goes by its Id or its last segment."""
+    """Return the common properties; a resource without a name gets its Id or its last path segment."""
     own_id = body.get("Id", body.get("MemberId"))
     if isinstance(own_id, bool) or not isinstance(own_id, str | int | float):
         own_id = None
@@ -61,21 +61,21 @@ def common_properties(uri: str, body: JsonObject) -> CommonProperties:
 
 
 def chassis_properties(found: CrawledResource) -> CommonProperties:
-    """Return what every resource has; its health is the worse of its own and that of all it contains."""
+    """Return the common properties; the health is the worse of the chassis' own and its rollup."""
     told = [text(found.body, "Status", name) for name in ("Health", "HealthRollup")]
     worse = next((health for health in ("Critical", "Warning") if health in told), told[0] or told[1])
     return {**common_properties(found.uri, found.body), "health": worse}
 
 
 def physical_location(body: JsonObject) -> str:
-    """Return where a thing sits, in the words on the sticker."""
+    """Return the location of a part, as labelled on the hardware."""
     return text(body, "Location", "PartLocation", "ServiceLabel") or text(body, "Location", "Info")
 
 
 def position_number(found: CrawledResource) -> int:
-    """Return the 1-based position of a drawer or slot from its sticker, its Id or its name; 0 where nothing says."""
+    """Return the 1-based position of a drawer or slot from its label, its Id or its name; 0 if unknown."""
     slot = mapping(found.body, "Slot")
-    # A name may end in a model's number (ConnectX-5): it counts only if it speaks of a place.
+    # A name may end in a model's number (ConnectX-5): it counts only if the name refers to a location.
     name = text(found.body, "Name")
     place_name = name if re.search(r"\b(slot|drawer|bay|tray|sled)\b", name, re.IGNORECASE) else ""
     for label in (physical_location(slot), physical_location(found.body), text(found.body, "Id"), place_name):
@@ -86,19 +86,19 @@ def position_number(found: CrawledResource) -> int:
 
 
 def is_drawer(found: CrawledResource, with_slots: frozenset[str]) -> bool:
-    """Tell whether a chassis is a drawer: by its type, or as a sled or module inside another that holds PCIe slots."""
+    """Return whether a chassis is a drawer: by its type, or as a sled or module inside another that has PCIe slots."""
     kind = text(found.body, "ChassisType")
     inside = bool(link(found.body, "Links", "ContainedBy"))
     return kind == "Drawer" or (kind in {"Sled", "Module"} and inside and found.uri in with_slots)
 
 
 def read_chassis(found: CrawledResource) -> RedfishChassis:
-    """Return a Chassis that is no drawer."""
+    """Return a Chassis that is not a drawer."""
     return RedfishChassis(**chassis_properties(found), **_chassis(found.body))
 
 
 def read_drawer(found: CrawledResource) -> RedfishDrawer:
-    """Return a drawer with its number and, where its maker tells it, its mode."""
+    """Return a drawer with its number and, where its vendor reports it, its mode."""
     mode, allowed = drawer_mode(found.body)
     return RedfishDrawer(
         **chassis_properties(found),
@@ -125,7 +125,7 @@ def _chassis(body: JsonObject) -> dict[str, Any]:
 
 
 def drawer_mode(body: JsonObject) -> tuple[DrawerMode, tuple[DrawerMode, ...]]:
-    """Return a drawer's mode and the modes it may be given, from whichever maker's Oem part has them."""
+    """Return a drawer's mode and its allowed modes, from any vendor's Oem property."""
     for vendor in mapping(body, "Oem").values():
         if isinstance(vendor, dict) and "DrawerMode" in vendor:
             allowed = vendor.get("AllowableDrawerModes", vendor.get("DrawerMode@Redfish.AllowableValues"))
@@ -189,12 +189,12 @@ def _slot(slot: JsonObject) -> dict[str, Any]:
 
 
 def is_present(found: CrawledResource) -> bool:
-    """Tell whether a PCIe device is there, and not only its slot."""
+    """Return whether a PCIe device is present, and not only its slot."""
     return text(found.body, "Status", "State") != "Absent"
 
 
 def chassis_of(found: CrawledResource) -> str:
-    """Return the chassis of a PCIe device, from its links or its place."""
+    """Return the chassis of a PCIe device, from its links or its path."""
     linked = links(found.body, "Links", "Chassis")
     return linked[0] if linked else _chassis_by_path(found.uri, "PCIeDevices")
 
@@ -205,7 +205,7 @@ def _chassis_by_path(uri: str, collection: str) -> str:
 
 
 def read_device(found: CrawledResource, relations: ResourceRelations, slot_uri: str) -> RedfishDevice:
-    """Return a PCIe device with what its functions, processors, drives and endpoints add."""
+    """Return a PCIe device with the properties of its functions, processors, drives and endpoints."""
     body = found.body
     functions = relations.functions_of(found.uri)
     first = functions[0].body if functions else {}
@@ -254,7 +254,7 @@ def _memory_bytes(processors: list[CrawledResource]) -> int | None:
 
 
 def device_kind(relations: ResourceRelations, uri: str) -> DeviceKind:
-    """Tell what a device is from its processors, its functions' classes and what is linked to it."""
+    """Return the kind of a device from its processors, its functions' classes and linked resources."""
     if any(text(found.body, "ProcessorType") == "GPU" for found in relations.of_device(uri, "Processor")):
         return DeviceKind.GPU
     functions = relations.functions_of(uri)
@@ -316,7 +316,7 @@ def read_switch(found: CrawledResource) -> RedfishSwitch:
 
 
 def read_port(found: CrawledResource, relations: ResourceRelations) -> RedfishPort:
-    """Return a port; speeds that a service divided by 2^30 are put right."""
+    """Return a port; speeds that a service divided by 2^30 are corrected."""
     body = found.body
     parent = found.uri.rpartition("/")[0].rpartition("/")[0]
     width, active = integer(body, "Width"), integer(body, "ActiveWidth")
@@ -357,7 +357,7 @@ def read_port_metrics(found: CrawledResource, relations: ResourceRelations) -> R
 
 
 def read_system(found: CrawledResource, relations: ResourceRelations) -> RedfishSystem:
-    """Return a ComputerSystem with the GPUs that are its own."""
+    """Return a ComputerSystem with the number of its local GPUs."""
     body = found.body
     return RedfishSystem(
         **common_properties(found.uri, body),

@@ -1,4 +1,4 @@
-"""What a BMC's own logs tell of who changed what: found wherever a service keeps logs, newest first."""
+"""Search of a BMC's logs for the account behind a change: in all logs of a service, newest first."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from fabric.bmc.values import JsonObject, boolean, integer, link, links, normali
 
 LOG_OWNERS = ("Managers", "Systems", "Chassis")
 MAX_ENTRIES = 200
-# Bounds on what one question may cost the BMC.
+# Bounds on the requests of one search.
 MAX_LOGS = 12
 MAX_PAGES = 10
-MAX_SINGLE_READS = 50  # entries that a log only links to
-# Clocks that differ by less are the same: services tell whole seconds.
+MAX_SINGLE_READS = 50  # entries of a log that only links to them
+# Clocks that differ by less count as equal: services report whole seconds.
 CLOCK_TOLERANCE = timedelta(seconds=3)
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a BMC's log, as far as it tells who did what when.
+    """One entry of a BMC's log with its account, time and message.
 
-    `created` is as the BMC gave it, `told` the moment that this is, and `at` the same by our clock where the log tells
-    what time the BMC takes it to be.
-    `originator` is the account whose request it was and `address` where that came from; '' where the BMC does not say,
-    or did it by itself.
+    `created` is the text of the BMC, `told` the parsed time, and `at` the same by our clock where the log reports the
+    BMC's time. `originator` is the account of the request and `address` its origin; '' where the BMC does not report
+    it, or acted by itself.
     """
 
     uri: str
@@ -46,15 +45,15 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
 
     def is_since(self, moment: datetime) -> bool:
-        """Tell whether it may have happened since a moment: by the BMC's clock, or by ours."""
+        """Return whether it may have happened since a moment: by the BMC's clock, or by ours."""
         return max(self.told, self.at) >= moment - CLOCK_TOLERANCE
 
 
 async def read_log_entries(bmc: BmcClient, since: datetime, *, most: int = MAX_ENTRIES) -> list[LogEntry]:
-    """Return what the logs of managers, systems and chassis tell since a moment (aware), newest first, `most` at most.
+    """Return the entries in the logs of managers, systems and chassis since a moment (aware), newest first.
 
-    An entry counts as later if it is so by the BMC's clock or by ours. What has no time that can be read is left out,
-    and a log that cannot be read too; raises BmcError only where that leaves nothing to read.
+    At most `most`. An entry is included if it is later by the BMC's clock or by ours. Entries without a valid time are
+    left out, and logs that cannot be read too; raises BmcError only where no log can be read.
     """
     if not bmc.root:
         await bmc.service_root()
@@ -97,7 +96,7 @@ async def _log_services(bmc: BmcClient) -> list[JsonObject]:
 
 
 async def _members(bmc: BmcClient, collection: str) -> dict[str, JsonObject]:
-    """Return the members of a collection by URI, expanded where the service does that, as many as logs at most."""
+    """Return the members of a collection by URI, expanded where the service supports it, at most as many as logs."""
     query = expand_query(bmc.root)
     try:
         body = (await bmc.get(f"{collection}?{query}" if query else collection)).body
@@ -113,7 +112,7 @@ async def _members(bmc: BmcClient, collection: str) -> dict[str, JsonObject]:
 
 
 async def _read_or_empty(bmc: BmcClient, uri: str) -> JsonObject:
-    """Return a resource, {} for one that is answered with a refusal or nonsense; raises where nobody answers."""
+    """Return a resource, {} for one that is refused or malformed; raises where the BMC is unreachable."""
     try:
         return (await bmc.get(uri)).body
     except (RequestRefused, ServerFault, Malformed, ForeignLink):
@@ -121,7 +120,7 @@ async def _read_or_empty(bmc: BmcClient, uri: str) -> JsonObject:
 
 
 async def _entries(bmc: BmcClient, uri: str, since: datetime, ahead: timedelta | None, most: int) -> list[LogEntry]:
-    """Return the entries of one log since a moment, in no order."""
+    """Return the entries of one log since a moment, unordered."""
     try:
         page = (await bmc.get(uri)).body
     except RequestRefused as error:
@@ -132,7 +131,7 @@ async def _entries(bmc: BmcClient, uri: str, since: datetime, ahead: timedelta |
     pages = [page]
     if text(page, "Members@odata.nextLink"):
         if _is_oldest_first(page) and boolean(bmc.root, "ProtocolFeaturesSupported", "TopSkipQuery") is True:
-            # The newest stand at the end: what is before the last ones is not asked for.
+            # The newest are at the end: earlier ones are not requested.
             pages = [(await bmc.get(f"{uri}?$skip={max(0, total - most)}&$top={most}")).body]
         seen = {uri}
         while (further := text(pages[-1], "Members@odata.nextLink")) and len(seen) < MAX_PAGES:
@@ -156,7 +155,7 @@ def _is_oldest_first(page: JsonObject) -> bool:
 
 
 def _record(entry: JsonObject, since: datetime, ahead: timedelta | None) -> LogEntry | None:
-    """Return an entry that is later than a moment, None for another one; `ahead` is how far the BMC's clock is."""
+    """Return an entry that is later than a moment, else None; `ahead` is the offset of the BMC's clock."""
     told = _parse_timestamp(_created(entry))
     if told is None:
         return None
@@ -185,7 +184,7 @@ def _created(entry: JsonObject) -> str:
 
 
 def _clock_offset(now: str) -> timedelta | None:
-    """Return how far a BMC's clock is ahead of ours, None where it does not say, or is not."""
+    """Return how far a BMC's clock is ahead of ours, None where it is unknown or not ahead."""
     moment = _parse_timestamp(now)
     if moment is None:
         return None
@@ -194,7 +193,7 @@ def _clock_offset(now: str) -> timedelta | None:
 
 
 def _parse_timestamp(told: str) -> datetime | None:
-    """Return a time as services write it; one without an offset is taken as UTC, nonsense is None."""
+    """Return a time as services write it; one without an offset is taken as UTC, None if invalid."""
     try:
         moment = datetime.fromisoformat(told)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,6 +1,6 @@
-"""Readings: the plan of how to get them, made once, and the reading of them, done each second.
+"""Readings: a plan of the requests, made once, and its execution each second.
 
-A MetricReport gives all in one request and is taken where it covers most of what the inventory promises; else the
+A MetricReport gives all in one request and is used if it covers most of the properties of the inventory; else the
 collections of sensors and ports are read with $expand, or resource by resource at a slower period.
 """
 
@@ -23,17 +23,17 @@ from fabric.bmc.series import LINK_STATUSES, ChassisReading, ReadingSeries, Seri
 from fabric.bmc.types import Inventory
 
 NAN = math.nan
-# A report is taken if it covers this share of the properties that single resources would give.
+# A report is used if it covers this share of the properties that single resources would give.
 MIN_REPORT_COVERAGE = 0.5
 MAX_REPORTS = 16
-MAX_INCOMPLETE_REPORTS = 30  # reports in a row without some property, after which it is not waited for any more
+MAX_INCOMPLETE_REPORTS = 30  # reports in a row without some property, after which it is no longer expected
 MAX_REQUESTS_PER_SECOND = 10.0
 LEGACY_PROPERTIES = {"Temperature": "ReadingCelsius", "Voltage": "ReadingVolts", "Power": "PowerConsumedWatts"}
 PORT_PROPERTIES = ("LinkStatus", "ActiveWidth", "CurrentSpeedGbps")
 
 
 class MetricValue(msgspec.Struct, rename="pascal", gc=False):
-    """One value of a MetricReport; some services give numbers where the schema wants strings."""
+    """One value of a MetricReport; some services give numbers where the schema requires strings."""
 
     metric_property: str = ""
     metric_value: str | float | bool | None = None
@@ -50,7 +50,7 @@ DECODER = msgspec.json.Decoder(MetricReport)
 
 
 def parse_report(raw: bytes, host: str) -> MetricReport:
-    """Return the report in these bytes; an entry that no schema allows costs that entry alone. Raises Malformed."""
+    """Return the report in these bytes; an entry that violates the schema is dropped alone. Raises Malformed."""
     try:
         return DECODER.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -58,12 +58,12 @@ def parse_report(raw: bytes, host: str) -> MetricReport:
 
 
 def _parse_report_leniently(raw: bytes, host: str) -> MetricReport:
-    """Return what can be read of a report with NaN, Infinity, objects or other things in the place of values.
+    """Return the usable part of a report with NaN, Infinity, objects or other invalid values.
 
     An entry without a name is left out; a value that is neither text nor number is None.
     """
     try:
-        # Knows NaN and Infinity, which JSON does not, and numbers of any size.
+        # Accepts NaN and Infinity, which JSON does not have, and numbers of any size.
         found = json.loads(raw.decode(errors="replace"))
     except (ValueError, RecursionError) as error:
         raise Malformed(f"{host} sent a metric report that cannot be read.") from error
@@ -80,7 +80,7 @@ def _parse_report_leniently(raw: bytes, host: str) -> MetricReport:
 
 
 def _scalar(value: object) -> str | float | None:
-    """Return a value of JSON where it is a text, or a number that fits into 64 bits and is one."""
+    """Return a JSON value if it is a text, or a finite number that fits into 64 bits."""
     if isinstance(value, str):
         return value
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -93,9 +93,9 @@ def _scalar(value: object) -> str | float | None:
 
 
 class ReadingPlan:
-    """Where the readings of a chassis come from; `series` names them, `period` is the suggested interval in s.
+    """The sources of a chassis' readings; `series` names them, `period` is the suggested interval in s.
 
-    `is_outdated` once the service tells other things than these: readings go on, and another plan will have them.
+    `is_outdated` once the service reports other properties: reading continues, and the next plan will have them.
     """
 
     series: tuple[ReadingSeries, ...] = ()
@@ -116,7 +116,7 @@ class ReportPlan(ReadingPlan):
         self.series = tuple(namer.series(name) for name in self._position)
 
     def _index_properties(self, properties: list[str]) -> None:
-        """Remember where each value goes; a property that comes several times is kept at its last."""
+        """Store the position of each value; of a property that occurs several times the last counts."""
         self._position = {name: index for index, name in enumerate(dict.fromkeys(properties))}
         self._order = properties
         self._targets = [self._position[name] for name in properties]
@@ -124,7 +124,7 @@ class ReportPlan(ReadingPlan):
         self._lacked = 0  # reports in a row that lack something
 
     async def read(self, bmc: BmcClient) -> ChassisReading:
-        """Return one reading; a property that is missing is NaN, one that is new waits for another plan."""
+        """Return one reading; a missing property is NaN, a new one waits for the next plan."""
         return self.decode(await bmc.get_bytes(self._uri), time.time(), bmc.host)
 
     def decode(self, raw: bytes, at: float, host: str = "The BMC") -> ChassisReading:
@@ -139,12 +139,12 @@ class ReportPlan(ReadingPlan):
         values = [NAN] * (len(self.series) + 1)
         for target, entry in zip(self._targets, entries, strict=True):
             values[target] = metric_number(entry.metric_value)
-        # Of the last one nobody knows what it is.
+        # The last value has no known property.
         values.pop()
         return ChassisReading(at=at, values=tuple(values), measured_at=_parse_timestamp(report.timestamp))
 
     def _realign(self, order: list[str]) -> None:
-        """Find the places of values in an order not seen last time, and expect that order from now on."""
+        """Find the positions of values in a new order, and expect that order from now on."""
         there = set(order)
         nowhere = len(self.series)
         self._order = order
@@ -161,7 +161,7 @@ def _parse_timestamp(text: str | None) -> float:
 
 
 def metric_number(value: object) -> float:
-    """Return a metric value as a number: link states by their place in LINK_STATUSES, what is no number as NaN."""
+    """Return a metric value as a number: link states by their index in LINK_STATUSES, NaN if it is not a number."""
     if isinstance(value, str):
         known = LINK_STATUSES.get(value)
         if known is not None:
@@ -177,7 +177,7 @@ def metric_number(value: object) -> float:
 
 
 class ReadingRequest(msgspec.Struct, frozen=True):
-    """One request of a plan without report, and which values it holds: (resource, JSON pointer steps, position)."""
+    """One request of a plan without report, and its values: (resource, JSON pointer steps, position)."""
 
     uri: str
     picks: tuple[tuple[str, tuple[str, ...], int], ...]
@@ -192,7 +192,7 @@ class ResourcePlan(ReadingPlan):
         self.period = max(1.0, math.ceil(len(sources) / MAX_REQUESTS_PER_SECOND))
 
     async def read(self, bmc: BmcClient) -> ChassisReading:
-        """Return one reading; what a resource refuses to tell is NaN, raises only where none tells anything."""
+        """Return one reading; values of a refused resource are NaN, raises only where all are refused."""
         outcomes = await asyncio.gather(*(_read_resources(bmc, source.uri) for source in self.sources))
         values = [NAN] * len(self.series)
         failures = [outcome for outcome in outcomes if isinstance(outcome, BmcError)]
@@ -206,7 +206,7 @@ class ResourcePlan(ReadingPlan):
 
 
 async def _read_resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError:
-    """Return every resource in an answer by its URI, or why there is none; a lost BMC raises."""
+    """Return every resource in a response by its URI, or the error; an unreachable BMC raises."""
     try:
         body = (await bmc.get(uri)).body
     except (RequestRefused, ServerFault, Malformed) as error:
@@ -222,7 +222,7 @@ async def _read_resources(bmc: BmcClient, uri: str) -> dict[str, Any] | BmcError
             stack.extend(value.values())
         elif isinstance(value, list):
             stack.extend(value)
-    # What was asked for is what came, whatever its own @odata.id claims.
+    # The resource counts as the requested one, whatever its own @odata.id claims.
     found[uri.split("?", 1)[0]] = body
     return found
 
@@ -237,7 +237,7 @@ def _follow_pointer(value: Any, steps: tuple[str, ...]) -> Any:
 
 
 async def plan_readings(bmc: BmcClient, inventory: Inventory) -> ReadingPlan:
-    """Return how to read a chassis: the report that covers most of it, else its resources. Raises transport errors."""
+    """Return the plan for a chassis: the report that covers most of it, else its resources. Raises transport errors."""
     namer = SeriesFactory(inventory)
     wanted = list(dict.fromkeys(expected_properties(inventory)))
     best: list[str] = []
@@ -260,9 +260,9 @@ async def _report_properties(bmc: BmcClient, uri: str) -> list[str]:
 
 
 def expected_properties(inventory: Inventory) -> Iterator[str]:
-    """Yield the properties that sensors, fans and ports of an inventory promise.
+    """Yield the properties that sensors, fans and ports of an inventory have.
 
-    A chassis with Sensors or Fans is not read a second time through its older Thermal and Power.
+    A chassis with Sensors or Fans is not read again through its older Thermal and Power.
     """
     yield from _sensor_properties(inventory)
     yield from _fan_properties(inventory)
@@ -302,7 +302,7 @@ def _fan_properties(inventory: Inventory) -> Iterator[str]:
 async def _plan_resources(
     bmc: BmcClient, inventory: Inventory, wanted: list[str], namer: SeriesFactory
 ) -> ResourcePlan:
-    """Return a plan of as few requests as the service allows: what $expand brings is not asked for singly."""
+    """Return a plan of as few requests as the service allows: expanded resources are not requested individually."""
     series = tuple(namer.series(name) for name in wanted)
     picks: dict[str, list[tuple[str, tuple[str, ...], int]]] = defaultdict(list)
     for position, name in enumerate(wanted):
@@ -321,7 +321,7 @@ async def _plan_resources(
 async def _expansions(
     bmc: BmcClient, inventory: Inventory, picks: Mapping[str, list[tuple[str, tuple[str, ...], int]]]
 ) -> list[ReadingRequest]:
-    """Return the expanded collections that really bring at least two wanted resources; a first failure ends it."""
+    """Return the expanded collections that contain at least two needed resources; the first failure ends it."""
     collections = dict.fromkeys(
         uri.rpartition("/")[0]
         for uri in (
@@ -339,7 +339,7 @@ async def _expansions(
                 break
         else:
             return found
-        # A resource brought in part only is read singly instead.
+        # A partially expanded resource is read individually instead.
         brought = [uri for uri, wanted in picks.items() if uri in resources and not _is_partial(resources[uri], wanted)]
         if len(brought) > 1:
             found.append(ReadingRequest(query, tuple(pick for uri in brought for pick in picks[uri])))
@@ -347,5 +347,5 @@ async def _expansions(
 
 
 def _is_partial(resource: Any, wanted: list[tuple[str, tuple[str, ...], int]]) -> bool:
-    """Tell whether an expanded resource lacks some property altogether that the walk had found."""
+    """Return whether an expanded resource lacks a property that the walk had found."""
     return any(not isinstance(resource, Mapping) or steps[0] not in resource for _, steps, _ in wanted)

@@ -1,4 +1,4 @@
-"""Which device, function, endpoint and port belong together: services say it in many ways, all of them are read."""
+"""Relations of devices, functions, endpoints and ports: services link them in many ways, all of which are followed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from core.text import natural_key
 from fabric.bmc.crawl import CrawledResource
 from fabric.bmc.values import link, links, objects, text
 
-# What a resource block says it has, and where each of these may name a resource of a PCIe device in its turn.
+# The links of a resource block, and where each target may link to a resource of a PCIe device in turn.
 BLOCK_PARTS = ("Processors", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage", "SimpleStorage", "Memory")
-# Kinds that a PCIe device shows itself as.
+# Kinds of resources that represent a PCIe device.
 DEVICE_PART_TYPES = (
     "Processor",
     "Drive",
@@ -24,7 +24,7 @@ DEVICE_PART_TYPES = (
 
 
 class ResourceRelations:
-    """Links between what a walk found, followed in both directions."""
+    """Links between the resources of a walk, followed in both directions."""
 
     def __init__(self, found: Mapping[str, CrawledResource]) -> None:
         self._found = found
@@ -93,7 +93,7 @@ class ResourceRelations:
             yield from links(controller, "Links", "PCIeDevices")
 
     def _assign_to_device(self, uri: str, device: str) -> None:
-        """Take a function or face as a device's, unless another device said so first."""
+        """Assign a function or representation to a device, unless another device has claimed it."""
         if not device or not self.is_kind(device, "PCIeDevice"):
             return
         self._device_of.setdefault(uri, device)
@@ -136,7 +136,7 @@ class ResourceRelations:
                 self._devices_at[each.uri].add(device)
 
     def _add_block_links(self, each: CrawledResource) -> None:
-        """Take a block as that of the devices whose processors, drives or adapters it has."""
+        """Assign a block to the devices whose processors, drives or adapters it has."""
         for name in BLOCK_PARTS:
             for part in links(each.body, name):
                 uris = [part]
@@ -149,7 +149,7 @@ class ResourceRelations:
                     self._devices_in[each.uri].add(device)
 
     def _meet(self, endpoint: str, entity: str) -> None:
-        """Take an endpoint as that of the device its entity is, or is a part of."""
+        """Assign an endpoint to the device that its entity is, or is a part of."""
         device = self._device_of.get(entity)
         above = entity
         while not device and above.count("/") > 3:
@@ -175,7 +175,7 @@ class ResourceRelations:
         return ""
 
     def is_kind(self, uri: str, kind: str) -> bool:
-        """Tell whether a resource was found and is of a kind."""
+        """Return whether a resource was found and is of a kind."""
         return uri in self._found and self._found[uri].kind == kind
 
     def device_of(self, uri: str) -> str:
@@ -187,7 +187,7 @@ class ResourceRelations:
         return [self._found[uri] for uri in sorted(self._functions[device], key=natural_key)]
 
     def of_device(self, device: str, kind: str) -> list[CrawledResource]:
-        """Return what a device shows itself as: its processors, drives or adapters."""
+        """Return the representations of a device: its processors, drives or adapters."""
         return [self._found[uri] for uri in sorted(self._faces[device], key=natural_key) if self.is_kind(uri, kind)]
 
     def endpoints_of(self, device: str) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class ResourceRelations:
         return tuple(sorted(self._endpoints_of[device], key=natural_key))
 
     def port_of(self, device: str) -> str:
-        """Return the switch port a device hangs on, or ''."""
+        """Return the switch port that a device is connected to, or ''."""
         return self._port_of.get(device, "")
 
     def port_labelled(self, label: str) -> str:
@@ -208,7 +208,7 @@ class ResourceRelations:
         return tuple(sorted(self._endpoints_at[port], key=natural_key))
 
     def devices_at(self, port: str) -> tuple[str, ...]:
-        """Return the devices that hang on a port."""
+        """Return the devices connected to a port."""
         return tuple(sorted(self._devices_at[port], key=natural_key))
 
     def ports_of_endpoint(self, endpoint: str) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ class ResourceRelations:
         return tuple(sorted(self._ports_of_endpoint[endpoint], key=natural_key))
 
     def zones_of(self, endpoint: str) -> tuple[str, ...]:
-        """Return the zones that hold an endpoint, as it or they say."""
+        """Return the zones of an endpoint, by its own or their links."""
         return tuple(sorted(self._zones_of[endpoint], key=natural_key))
 
     def block_of(self, device: str) -> str:
@@ -228,12 +228,12 @@ class ResourceRelations:
         return tuple(sorted(self._devices_in[block], key=natural_key))
 
     def port_of_metrics(self, metrics: str) -> str:
-        """Return the port whose counters these are, or ''."""
+        """Return the port of these counters, or ''."""
         parent = metrics.rpartition("/")[0]
         return self._metrics_port.get(metrics) or (parent if self.is_kind(parent, "Port") else "")
 
     def gpus_below(self, system: str) -> int:
-        """Count the GPUs of a system that are no device of the fabric."""
+        """Count the GPUs of a system that are not devices of the fabric."""
         return sum(
             each.kind == "Processor"
             and each.uri.startswith(system + "/")

@@ -22,7 +22,7 @@ LEGACY_READINGS = (
 
 
 def read_sensor(found: CrawledResource) -> RedfishSensor:
-    """Return a Sensor, in the usual unit of what it measures."""
+    """Return a Sensor, in the common unit of its quantity."""
     body = found.body
     conversion = unit_conversion(text(body, "ReadingUnits"))
     return RedfishSensor(
@@ -105,14 +105,14 @@ def legacy_fans(found: CrawledResource) -> Iterator[RedfishFan]:
 
 
 class UnitConversion(NamedTuple):
-    """What a reading becomes: `factor` times what the BMC tells, and `zero`, in `unit`."""
+    """A linear conversion: `factor` times the BMC's value, plus `zero`, in `unit`."""
 
     unit: str
     factor: float = 1.0
     zero: float = 0.0
 
     def of(self, told: float | None) -> float | None:
-        """Return a reading, or a threshold, in the usual unit; None of None."""
+        """Return a reading, or a threshold, in the common unit; None of None."""
         return told if told is None or (self.factor, self.zero) == (1.0, 0.0) else told * self.factor + self.zero
 
 
@@ -130,5 +130,5 @@ UNIT_CONVERSIONS = {
 
 
 def unit_conversion(unit: str) -> UnitConversion:
-    """Return how readings in a unit become the usual ones; as they are where it is usual, or not known."""
+    """Return the conversion of a unit to the common one; the identity where it is common, or unknown."""
     return UNIT_CONVERSIONS.get(unit) or UnitConversion(unit)

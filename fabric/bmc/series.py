@@ -1,4 +1,4 @@
-"""What a property of a reading measures, and which object of the inventory it belongs to."""
+"""The quantity of each property of a reading, and the object of the inventory that it belongs to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fabric.bmc.types import Inventory, RedfishFan, RedfishSensor
 
 
 class Quantity(StrEnum):
-    """What a series measures; the value names the unit it is kept in."""
+    """The quantity of a series; the value names the unit it is stored in."""
 
     TEMPERATURE = "temperature_celsius"
     FAN_RPM = "fan_rpm"
@@ -34,27 +34,27 @@ LINK_STATUSES: dict[str, float] = {"NoLink": 0.0, "LinkDown": 1.0, "Starting": 2
 
 
 class ReadingSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of a chassis: where it comes from, what it measures, which inventory object it belongs to."""
+    """One reading of a chassis: its source, its quantity, and its inventory object."""
 
     property: str  # resource URI + '#/' + JSON pointer: its identity
     owner_uri: str  # uri of the port, device, sensor, fan, drawer or chassis it describes
     quantity: Quantity
     unit: str = ""
     detail: str = ""  # for ERRORS: the PCIeErrors property; for OTHER: the property's name
-    # What it is in its unit: `factor` times what the BMC tells, and `zero`.
+    # Conversion to its unit: `factor` times the BMC's value, plus `zero`.
     factor: float = 1.0
     zero: float = 0.0
 
 
 class ChassisReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One poll, as the BMC tells it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
+    """One poll, as the BMC reports it: `values[i]` belongs to the plan's `series[i]`; NaN where the BMC gave none."""
 
     at: float  # Unix time at which the answer arrived, s
     values: tuple[float, ...]
-    measured_at: float = 0.0  # when the BMC took the values, by its own clock, s; 0 where it does not say
+    measured_at: float = 0.0  # when the BMC took the values, by its own clock, s; 0 if unreported
 
 
-# The last step of a property's JSON pointer, where that alone tells the quantity.
+# The last step of a property's JSON pointer, where that alone determines the quantity.
 BY_PROPERTY = {
     "RXBytes": (Quantity.RX_BYTES, "B"),
     "TXBytes": (Quantity.TX_BYTES, "B"),
@@ -91,7 +91,7 @@ BY_READING_TYPE = {
 
 
 class SeriesFactory:
-    """Turns a property (resource URI + '#/' + JSON pointer) into a Series, by what an inventory knows."""
+    """Turns a property (resource URI + '#/' + JSON pointer) into a series, using an inventory."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._sensors = {sensor.uri: sensor for sensor in inventory.sensors}
@@ -105,7 +105,7 @@ class SeriesFactory:
                 self._device_of[uri] = device.uri
 
     def series(self, name: str) -> ReadingSeries:
-        """Return the series of a property; what it measures is OTHER where nothing tells."""
+        """Return the series of a property; its quantity is OTHER if it is unknown."""
         uri, _, pointer = name.partition("#")
         uri = uri.rstrip("/")
         steps = [step for step in pointer.split("/") if step]
@@ -115,7 +115,7 @@ class SeriesFactory:
             return self._of_sensor(name, sensor)
         if "PCIeErrors" in steps:
             return ReadingSeries(property=name, owner_uri=self._owner(uri), quantity=Quantity.ERRORS, detail=last)
-        # Objects such as SpeedPercent and PowerWatts hold their number one step further down.
+        # Objects such as SpeedPercent and PowerWatts have their number one level further down.
         known = BY_PROPERTY.get(last) or (BY_PROPERTY.get(steps[-2]) if last == "Reading" and len(steps) > 1 else None)
         quantity, unit = known or (Quantity.OTHER, "")
         fan = self._fans.get(f"{uri}#/" + "/".join(steps[:-1]))
@@ -147,7 +147,7 @@ class SeriesFactory:
         )
 
     def _owner(self, uri: str) -> str:
-        """Return the inventory object a resource belongs to: the nearest one above it that is known."""
+        """Return the inventory object of a resource: the nearest known one above it."""
         above = uri
         while above.count("/") > 3:
             known = self._port_of_metrics.get(above) or self._device_of.get(above)

@@ -1,4 +1,4 @@
-"""Zones and links as they stand, read with as few requests as a service allows: what proof is made of."""
+"""Snapshots of zones and links, read with as few requests as a service allows, for the proof of an operation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LinkState = tuple[str, int | None, int | None, float | None]
 
 
 class CompositionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Members of each zone (or system, in RESOURCE_BLOCKS), sorted, and the facts of each port's link.
+    """Members of each zone (or system, in RESOURCE_BLOCKS), sorted, and the state of each port's link.
 
-    What the BMC no longer has (404, 410) has no entry. Two snapshots of the same unchanged things are equal, and so
-    are their JSON.
+    Resources that the BMC no longer has (404, 410) have no entry. Two snapshots of the same unchanged state are equal,
+    and so are their JSON.
     """
 
     zones: dict[str, tuple[str, ...]]
@@ -34,11 +34,11 @@ class CompositionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 async def read_snapshot(
     bmc: BmcClient, *, zone_uris: Iterable[str], port_uris: Iterable[str], dialect: Dialect
 ) -> CompositionSnapshot:
-    """Return the zones and links named, as they stand.
+    """Return the present state of the named zones and links.
 
-    With $expand it takes one request a collection (Zones, and Ports of each switch; Systems in RESOURCE_BLOCKS),
-    without it one a zone and one a port: 3 in place of 24 for a Falcon of four host ports. Raises BmcError where
-    anything of it cannot be read: half a snapshot proves nothing.
+    With $expand it takes one request per collection (Zones, and Ports of each switch; Systems in RESOURCE_BLOCKS),
+    without it one per zone and port: 3 in place of 24 for a Falcon of four host ports. Raises BmcError where any of
+    them cannot be read: half a snapshot proves nothing.
     """
     zones = sorted({normalize_uri(uri) for uri in zone_uris})
     ports = sorted({normalize_uri(uri) for uri in port_uris})
@@ -76,7 +76,7 @@ async def _read_resources(bmc: BmcClient, uris: list[str]) -> dict[str, JsonObje
 
 
 async def _read_members(bmc: BmcClient, uri: str) -> dict[str, JsonObject]:
-    """Return the members of an expanded collection, {} where it is not what it should be: then each is asked for."""
+    """Return the members of an expanded collection, {} if it is malformed: then each is requested."""
     try:
         body = (await bmc.get(uri)).body
     except (RequestRefused, ServerFault, Malformed):
@@ -99,8 +99,8 @@ async def _read_resource(bmc: BmcClient, uri: str) -> JsonObject | None:
 async def read_cabled_host(bmc: BmcClient, endpoint_uri: str) -> RedfishSystem | None:
     """Return the host behind an initiator's endpoint, None where no cable leads to one.
 
-    Of the system only what tells it from others is read: URI, name, manufacturer, serial number and UUID. Raises
-    BmcError where it cannot be read.
+    Of the system only its identity is read: URI, name, manufacturer, serial number and UUID. Raises BmcError where it
+    cannot be read.
     """
     body = (await bmc.get(endpoint_uri)).body
     entities = value_at(body, "ConnectedEntities")

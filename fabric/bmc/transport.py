@@ -1,4 +1,4 @@
-"""One HTTP exchange with a BMC: origin, TLS trust, time-outs, size, redirects, and what an answer says."""
+"""One HTTP exchange with a BMC: origin, TLS trust, timeouts, size, redirects, and error messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ USER_AGENT = "FalconWeb"
 
 
 class RawResponse:
-    """Status, headers and the bytes of one answer."""
+    """Status, headers and body of one response."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -47,23 +47,23 @@ class RawResponse:
 
 
 def parse_origin(url: str) -> URL:
-    """Return scheme, host and port of what a person typed; a path is dropped. Raises WrongAddress."""
+    """Return scheme, host and port of a typed address; a path is dropped. Raises WrongAddress."""
     try:
         parsed = URL(url.strip())
         good = parsed.scheme in {"http", "https"} and bool(parsed.host) and parsed.port is not None
     except ValueError:
         good, parsed = False, URL()
     if not good:
-        raise WrongAddress("The address is no URL such as https://10.0.0.5 or https://bmc.example:8443.")
+        raise WrongAddress("The address is not a URL such as https://10.0.0.5 or https://bmc.example:8443.")
     if parsed.user or parsed.password:
         raise WrongAddress("The address carries a user or password; these are given apart from it.")
     return parsed.origin()
 
 
 class Transport:
-    """A pool of at most four connections to one origin, over which at most four requests run at a time.
+    """A pool of at most four connections to one origin, over which at most four requests run concurrently.
 
-    A redirect is followed only within the origin, proxies and cookies of the environment play no part, and an answer
+    A redirect is followed only within the origin, proxies and cookies of the environment are ignored, and a response
     larger than `MAX_RESPONSE_BYTES` bytes (after decompression) is refused.
     """
 
@@ -76,7 +76,7 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
 
     def open(self) -> None:
-        """Make the pool; to be called on the loop that will use it."""
+        """Create the pool; to be called on the loop that will use it."""
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, ssl=self._tls, ttl_dns_cache=60),
@@ -93,12 +93,12 @@ class Transport:
             self._session = None
 
     def locate(self, uri: str, *, base: URL | None = None) -> URL:
-        """Return the absolute URL of a link; raises ForeignLink if it leaves the origin, Malformed if it is none."""
+        """Return the absolute URL of a link; raises ForeignLink if it leaves the origin, Malformed if it is invalid."""
         try:
             target = (base or self.origin / "").join(URL(uri.split("#", 1)[0]))
             inside = target.origin() == self.origin
         except ValueError as error:
-            raise Malformed(f"{self.host} has a link that is no URI.") from error
+            raise Malformed(f"{self.host} has a link that is not a URI.") from error
         if not inside:
             raise ForeignLink(f"{self.host} has a link to another address ({target.host}); it was not followed.")
         return target
@@ -112,9 +112,9 @@ class Transport:
         content: bytes | None = None,
         timeout: float | None = None,
     ) -> RawResponse:
-        """Send one request and return the whole answer, whatever its status. Raises the transport errors of BmcError.
+        """Send one request and return the whole response, whatever its status. Raises the transport errors of BmcError.
 
-        A GET is sent once more if a kept-alive connection turns out to be gone; a write is never repeated.
+        A GET is sent once more if a kept-alive connection turns out to be closed; a write is never repeated.
         """
         url = self.locate(uri)
         attempts = 2 if method in {"GET", "HEAD"} else 1
@@ -152,7 +152,7 @@ class Transport:
             size += len(chunk)
             if size > MAX_RESPONSE_BYTES:
                 raise Malformed(
-                    f"{self.host} sent an answer larger than {MAX_RESPONSE_BYTES >> 20} MB; it was not read on."
+                    f"{self.host} sent an answer larger than {MAX_RESPONSE_BYTES >> 20} MB; reading was aborted."
                 )
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -161,7 +161,7 @@ class Transport:
     async def stream(
         self, uri: str, *, headers: Mapping[str, str], silence: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open an answer that does not end; raises TimedOut after `silence` seconds (s) without a byte."""
+        """Open a response that does not end; raises TimedOut after `silence` seconds (s) without a byte."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         try:
             async with self._pool.get(
@@ -178,7 +178,7 @@ class Transport:
         return self._session
 
     async def _explain(self, error: Exception) -> BmcError:
-        """Say in one sentence which thing is wrong."""
+        """Return the error for an exception, with one sentence on its cause."""
         if isinstance(error, aiohttp.ServerFingerprintMismatch):
             expected, found = format_fingerprint(error.expected), format_fingerprint(error.got)
             return CertificateRejected(
@@ -195,12 +195,12 @@ class Transport:
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return Unreachable(f"The name {self.host} is not known.")
         if isinstance(error, aiohttp.ClientConnectorError):
-            # The event loop's own words for it repeat the address.
+            # The event loop's message repeats the address.
             reason = os.strerror(error.os_error.errno) if error.os_error.errno else "no connection"
             return Unreachable(f"{self.host} does not answer at port {self.origin.port}: {reason}.")
         if isinstance(error, aiohttp.ClientResponseError):
-            return NotRedfish(f"{self.host} answers at port {self.origin.port} with something that is no HTTP.")
-        tls = " If it speaks TLS, take https://." if self.origin.scheme == "http" else ""
+            return NotRedfish(f"{self.host} answers at port {self.origin.port} with something that is not HTTP.")
+        tls = " If it uses TLS, use https://." if self.origin.scheme == "http" else ""
         return Unreachable(f"{self.host} broke the connection before its answer was complete.{tls}")
 
     async def _untrusted(self, reason: Exception) -> CertificateRejected:
@@ -216,7 +216,7 @@ class Transport:
         )
 
 
-# A context holds all CAs of the system, 1.5 MB: clients that trust the same share one for as long as any of them lives.
+# A context holds all CAs of the system, 1.5 MB: clients with the same trust share one while any of them exists.
 _contexts: WeakValueDictionary[str, ssl.SSLContext] = WeakValueDictionary()
 
 
@@ -232,15 +232,15 @@ def parse_fingerprint(text: str) -> bytes:
 
 
 def format_fingerprint(digest: bytes) -> str:
-    """Return a digest as people compare it: upper-case hex pairs with colons."""
+    """Return a digest in the form for comparison: upper-case hex pairs with colons."""
     return digest.hex(":").upper()
 
 
 def client_tls(trust: CertificateTrust) -> ssl.SSLContext | aiohttp.Fingerprint:
-    """Return what aiohttp's `ssl` argument needs for this trust.
+    """Return aiohttp's `ssl` argument for this trust.
 
     A pin replaces chain and host name checks: it names one certificate exactly. A CA replaces the system's. The
-    environment (REQUESTS_CA_BUNDLE, SSL_CERT_FILE of other tools) has no say where a CA or pin is given.
+    environment (REQUESTS_CA_BUNDLE, SSL_CERT_FILE of other tools) is ignored where a CA or pin is given.
     """
     if trust.fingerprint:
         return aiohttp.Fingerprint(parse_fingerprint(trust.fingerprint))
@@ -255,9 +255,9 @@ def client_tls(trust: CertificateTrust) -> ssl.SSLContext | aiohttp.Fingerprint:
 
 
 async def read_fingerprint(host: str, port: int, *, timeout: float = 5.0) -> str:
-    """Return the SHA-256 fingerprint of the certificate that a server shows, for people to compare.
+    """Return the SHA-256 fingerprint of a server's certificate, for users to compare.
 
-    Nothing but the handshake is sent, so nothing is trusted by it. Raises OSError or TimeoutError where none is shown.
+    Only the handshake takes place, so nothing depends on its trust. Raises OSError or TimeoutError where there is none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -278,7 +278,7 @@ MAX_SENTENCE_LENGTH = 500
 
 
 class BmcResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP answer with a JSON object as its body ({} where it had none).
+    """One HTTP response with a JSON object as its body ({} where it had none).
 
     `digest` is that of the body's bytes, the same in this process for the same bytes.
     """
@@ -297,9 +297,9 @@ def parse_json_object(raw: bytes, *, where: str) -> dict[str, Any]:
     try:
         decoded = msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"{where} answered with something that is no JSON.") from error
+        raise Malformed(f"{where} answered with something that is not JSON.") from error
     if not isinstance(decoded, dict):
-        raise Malformed(f"{where} answered with JSON that is no object.")
+        raise Malformed(f"{where} answered with JSON that is not an object.")
     return decoded
 
 
@@ -311,7 +311,7 @@ def etag_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
 
 
 def error_sentence(body: Mapping[str, Any]) -> str:
-    """Return what an error body says to people (Base extended error), on one line and of bounded length."""
+    """Return the message of an error body (Base extended error), on one line and of bounded length."""
     error = body.get("error")
     source = error if isinstance(error, dict) else body
     entries = source.get("@Message.ExtendedInfo")

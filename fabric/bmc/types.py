@@ -1,4 +1,4 @@
-"""Typed, frozen inventory: what the wire hands to the rest of the house, and the only thing they share.
+"""Typed, frozen inventory: the interface between the Redfish client and the rest of the site.
 
 Every object keeps its identifying fields (`id`, `name`, serial and part numbers, vendor and device IDs) exactly as the
 service gave them; numbers that a service gives as text or null become None here, never zero. URIs are paths on the BMC
@@ -14,7 +14,7 @@ import msgspec
 
 
 class DeviceKind(StrEnum):
-    """What sits in a slot, told from functions, processors, drives and adapters linked to the PCIe device."""
+    """The kind of a device, from functions, processors, drives and adapters linked to the PCIe device."""
 
     GPU = "gpu"
     NVME = "nvme"
@@ -23,7 +23,7 @@ class DeviceKind(StrEnum):
 
 
 class DrawerMode(StrEnum):
-    """How host ports share a drawer's slots; UNKNOWN where the BMC does not say."""
+    """How host ports share a drawer's slots; UNKNOWN where the BMC does not report it."""
 
     STANDARD_ONE_HOST = "StandardOneHost"
     STANDARD_TWO_HOSTS = "StandardTwoHosts"
@@ -32,7 +32,7 @@ class DrawerMode(StrEnum):
 
 
 class Dialect(StrEnum):
-    """The way a BMC lets devices be attached, found by probing; NONE: monitored only."""
+    """The mechanism by which a BMC attaches devices, found by probing; NONE: monitored only."""
 
     ZONE_PATCH = "zone_patch"
     ZONE_ACTIONS = "zone_actions"
@@ -45,14 +45,14 @@ class ProblemKind(StrEnum):
 
     DEAD_LINK = "dead_link"  # 404 or 410 behind a link
     REFUSED = "refused"  # 401 or 403
-    MALFORMED = "malformed"  # no JSON object, or a property of the wrong type where it matters
+    MALFORMED = "malformed"  # not a JSON object, or a property of the wrong type where it matters
     SERVER_ERROR = "server_error"  # 5xx
-    FOREIGN_LINK = "foreign_link"  # a link to another address; never followed, so that no credential goes there
-    UNREACHABLE = "unreachable"  # time-out, reset or refused connection in the middle of the walk
+    FOREIGN_LINK = "foreign_link"  # a link to another address; never followed, so that no credential is sent there
+    UNREACHABLE = "unreachable"  # timeout, reset or refused connection during the walk
 
 
 class InventoryProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource that could not be read as it should be; `sentence` is for people."""
+    """One resource that could not be read correctly; `sentence` is for users."""
 
     uri: str
     kind: ProblemKind
@@ -62,7 +62,7 @@ class InventoryProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedfishResource(msgspec.Struct, frozen=True, kw_only=True):
-    """What every listed Redfish resource has."""
+    """The common properties of listed Redfish resources."""
 
     uri: str
     name: str
@@ -87,7 +87,7 @@ class RedfishChassis(RedfishResource, frozen=True, kw_only=True):
 
 
 class RedfishDrawer(RedfishChassis, frozen=True, kw_only=True):
-    """A Chassis of ChassisType Drawer (or Sled/Module that holds PCIe slots inside another chassis)."""
+    """A Chassis of ChassisType Drawer (or Sled/Module that has PCIe slots inside another chassis)."""
 
     number: int = 0  # 1-based position, 0 where unknown
     mode: DrawerMode = DrawerMode.UNKNOWN
@@ -132,7 +132,7 @@ class RedfishDevice(RedfishResource, frozen=True, kw_only=True):
     function_uris: tuple[str, ...] = ()
     processor_uris: tuple[str, ...] = ()
     endpoint_uris: tuple[str, ...] = ()
-    port_uri: str = ""  # the switch port it hangs on, where known
+    port_uri: str = ""  # the switch port that it is connected to, where known
     block_uri: str = ""  # the resource block it is in, where there is one
     capacity_bytes: int | None = None  # drives
     memory_bytes: int | None = None  # GPUs
@@ -174,8 +174,8 @@ class RedfishPort(RedfishResource, frozen=True, kw_only=True):
     port_id: str = ""
     port_type: str = ""
     protocol: str = ""
-    link_state: str = ""  # wanted: Enabled, Disabled
-    link_status: str = ""  # is: LinkUp, Starting, Training, LinkDown, NoLink
+    link_state: str = ""  # requested: Enabled, Disabled
+    link_status: str = ""  # actual: LinkUp, Starting, Training, LinkDown, NoLink
     width: int | None = None
     active_width: int | None = None
     configured_width: int | None = None
@@ -256,7 +256,7 @@ class RedfishSystem(RedfishResource, frozen=True, kw_only=True):
     local_gpu_count: int = 0
     bios_version: str = ""
     endpoint_uris: tuple[str, ...] = ()
-    block_uris: tuple[str, ...] = ()  # the resource blocks it was given
+    block_uris: tuple[str, ...] = ()  # the resource blocks assigned to it
     takes_blocks: bool = False  # it offers AddResourceBlock
 
 
@@ -274,7 +274,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
 class RedfishSensor(RedfishResource, frozen=True, kw_only=True):
     """A Sensor, or a member of the older Thermal and Power resources (then `uri` carries a fragment).
 
-    `reading` and `thresholds` are in `units`: what the BMC tells, times `factor`, and `zero` (fabric.bmc.sensors).
+    `reading` and `thresholds` are in `units`: the BMC's value times `factor`, plus `zero` (fabric.bmc.sensors).
     """
 
     chassis_uri: str = ""
@@ -308,7 +308,7 @@ class RedfishLogService(RedfishResource, frozen=True, kw_only=True):
 
 
 class RedfishService(msgspec.Struct, frozen=True, kw_only=True):
-    """The service root: who answers, and what it offers."""
+    """The service root: the identity and the features of the service."""
 
     name: str = ""
     vendor: str = ""
@@ -325,12 +325,12 @@ class RedfishService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one walk of a service found. Lists are in order of URI, numbers as numbers (slot2, slot10)."""
+    """The result of one walk of a service. Lists are in order of URI, numbers as numbers (slot2, slot10)."""
 
     service: RedfishService = RedfishService()
     dialect: Dialect = Dialect.NONE
-    dialect_reason: str = ""  # a sentence: what was seen that tells the dialect
-    dialect_known: bool = True  # False: what would tell it could not be read for now
+    dialect_reason: str = ""  # a sentence: the evidence for the dialect
+    dialect_known: bool = True  # False: the evidence could not be read for now
     chassis: tuple[RedfishChassis, ...] = ()
     drawers: tuple[RedfishDrawer, ...] = ()
     slots: tuple[RedfishSlot, ...] = ()
@@ -360,14 +360,14 @@ class RedfishEvent(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: str
     origin_uri: str = ""
     arguments: tuple[str, ...] = ()
-    originator: str = ""  # the account whose request it was; '' where the BMC does not say, or did it by itself
+    originator: str = ""  # the account of the request; '' where the BMC does not report it, or acted by itself
     address: str = ""  # where that request came from
     entry_uri: str = ""  # of the log entry, '' where a record of a stream names none
-    stream_id: str = ""  # what a stream is to be asked for after this one; '' in a log
+    stream_id: str = ""  # the Last-Event-ID to resume after this event; '' in a log
 
 
 class PortLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A link as it stands, read back from its port."""
+    """The present link of a port, read back."""
 
     port_uri: str
     status: str
@@ -375,7 +375,7 @@ class PortLink(msgspec.Struct, frozen=True, kw_only=True):
     width: int | None
     speed_gbps: float | None
     max_speed_gbps: float | None
-    configured_width: int | None = None  # lanes that the port is told to use at most
+    configured_width: int | None = None  # the configured maximum of lanes
 
 
 class CertificateTrust(msgspec.Struct, frozen=True, kw_only=True):
@@ -386,9 +386,9 @@ class CertificateTrust(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BmcAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a BMC is and how to sign in; never logged (repr hides the password)."""
+    """The address and credentials of a BMC; never logged (repr hides the password)."""
 
-    url: str  # https://host[:port]; http only where somebody typed it
+    url: str  # https://host[:port]; http only where a user has confirmed it
     username: str = ""
     password: str = ""
     trust: CertificateTrust = CertificateTrust()

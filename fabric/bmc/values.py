@@ -11,7 +11,7 @@ from core.text import MAX_NATURAL_DIGITS
 
 JsonObject = Mapping[str, Any]
 
-# Gb/s a lane by generation, as Redfish counts them (raw rate of the link, one way).
+# Gb/s per lane by generation, as Redfish counts them (raw rate of the link, one way).
 LANE_GBPS = {"Gen1": 2.5, "Gen2": 5.0, "Gen3": 8.0, "Gen4": 16.0, "Gen5": 32.0, "Gen6": 64.0}
 BINARY_GIGA_FACTOR = 2**30 / 1e9
 
@@ -37,7 +37,7 @@ def objects(body: JsonObject, *path: str) -> list[JsonObject]:
 
 
 def text(body: JsonObject, *path: str) -> str:
-    """Return text exactly as given; a number that stands for text (a serial number) is written out."""
+    """Return text exactly as given; a number in place of a text (a serial number) is converted."""
     value = value_at(body, *path)
     if isinstance(value, str):
         return value
@@ -78,13 +78,13 @@ def normalize_uri(link: str) -> str:
 
 
 def link(body: JsonObject, *path: str) -> str:
-    """Return where the reference at a path leads, '' where there is none."""
+    """Return the target of the reference at a path, '' where there is none."""
     value = value_at(body, *path, "@odata.id")
     return normalize_uri(value) if isinstance(value, str) else ""
 
 
 def links(body: JsonObject, *path: str) -> tuple[str, ...]:
-    """Return where the references of the list (or the one reference) at a path lead, each once."""
+    """Return the targets of the references of the list (or the one reference) at a path, each once."""
     value = value_at(body, *path)
     entries = value if isinstance(value, list) else [value]
     found = (link(entry) for entry in entries if isinstance(entry, Mapping))
@@ -113,9 +113,9 @@ def trailing_number(label: str) -> int | None:
 
 
 def corrected_link_speed(gbps: float | None, lanes: Iterable[int | None]) -> float | None:
-    """Return Gb/s of a PCIe link, put right where a service divided bits by 2^30.
+    """Return Gb/s of a PCIe link, corrected where a service divided bits by 2^30.
 
-    It is put right only if the corrected figure, and not the given one, is a generation's rate times one of `lanes`.
+    It is corrected only if the corrected value, and not the given one, is a generation's rate times one of `lanes`.
     """
     if gbps is None:
         return None
@@ -127,13 +127,13 @@ def corrected_link_speed(gbps: float | None, lanes: Iterable[int | None]) -> flo
 
 
 def is_uuid_set(uuid: str) -> bool:
-    """Tell whether a UUID tells anything: that of a board on which it was never set shows one digit throughout."""
+    """Return whether a UUID is meaningful: on a board where it was never set, all digits are the same."""
     return len(set(uuid.replace("-", ""))) > 1
 
 
 ODATA_TYPE = re.compile(r"#(?P<namespace>[A-Za-z]\w*)(?:\.v\d+_\d+_\d+)?\.(?P<name>[A-Za-z]\w*)")
 
-# The segment before a resource's own, and what its members are.
+# The path segment before a resource's own, and the type of its members.
 MEMBER_TYPES = {
     "Chassis": "Chassis",
     "PCIeDevices": "PCIeDevice",
@@ -157,7 +157,7 @@ MEMBER_TYPES = {
     "NetworkAdapters": "NetworkAdapter",
     "MetricReports": "MetricReport",
 }
-# A resource's own segment, where it is always the same.
+# Resources whose own path segment is always the same.
 SINGLETON_TYPES = {
     "Thermal": "Thermal",
     "Power": "Power",
@@ -166,9 +166,9 @@ SINGLETON_TYPES = {
     "TelemetryService": "TelemetryService",
     "CompositionService": "CompositionService",
 }
-# Collections worth one $expand instead of a request a member.
+# Collections where one $expand is cheaper than a request per member.
 EXPANDABLE_COLLECTIONS = frozenset(MEMBER_TYPES) - {"MetricReports"}
-# Subtrees without anything of the inventory; only a walk of everything enters them.
+# Subtrees without inventory; only a walk of everything enters them.
 NON_INVENTORY_SEGMENTS = frozenset(
     {
         "AccountService",
@@ -204,7 +204,7 @@ def declared_type(body: JsonObject) -> str:
 
 
 def type_by_path(uri: str) -> str:
-    """Return what a resource at this path is where services keep to the usual layout, '' where that says nothing."""
+    """Return the type of a resource by its path, in the usual layout of services, '' if that is inconclusive."""
     segments = uri.split("?", 1)[0].rstrip("/").split("/")
     if len(segments) < 3:
         return ""
@@ -229,10 +229,10 @@ def resource_type(uri: str, body: JsonObject, listed_by: str) -> str:
 
 
 def is_expandable(uri: str) -> bool:
-    """Tell whether a URI looks like a collection that is cheaper to read with $expand."""
+    """Return whether a URI looks like a collection that is cheaper to read with $expand."""
     return uri.rsplit("/", 1)[-1] in EXPANDABLE_COLLECTIONS
 
 
 def is_outside_inventory(uri: str) -> bool:
-    """Tell whether a URI lies in a subtree that holds nothing of the inventory."""
+    """Return whether a URI is in a subtree without inventory."""
     return not NON_INVENTORY_SEGMENTS.isdisjoint(uri.split("/"))

@@ -1,8 +1,8 @@
-"""The approved allocation, and what differs from it: judged at the end of each walk, under the chassis' lock.
+"""The approved allocation, and drift from it: compared at the end of each walk, under the chassis' lock.
 
-What a part is found as at its first sight is approved; so is the result of an operation that is done, and whatever
-somebody accepts. A part that an open operation is about, or was about when the walk began, is judged by a later walk:
-what was read of it may be half of a change. What a walk could not read is as it was before, and so is not news.
+The state at the first discovery of a part is approved; so is the result of a successful operation, and every accepted
+drift. A part with an operation that is open, or was when the walk began, is compared by a later walk: the walk may
+have read it in the middle of a change. Values that a walk could not read are unchanged, and so no drift.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from fabric.signals import inventory_changed, walk_mirrored
 logger = logging.getLogger(__name__)
 
 Kind = Drift.Kind
-# What an operation is about is not judged by a walk that began before its end: that walk may have been the newest.
+# A walk that began before the end of an operation does not compare its parts: it may have been the newest walk.
 SETTLE_TIME = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PartComparison:
-    """A part against what is approved of it; `found` is None where the BMC does not say."""
+    """A part and its approved state; `found` is None where the BMC does not report it."""
 
     kind: Drift.Kind
     part: Approvable
@@ -59,17 +59,17 @@ class _PartComparison:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from all others of its chassis."""
+        """The identity of the part within its chassis."""
         return self.kind.value, self.part.uri
 
     @property
     def differs(self) -> bool:
-        """Whether it is known not to be as approved."""
+        """Whether it is known to differ from the approved state."""
         return self.found is not None and self.found != self.expected
 
 
 def operation_result_approve(operation: Operation) -> None:
-    """Make the result of an operation that is done the approved one, and end the drift that it was the end of.
+    """Approve the result of a successful operation, and end the drift that it resolved.
 
     To be called in the transaction that ends the operation; harmless when repeated, and for one that failed.
     """
@@ -94,16 +94,16 @@ def operation_result_approve(operation: Operation) -> None:
 
 @receiver(walk_mirrored)
 def walk_compare(*, chassis: Chassis, walk: MirroredWalk, begun_at: datetime | None, **kwargs: Any) -> None:
-    """Approve what is seen for the first time, note what differs from what is approved, and keep the history.
+    """Approve newly discovered parts, record drift from the approved state, and keep the history.
 
-    In the transaction of a walk, the chassis locked and `inventory_at` still that of the walk before. `begun_at` is
-    when the walk began; None: nothing was changed meanwhile.
+    Runs in the transaction of a walk, with the chassis locked and `inventory_at` still of the previous walk.
+    `begun_at` is when the walk began; None: nothing was changed meanwhile.
     """
     _WalkComparison(chassis, walk, begun_at).give()
 
 
 class _WalkComparison:
-    """One look at a chassis; its queries do not grow with what there is, only what is new is asked for more."""
+    """The comparison of one walk of a chassis; its number of queries is constant, apart from new findings."""
 
     def __init__(self, chassis: Chassis, walked: MirroredWalk, begun_at: datetime | None) -> None:
         self.chassis = chassis
@@ -111,7 +111,7 @@ class _WalkComparison:
         self.now = timezone.now()
         self.busy = _PartsInChange(chassis, walked.drawer_of, begun_at or self.now)
         self.drifts = {(one.kind, one.uri): one for one in Drift.objects.open().filter(chassis=chassis)}
-        self.causes: dict[int, Operation] = {}  # which operation it was that left a device so
+        self.causes: dict[int, Operation] = {}  # the operation that caused the state of a device
         self.changed = False
 
     def give(self) -> None:
@@ -141,7 +141,7 @@ class _WalkComparison:
                 continue
             found = found_state(part)
             if isinstance(part, HostPort | Device) and part.missing_since is not None:
-                # What is missing is told as missing; it is looked at again when it is back.
+                # A missing part is reported as missing; it is compared again when it is back.
                 found = approved_state_of(part)
             elif part.missing_since is not None:
                 found = None
@@ -156,7 +156,7 @@ class _WalkComparison:
         return look.found is not None and (drift.expected, drift.found) != (look.expected, look.found)
 
     def _approve_first(self) -> None:
-        """Approve what is found of parts that are seen for the first time."""
+        """Approve the found state of newly discovered parts."""
         for model, rows in (
             (Drawer, self.walked.drawers),
             (Port, self.walked.ports),
@@ -175,7 +175,7 @@ class _WalkComparison:
                 model._default_manager.bulk_update(first, names)  # noqa: SLF001 - Django's documented name
 
     def _record_replacement(self, swap: DeviceReplacement) -> None:
-        """Tell that another device is in a slot; what is found of it is approved, but not that it is there."""
+        """Record that another device is in a slot; its state is approved, but not the replacement."""
         device, known = swap.device, self.drifts.get((Kind.DEVICE.value, swap.device.uri))
         expected, words = (known.expected, known.expected_words) if known else (swap.identity, swap.words)
         found = device.identity
@@ -194,7 +194,7 @@ class _WalkComparison:
             )  # fmt: skip
 
     def _operations(self, looks: Iterable[_PartComparison]) -> dict[tuple[str, str], Operation]:
-        """Return the newest operation that ended on each part, of those that may tell how it came to be so."""
+        """Return the newest ended operation of each part that may have caused its state."""
         looks = list(looks)
         times = [look.part.approved_at for look in looks if look.part.approved_at is not None]
         if not times:
@@ -223,7 +223,7 @@ class _WalkComparison:
     def _judge(self, look: _PartComparison, operation: Operation | None) -> None:
         drift = self.drifts.get(look.key)
         if operation is not None and operation.state == Operation.State.DONE:
-            # Its end was not told here: whoever should have was killed between.
+            # Its end was not recorded here: the worker died in between.
             result = operation_result(operation)
             look.part.save(update_fields=approve_state(look.part, result, operation.finished_at or self.now))
             if drift is not None:
@@ -247,7 +247,7 @@ class _WalkComparison:
             )
 
     def _cause(self, look: _PartComparison, operation: Operation | None) -> dict[str, Any]:
-        """Return what is known of how it came: an operation that did not get to its end may have left it so."""
+        """Return the known cause: an operation that failed may have left the part in this state."""
         if operation is None or operation.finished_at is None or operation.state == Operation.State.DONE:
             return {}
         before = self.chassis.inventory_at
@@ -272,7 +272,7 @@ class _WalkComparison:
         self.changed = True
 
     def _follow(self) -> None:
-        """Keep the history of what this walk may judge."""
+        """Keep the history of the parts that this walk may compare."""
         held = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
         news = [
             one
@@ -283,14 +283,14 @@ class _WalkComparison:
 
 
 def _is_first_sight(part: Approvable) -> bool:
-    """Tell whether nothing is approved of a part yet, or not the lanes of a port that did not tell them before."""
+    """Return whether a part has no approved state yet, or no approved lanes of a port that did not report them."""
     if not isinstance(part, Port) or part.approved_at is None:
         return part.approved_at is None
     return part.approved_width is None and part.configured_width is not None and part.port_type == part.approved_type
 
 
 class _PartsInChange:
-    """What an operation is about that is open, or was when the walk began; asked for only when it matters."""
+    """The parts of operations that are open, or were when the walk began; queried only when needed."""
 
     def __init__(self, chassis: Chassis, drawer_of: dict[int, int | None], begun_at: datetime) -> None:
         self._chassis = chassis
@@ -300,7 +300,7 @@ class _PartsInChange:
         self._shaken: set[int | None] = set()
 
     def is_about(self, part: Approvable) -> bool:
-        """Tell whether what was read of a part may be half of a change."""
+        """Return whether a part may have been read in the middle of a change."""
         if self._parts is None:
             self._parts = self._ask()
         if isinstance(part, Device) and part.slot_id is not None and self._drawer_of.get(part.slot_id) in self._shaken:
@@ -310,7 +310,7 @@ class _PartsInChange:
     def _ask(self) -> set[tuple[type[Approvable], int | None]]:
         going_on = ~Q(state__in=Operation.FINAL) | Q(finished_at__gte=self._begun_at)
         rows = list(Operation.objects.filter(going_on, chassis=self._chassis).values(*SUBJECT_FIELDS))
-        # A mode, a cable or a port may cut off what is attached in its drawer.
+        # A change of a mode, a cable or a port may disconnect devices in its drawer.
         self._shaken = {row["drawer"] for row in rows if row["device"] is None and row["drawer"] is not None}
         return {operation_subject_key(row) for row in rows}
 

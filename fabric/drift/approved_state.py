@@ -1,6 +1,6 @@
-"""What a part is found as and what is approved of it, in the words that a drift keeps; what an operation makes of it.
+"""The found and the approved state of a part, and the result of an operation, in the format of a drift.
 
-A host port's or host's id, '' for none; a mode; 'type/lanes' of a port. None is what the BMC does not say.
+A host port's or host's id, '' for none; a mode; 'type/lanes' of a port. None is unreported by the BMC.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KIND_OF_PART: dict[type[Approvable], Drift.Kind] = {
 
 
 def found_state(part: Approvable) -> str | None:
-    """Return what a part is found as, in the words of `Drift.found`; None where the BMC does not say."""
+    """Return the found state of a part, in the format of `Drift.found`; None where the BMC does not report it."""
     match part:
         case Device():
             return str(part.host_port_id or "")
@@ -39,7 +39,7 @@ def found_state(part: Approvable) -> str | None:
 
 
 def approve_state(part: Approvable, found: str, at: datetime) -> list[str]:
-    """Make a part's approved state what `found` says; returns the names of the fields to save."""
+    """Set a part's approved state to `found`; returns the names of the fields to save."""
     match part:
         case Device():
             part.approved_host_port_id = int(found) if found else None
@@ -61,7 +61,7 @@ def approve_state(part: Approvable, found: str, at: datetime) -> list[str]:
 
 
 def approved_state_of(part: Approvable) -> str:
-    """Return what is approved of a part, in the words of `Drift.expected`."""
+    """Return the approved state of a part, in the format of `Drift.expected`."""
     match part:
         case Device():
             return str(part.approved_host_port_id or "")
@@ -76,7 +76,7 @@ def approved_state_of(part: Approvable) -> str:
 
 
 def operation_result(operation: Operation) -> str:
-    """Return what it is once the operation is done, in the words of `Drift.found`."""
+    """Return the state after a successful operation, in the format of `Drift.found`."""
     match operation.kind:
         case Operation.Kind.MODE:
             return operation.mode
@@ -91,7 +91,7 @@ def operation_result(operation: Operation) -> str:
 
 
 def drift_relations(part: Approvable) -> dict[str, Any]:
-    """Return which rows a drift of a part is about; of a port also what is on it, whose holder may see it."""
+    """Return the relations of a drift to a part; for a port also to the part on it, whose tenant may see the drift."""
     match part:
         case Device():
             return {"device": part}
@@ -109,7 +109,7 @@ def drift_relations(part: Approvable) -> dict[str, Any]:
 
 
 def part_description(part: Approvable) -> str:
-    """Return which part it is, for everybody who may see it."""
+    """Return the label of a part, for everybody who may see it."""
     match part:
         case Device():
             place = slot_label(part)
@@ -120,7 +120,7 @@ def part_description(part: Approvable) -> str:
 
 
 def state_label(part: Approvable, state: str) -> str:
-    """Return a state of `Drift.found` in words."""
+    """Return the label of a state of `Drift.found`."""
     match part:
         case Device():
             port = HostPort.objects.select_related("host").filter(pk=int(state)).first() if state else None

@@ -1,4 +1,4 @@
-"""Models of drift: what differs from the approved state."""
+"""Models of drift: differences from the approved state."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from fabric.operations.models import Operation
 
 
 class Drift(models.Model):
-    """Something that is not as it was approved, from when it was noticed until it ended."""
+    """A part that differs from its approved state, from when it was noticed until it ended."""
 
     class Kind(models.TextChoices):
         """What differs."""
 
         ATTACHMENT = "attachment", "Attachment"  # where a device is attached
-        DEVICE = "device", "Device"  # another one is in the slot
+        DEVICE = "device", "Device"  # another device is in the slot
         MODE = "mode", "Mode"  # of a drawer
         CABLE = "cable", "Cable"  # the host that a host port's cable leads to
         PORT = "port", "Port"  # a port's type or its lanes
 
     class Cause(models.TextChoices):
-        """What is known of how it came."""
+        """What is known of the cause."""
 
         OPERATION = "operation", "An operation left it so"
         LOG = "log", "The BMC's log tells"
         UNKNOWN = "unknown", "Not known"
 
     class End(models.TextChoices):
-        """How it ended."""
+        """How a drift ended."""
 
-        ACCEPTED = "accepted", "Accepted"  # what was found is the approved one from then on
-        REAPPLIED = "re_applied", "Re-applied"  # an operation made it again as it was approved
-        WENT_AWAY = "went_away", "Went away"  # it was as approved again, and nobody here did it
-        SUPERSEDED = "superseded", "Superseded"  # it is something else by now: an operation, another drift, missing
+        ACCEPTED = "accepted", "Accepted"  # the found state was approved
+        REAPPLIED = "re_applied", "Re-applied"  # an operation restored the approved state
+        WENT_AWAY = "went_away", "Went away"  # the approved state returned without an operation of the site
+        SUPERSEDED = "superseded", "Superseded"  # the state changed again: by an operation, another drift, or missing
 
     class DriftQuerySet(RestrictedQuerySet):
-        """A tenant sees what differs of its own since it is its own, and of the drawers in which it holds something."""
+        """A tenant sees the drift of its parts since they were granted, and of the drawers in which it has a part."""
 
         def granted_to(self, tenant_id: int) -> Q:
             own = Q()
@@ -52,7 +52,7 @@ class Drift(models.Model):
             return own | (Q(kind=Drift.Kind.MODE) & shared)
 
         def open(self) -> Self:
-            """Return those that last."""
+            """Return those that have not ended."""
             return self.filter(ended_at=None)
 
     chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="drifts")
@@ -65,19 +65,19 @@ class Drift(models.Model):
     port = models.ForeignKey(Port, null=True, on_delete=models.CASCADE, related_name="drifts")
     what = models.CharField(max_length=300)  # names at the time, for everybody who sees the part
     # As rows name it (a host port's or host's id, a mode, 'type/lanes', a serial number; '' for none), and in words
-    # that may name hosts: whoever shows them asks fabric.drift.selectors what the person may read.
+    # that may name hosts: pages show them through fabric.drift.selectors, which checks what the user may read.
     expected = models.CharField(max_length=450, blank=True)
     expected_words = models.CharField(max_length=450, blank=True)
     found = models.CharField(max_length=450, blank=True)
     found_words = models.CharField(max_length=450, blank=True)
 
-    # It came between these two: the last look at which it was not so, and the first at which it was.
+    # It happened between these two: the last walk without it, and the first with it.
     not_before = models.DateTimeField(null=True)
     noticed_at = models.DateTimeField()
     cause = models.CharField(max_length=10, choices=Cause, default=Cause.UNKNOWN)
     operation = models.ForeignKey(Operation, null=True, on_delete=models.SET_NULL, related_name="drifts")
     log_asked_at = models.DateTimeField(null=True)
-    originator = models.CharField(max_length=150, blank=True)  # the account on the BMC, '' where its log does not say
+    originator = models.CharField(max_length=150, blank=True)  # the account on the BMC, '' where its log has none
     origin_address = models.CharField(max_length=150, blank=True)  # where that account asked from
     log_message = models.CharField(max_length=500, blank=True)
     changed_at = models.DateTimeField(null=True)  # by the BMC's clock
@@ -104,5 +104,5 @@ class Drift(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it lasts."""
+        """Whether it has not ended."""
         return self.ended_at is None

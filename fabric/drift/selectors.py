@@ -1,6 +1,6 @@
-"""What a person sees of drift: which of their hardware is not as it was approved, since when, by whom, what to do.
+"""Drift as a user sees it: the parts that differ from the approved state, since when, by whom, and the actions.
 
-A drift row keeps words that may name hosts. They are shown here alone, and only where the person sees what they name.
+Rows of drift contain words that may name hosts. Only this module discloses them, to users who may see the hosts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FOREIGN_HOST = "another host"
 
 @dataclass(frozen=True, kw_only=True)
 class DriftView:
-    """A drift as a person may read it; `page` and `part_id` say where its part is."""
+    """A drift as a user may read it; `page` and `part_id` link to its part."""
 
     id: int
     kind: str
@@ -60,17 +60,17 @@ class DriftView:
 
 @dataclass(frozen=True, kw_only=True)
 class DriftVisibility:
-    """Which host ports, hosts and operations of some drifts a person may be told of, and what they may change."""
+    """The host ports, hosts and operations of some drifts that a user may see, and the parts they may change."""
 
     person: User
-    host_ports: dict[int, str]  # to what they are called now
+    host_ports: dict[int, str]  # to their present labels
     hosts: dict[int, str]
     operations: frozenset[UUID]
-    drawers: frozenset[int]  # whose mode is theirs to change
-    ports: frozenset[int]  # that are theirs to configure
+    drawers: frozenset[int]  # whose mode the user may change
+    ports: frozenset[int]  # that the user may configure
 
     def words(self, drift: Drift, state: str, words: str) -> str:
-        """Return one side of a drift in words that the person may read; of one that lasts, as things are called now."""
+        """Return one side of a drift in words that the user may read; of an open one, with present names."""
         match drift.kind:
             case Kind.ATTACHMENT | Kind.CABLE if state:
                 attached = drift.kind == Kind.ATTACHMENT
@@ -86,7 +86,7 @@ class DriftVisibility:
         return words
 
     def is_theirs(self, drift: Drift) -> bool:
-        """Tell whether it is the person's to say how the part shall be."""
+        """Return whether the user may decide on the state of the part."""
         if self.person.is_administrator:
             return True
         if not self.person.may_compose:
@@ -103,9 +103,9 @@ class DriftVisibility:
         return False
 
     def may_reapply(self, drift: Drift) -> bool:
-        """Tell whether the person may have it made again as it was approved; nobody can of a device that was swapped.
+        """Return whether the user may re-apply the approved state; a replaced device cannot be re-applied.
 
-        What a chassis that is monitored only shows is for hands in the lab, too.
+        Drift of a chassis that is only monitored must be corrected in the lab, too.
         """
         if drift.kind == Kind.DEVICE or not drift.chassis.is_composable or not self.is_theirs(drift):
             return False
@@ -117,7 +117,7 @@ class DriftVisibility:
 def drift_rows(
     person: User, *, chassis: int | None = None, device: int | None = None, is_open: bool | None = None
 ) -> QuerySet[Drift]:
-    """Return what drifted, newest first: what lasts, what ended (`is_open` False), or both."""
+    """Return drift, newest first: open, ended (`is_open` False), or both."""
     rows: QuerySet[Drift] = Drift.objects.visible_to(person).select_related("chassis", "operation", "host_port")
     if chassis is not None:
         rows = rows.filter(chassis=chassis)
@@ -129,14 +129,14 @@ def drift_rows(
 
 
 def drift_views(person: User, rows: Iterable[Drift]) -> list[DriftView]:
-    """Return rows of `drift_rows` as the person may read them; at most seven queries, however many there are."""
+    """Return rows of `drift_rows` as the user may read them, in at most seven queries."""
     rows = list(rows)
     seen = drift_visibility(person, rows)
     return [_view(row, seen) for row in rows]
 
 
 def part_drifts(person: User, part: Device | Drawer | Port) -> list[DriftView]:
-    """Return what of a part is not as approved: of a drawer its mode and the cables of its host ports."""
+    """Return the drift of a part: of a drawer its mode and the cables of its host ports."""
     rows = drift_rows(person, chassis=part.chassis_id, is_open=True)
     match part:
         case Device():
@@ -149,7 +149,7 @@ def part_drifts(person: User, part: Device | Drawer | Port) -> list[DriftView]:
 
 
 def drift_visibility(person: User, rows: Collection[Drift]) -> DriftVisibility:
-    """Return what the person may be told of these rows."""
+    """Return the visibility of these rows for the user."""
     states = [(row.kind, state) for row in rows for state in (row.expected, row.found) if state]
     ports = [int(state) for kind, state in states if kind == Kind.ATTACHMENT]
     hosts = [int(state) for kind, state in states if kind == Kind.CABLE]
@@ -176,7 +176,7 @@ def _visible(model: Any, person: User, pks: list[Any], *related: str) -> Iterabl
 
 
 def drift_notes(person: User, chassis: Collection[int]) -> DriftNotes:
-    """Return what is approved, in words, for each device, drawer and host port ('device', id) that is not so."""
+    """Return the approved state, in words, of each device, drawer and host port ('device', id) that differs from it."""
     rows = list(Drift.objects.visible_to(person).open().filter(chassis__in=chassis).exclude(kind=Kind.PORT))
     if not rows:
         return {}
@@ -190,12 +190,12 @@ def drift_notes(person: User, chassis: Collection[int]) -> DriftNotes:
 
 
 def _sentence(row: Drift, found: str, expected: str) -> str:
-    """Return a drift in one sentence, as long as it lasts."""
+    """Return an open drift in one sentence."""
     match row.kind:
         case Kind.ATTACHMENT:
             return f"{row.what} is attached to {found}, approved is {expected}."
         case Kind.DEVICE:
-            return f"{row.what} was swapped: found is {found}, approved is {expected}."
+            return f"{row.what} was replaced: found is {found}, approved is {expected}."
         case Kind.MODE:
             return f"{row.what} is in mode ‘{found}’, approved is ‘{expected}’."
         case Kind.CABLE:
@@ -250,29 +250,29 @@ def _page_of(row: Drift) -> tuple[Literal["fabric:device", "fabric:drawer", "fab
 
 
 def _cause_sentence(row: Drift, seen: DriftVisibility) -> str:
-    """Return who changed it and when, as far as that is known and the person may know."""
+    """Return who changed it and when, as far as that is known and the user may know."""
     match row.cause:
         case Drift.Cause.OPERATION:
             operation = row.operation if row.operation_id in seen.operations else None
             if operation is None:
-                return f"An operation that did not get to its end left it so{_at_time(row.changed_at)}."
+                return f"An operation that did not finish left it so{_at_time(row.changed_at)}."
             asked = f"‘{operation.summary}’, asked by {operation.requested_by_name}"
-            return f"{asked}, did not get to its end and left it so{_at_time(row.changed_at)}."
+            return f"{asked}, did not finish and left it so{_at_time(row.changed_at)}."
         case Drift.Cause.LOG:
             who = _account_label(row, seen.person)
             if who:
-                return f"{who} changed it{_at_time(row.changed_at)}, says the chassis’ log."
-            return f"It happened{_at_time(row.changed_at)}, says the chassis’ log, which names nobody."
+                return f"{who} changed it{_at_time(row.changed_at)}, according to the chassis’ log."
+            return f"It happened{_at_time(row.changed_at)}, according to the chassis’ log, which names no account."
     if row.log_asked_at is None and row.is_open:
-        return "The chassis is being asked who changed it."
-    return "It was changed outside FalconWeb; the chassis does not say by whom."
+        return "The chassis’ log is being read for the account that changed it."
+    return "It was changed outside FalconWeb; the chassis does not report by whom."
 
 
 def _account_label(row: Drift, person: User) -> str:
     if not row.originator:
         return ""
     own = row.originator == row.chassis.username
-    # What the site signs in with, and where its operators sit, is no tenant's business.
+    # The site's own account, and the network of its operators, are not disclosed to tenants.
     if not person.is_administrator:
         return "An account of the site’s operators"
     where = f" from {row.origin_address}" if row.origin_address else ""

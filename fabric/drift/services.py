@@ -1,4 +1,4 @@
-"""What to do about drift: ask the BMC who did it, accept what is found, or make it again as it was approved."""
+"""Actions on drift: find the cause in the BMC's log, accept the found state, or re-apply the approved one."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ Kind = Drift.Kind
 PartKey = tuple[type[Approvable], int]
 ORIGIN = "drift"
 MAX_AT_ONCE = 1000
-# The walk before may have begun so long before it was written down.
+# The previous walk may have begun so long before it was stored.
 MAX_WALK_DURATION = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReapplyEffects:
-    """What re-applying does besides: devices that are out meanwhile, cables that somebody moves; `key` tells it all."""
+    """Side effects of a re-apply: devices detached meanwhile, cables to be moved; `key` is a digest of them."""
 
     taken_out: tuple[str, ...] = ()
     cables: tuple[str, ...] = ()
@@ -55,10 +55,10 @@ class ReapplyEffects:
 
 
 def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
-    """Make what is found the approved state of each of these (ids), all or none; returns them as they ended.
+    """Approve the found state of each of these drifts (ids), all or none; returns them as they ended.
 
-    Raises NotFound for what the person may not see, Forbidden for what is not theirs, Conflict with `differences` where
-    one ended meanwhile, is otherwise by now, or is being changed by an operation.
+    Raises NotFound for drifts that the user may not see, Forbidden for those of others, Conflict with `differences`
+    where one ended meanwhile, has another state by now, or is being changed by an operation.
     """
     with audited(Action.DRIFT_ACCEPT, actor=person, target=Target(kind="drift")) as act:
         chassis = {row.chassis_id for row in _requested_drifts(person, drifts)}
@@ -87,11 +87,11 @@ def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
 
 
 def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None = None) -> Plan:
-    """Have each of these (ids) made again as it was approved, in one plan that runs at once; returns the plan.
+    """Re-apply the approved state of each of these drifts (ids), in one plan that starts immediately; returns the plan.
 
-    `agreed` is the `key` of what `drifts_reapply_effects` showed the person, None for callers that did not ask. Raises
-    as `drifts_accept` does, Conflict where other things are ahead by now, and as `plan_create` and `plan_apply` do:
-    then nothing is begun.
+    `agreed` is the `key` of the effects that `drifts_reapply_effects` showed, None for callers that did not ask. Raises
+    as `drifts_accept` does, Conflict where the effects differ by now, and as `plan_create` and `plan_apply` do: nothing
+    is started then.
     """
     with audited(Action.DRIFT_REAPPLY, actor=person, target=Target(kind="drift")) as act:
         lock_chassis({row.chassis_id for row in _requested_drifts(person, drifts)})
@@ -102,7 +102,7 @@ def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None 
         if differences := [sentence for row in rows if (sentence := _reapply_obstacle(row, seen))]:
             raise Conflict(" ".join(differences[:5]), differences=differences)
         if agreed is not None and agreed != _reapply_effects(person, rows, seen).key:
-            raise Conflict("Other devices would be taken out than when you looked. Look again.")
+            raise Conflict("Re-applying would detach other devices than the page showed. Reload, then review it again.")
         plan = plan_create(person=person, wanted=approved_desired_state(rows), title=_title(rows), origin=ORIGIN)
         applied = plan_apply(person=person, plan=plan)
         act.after = {"plan": str(applied.pk), "title": applied.title}
@@ -110,7 +110,7 @@ def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None 
 
 
 def drifts_reapply_effects(*, person: User, drifts: Collection[int]) -> ReapplyEffects:
-    """Return what re-applying these (ids) would take out and leave to hands; nothing of what would be refused."""
+    """Return the devices that re-applying these (ids) would detach, and the cables to move; nothing of refused ones."""
     rows = list(drift_rows(person, is_open=True).filter(pk__in=drifts).select_related("device", "host_port"))
     seen = drift_visibility(person, rows)
     try:
@@ -122,7 +122,7 @@ def drifts_reapply_effects(*, person: User, drifts: Collection[int]) -> ReapplyE
 def _reapply_effects(person: User, rows: Sequence[Drift], seen: DriftVisibility) -> ReapplyEffects:
     wanted = approved_desired_state(rows)
     planned = steps_plan(involved_drawers(projected_drawers({row.chassis_id for row in rows}), wanted), wanted)
-    # Those that come back, or go elsewhere: what shall be attached to no host is no surprise.
+    # Only devices that are reattached or attached elsewhere: detaching is what the user expects.
     back = {step.device for step in planned.steps if step.kind == "attach"}
     out = {step.device for step in planned.steps if step.kind == "detach" and step.device in back}
     devices = Device.objects.visible_to(person).filter(pk__in=out).select_related("chassis", "slot")
@@ -140,7 +140,7 @@ def _reapply_effects(person: User, rows: Sequence[Drift], seen: DriftVisibility)
 
 
 def drifts_of_chassis(*, person: User, chassis: int, reapply: bool = False) -> list[int]:
-    """Return the ids of all drift of a chassis that the person may accept, or have re-applied.
+    """Return the ids of all drift of a chassis that the user may accept, or re-apply.
 
     Raises Conflict where there is none, NotFound for a chassis that they may not see.
     """
@@ -150,12 +150,12 @@ def drifts_of_chassis(*, person: User, chassis: int, reapply: bool = False) -> l
     views = drift_views(person, drift_rows(person, chassis=chassis, is_open=True))
     found = [view.id for view in views if (view.may_reapply if reapply else view.may_accept)]
     if not found:
-        raise Conflict("Nothing of this chassis differs from what is approved that you could change. Look again.")
+        raise Conflict("This chassis has no drift that you could change. Reload the page.")
     return found
 
 
 def approved_desired_state(rows: Iterable[Drift]) -> DesiredState:
-    """Return the approved state of what these are about."""
+    """Return the approved state of the parts of these drifts."""
     attachments: dict[int, int | None] = {}
     modes: dict[int, DrawerMode] = {}
     cables: dict[int, int | None] = {}
@@ -176,7 +176,7 @@ def approved_desired_state(rows: Iterable[Drift]) -> DesiredState:
 
 
 def drifted_part(row: Drift) -> Approvable | None:
-    """Return the part that a drift is about, as it stands."""
+    """Return the part of a drift."""
     match row.kind:
         case Kind.ATTACHMENT | Kind.DEVICE:
             return row.device
@@ -188,7 +188,7 @@ def drifted_part(row: Drift) -> Approvable | None:
 
 
 def _requested_drifts(person: User, drifts: Collection[int]) -> list[Drift]:
-    """Return the rows as they stand; those that ended too, to be told how."""
+    """Return the rows, including ended ones, whose end is reported."""
     require_composer(person, "accept or re-apply")
     if not drifts:
         raise Invalid("Choose at least one.", errors={"drift_ids": "Give at least one id."})
@@ -205,11 +205,11 @@ def _requested_drifts(person: User, drifts: Collection[int]) -> list[Drift]:
 def _check_permitted(rows: Sequence[Drift], seen: DriftVisibility) -> None:
     for row in rows:
         if not seen.is_theirs(row):
-            raise Forbidden(f"Only an administrator may say how {row.what} shall be.")
+            raise Forbidden(f"Only an administrator may decide on {row.what}.")
 
 
 def _accept_obstacle(row: Drift, seen: DriftVisibility, going_on: Mapping[PartKey, Operation]) -> str:
-    """Return '' if what was found is still found, else what is so by now."""
+    """Return '' if the found state is unchanged, else what it is by now."""
     if row.ended_at is not None:
         return _ended_sentence(row)
     part = drifted_part(row)
@@ -226,7 +226,7 @@ def _accept_obstacle(row: Drift, seen: DriftVisibility, going_on: Mapping[PartKe
         visible = HostPort.objects.visible_to(seen.person).filter(pk__in=ports).exists() or not ports
         now = state_label(part, found or "") if visible else "another host port"
         was = seen.words(row, row.found, row.found_words)
-        return f"{row.what} has changed again since you looked: it is {now} now, not {was}."
+        return f"{row.what} has changed again meanwhile: it is {now} now, not {was}."
     return ""
 
 
@@ -234,12 +234,12 @@ def _reapply_obstacle(row: Drift, seen: DriftVisibility) -> str:
     if row.ended_at is not None:
         return _ended_sentence(row)
     if row.kind == Kind.DEVICE:
-        return f"{row.what} was swapped: put the approved device back by hand, or accept the one that is there."
+        return f"{row.what} was replaced: reinstall the approved device, or accept the new one."
     part = drifted_part(row)
     if part is None or part.missing_since is not None:
         return f"{row.what} is missing: the chassis no longer reports it."
     if not row.chassis.is_composable:
-        return f"{row.chassis.name} is monitored only: {row.what} can be changed at the chassis alone."
+        return f"{row.chassis.name} is monitored only: {row.what} can be changed only at the chassis."
     if not seen.may_reapply(row):
         raise Forbidden(f"{row.what} is approved for a host port that is not granted to your tenant.")
     return ""
@@ -251,8 +251,8 @@ def _ended_sentence(row: Drift) -> str:
         case Drift.End.ACCEPTED | Drift.End.REAPPLIED:
             return f"{row.what}: {row.ended_by_name or 'somebody'} {row.get_end_display().lower()} it at {when}."
         case Drift.End.WENT_AWAY:
-            return f"{row.what} is as approved again since {when}."
-    return f"{row.what} has changed again at {when}. Look again."
+            return f"{row.what} has its approved state again since {when}."
+    return f"{row.what} has changed again at {when}. Reload the page."
 
 
 def _open_operations(chassis: Collection[int]) -> dict[PartKey, Operation]:
@@ -276,13 +276,13 @@ def _parts_label(rows: Sequence[Drift]) -> str:
 def _title(rows: Sequence[Drift]) -> str:
     names = sorted({row.chassis.name for row in rows})
     where = names[0] if len(names) == 1 else f"{len(names)} chassis"
-    return f"Re-apply what is approved: {_parts_label(rows)}, {where}"
+    return f"Re-apply the approved state: {_parts_label(rows)}, {where}"
 
 
 async def drifts_explain(*, chassis_id: int, bmc: BmcClient) -> None:
-    """Ask a BMC once, over the client that follows it, who made each drift that nobody here made.
+    """Read a BMC's log once, with the poller's client, for the account that caused each unexplained drift.
 
-    A BMC that is away is asked again after the next walk; one whose log says nothing is not.
+    An unreachable BMC is retried after the next walk; one whose log has no answer is not.
     """
     asked: list[_CauseQuery] = await run_in_thread(_cause_queries, chassis_id)
     if not asked:
@@ -299,7 +299,7 @@ async def drifts_explain(*, chassis_id: int, bmc: BmcClient) -> None:
 
 
 class _CauseQuery:
-    """Who changed what a drift is about: told by entries about one of `uris`, the best ones first, since a moment."""
+    """The search for the cause of a drift: log entries on one of `uris`, the best ones first, since a moment."""
 
     def __init__(self, row: Drift) -> None:
         self.pk = row.pk
@@ -307,14 +307,14 @@ class _CauseQuery:
         self.uris = [uri for uri in _origin_uris(row) if uri]
 
     def answer(self, records: Iterable[LogEntry]) -> LogEntry | None:
-        """Return the newest entry about it, of those that name somebody if there are any."""
+        """Return the newest matching entry, preferably one that names an account."""
         about = [one for one in records if one.origin_uri in self.uris and one.is_since(self.since)]
         about.sort(key=lambda one: (bool(one.originator), -self.uris.index(one.origin_uri), one.at))
         return about[-1] if about else None
 
 
 def _origin_uris(row: Drift) -> list[str]:
-    """Return what the BMC's log would name as the origin of such a change."""
+    """Return the URIs that the BMC's log would name as the origin of such a change."""
     part = drifted_part(row)
     match row.kind:
         case Kind.ATTACHMENT:
@@ -322,7 +322,7 @@ def _origin_uris(row: Drift) -> list[str]:
             zones = dict(HostPort.objects.filter(pk__in=held).values_list("pk", "uri"))
             return [zones[pk] for pk in held if pk in zones]
         case Kind.CABLE if row.host_port is not None:
-            # Not the zone: what is said of that is about devices.
+            # Not the zone: its log entries are about devices.
             port = row.host_port.port
             return [port.uri if port is not None else "", row.host_port.endpoint_uri]
         case Kind.DEVICE if row.device is not None:

@@ -1,7 +1,7 @@
-"""A worker's claim on an operation: renewed, its steps saved as they go, and a cancellation noticed.
+"""A worker's claim on an operation: renewed while it runs, with its steps saved, and cancelled on request.
 
-A host that looks for a new device finds all that are plugged in: also one that it has just let go, and that is not
-detached yet. So whoever drains holds the host's turn until the device is detached, and whoever has the host look waits.
+A host that rescans finds every device that is plugged in, including one that it has just released and that is not
+detached yet. So an operation that drains a device claims the host until the device is detached; a rescan waits for it.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class OperationFailedError(FalconWebError):
 
 
 class OperationCancelledError(FalconWebError):
-    """The operation ends as cancelled: somebody asked for that while it ran."""
+    """The operation ends as cancelled, as requested while it ran."""
 
 
 class OperationClaim:
-    """One worker's turn at an operation."""
+    """One worker's claim on an operation."""
 
     def __init__(self, operation: Operation, worker: str) -> None:
         self.operation = operation
         self.worker = worker
-        self.lost = False  # another worker holds the operation: this one must not write again
+        self.lost = False  # another worker has claimed the operation: this one must not write again
         self._looked_at = 0.0
 
     async def renew(self, turn: asyncio.Task[None]) -> None:
-        """Hold the lease until this task is cancelled; cancels `turn` once another worker has the operation."""
+        """Renew the claim until this task is cancelled; cancels `turn` once another worker has claimed it."""
         while True:
             await asyncio.sleep(CLAIM_RENEW_SECONDS)
             try:
@@ -71,11 +71,11 @@ class OperationClaim:
                 return
 
     def held(self) -> QuerySet[Operation]:
-        """Return the operation's row, if this worker still holds it."""
+        """Return the operation's row, if this worker still has the claim."""
         return Operation.objects.open().filter(pk=self.operation.pk, worker=self.worker)
 
     async def save(self, **values: Any) -> None:
-        """Keep the steps and these values, and tell everybody; cancels the turn where the operation is another's."""
+        """Save the steps and these values, and publish them; cancels the running task where the claim is lost."""
         for name, value in values.items():
             setattr(self.operation, name, value)
         if await run_in_thread(self.held().update, steps=self.operation.steps, **values) != 1:
@@ -84,20 +84,20 @@ class OperationClaim:
         await run_in_thread(operation_changed.send, Operation, operation=self.operation)
 
     def step(self, name: str) -> OperationStep:
-        """Return a step to be entered by `async with`; it is done, or failed, when that is left."""
+        """Return a step as an asynchronous context manager; leaving it marks the step as done or failed."""
         return OperationStep(self, name)
 
     async def skip(self, name: str, sentence: str) -> None:
-        """Leave a step out, and say why."""
+        """Skip a step, with the reason."""
         next(step for step in self.operation.steps if step["name"] == name).update(state="skipped", sentence=sentence)
         await self.save()
 
     async def patiently(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
-        """Ask the BMC, and again while it is away, until somebody cancels; the step says meanwhile why it waits."""
+        """Send a request to the BMC, retried while it is unreachable until a cancellation; the step shows the wait."""
 
         async def pausing(error: BmcError, seconds: float) -> None:
             if error.retry_helps:
-                await waits.begin(f"{self.operation.chassis.name} does not answer: it is asked again until it does.")
+                await waits.begin(f"{self.operation.chassis.name} does not answer: requests are retried until it does.")
             await asyncio.sleep(seconds)
             await self.heed()
 
@@ -106,7 +106,7 @@ class OperationClaim:
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[WaitNotice]:
-        """Let the step that runs say what it waits for, for as long as this lasts."""
+        """Show the wait in the running step for the duration of the context."""
         waits = WaitNotice(self)
         try:
             yield waits
@@ -114,7 +114,7 @@ class OperationClaim:
             waits.end()
 
     async def heed(self) -> None:
-        """Raise OperationCancelledError if somebody asked for that; looks twice a second at most."""
+        """Raise OperationCancelledError if a cancellation was requested; checks at most twice a second."""
         if time.monotonic() < self._looked_at + CANCEL_CHECK_SECONDS:
             return
         self._looked_at = time.monotonic()
@@ -123,7 +123,7 @@ class OperationClaim:
             raise OperationCancelledError("Cancelled while it was carried out.")
 
     def close_steps(self, truth: str) -> None:
-        """Leave no step of an operation that did not succeed open; the last one tells what was read back, if any."""
+        """Close all open steps of an operation that did not succeed; the last one gets the read-back, if any."""
         for step in self.operation.steps:
             step["state"] = {"waiting": "skipped", "running": "failed"}.get(step["state"], step["state"])
         last = self.operation.steps[-1]
@@ -133,18 +133,18 @@ class OperationClaim:
             last.update(state="done", started_at=iso_now(), finished_at=iso_now(), sentence=truth)
         else:
             name = self.operation.chassis.name
-            last["sentence"] = f"{name} could not be read: the next look at it shows how it stands."
+            last["sentence"] = f"{name} could not be read: the next poll shows its state."
 
 
 class WaitNotice:
-    """What the running step of an operation waits for, in words that are kept once there is something to wait for."""
+    """The sentence of a running step on what it waits for, saved once it has to wait."""
 
     def __init__(self, turn: OperationClaim) -> None:
         self._turn = turn
         self._entry: dict[str, Any] | None = None
 
     async def begin(self, sentence: str) -> None:
-        """Say it, once; harmless where no step runs."""
+        """Set the sentence, once; harmless where no step runs."""
         if self._entry is None:
             self._entry = next((step for step in self._turn.operation.steps if step["state"] == "running"), None)
             if self._entry is not None:
@@ -152,13 +152,13 @@ class WaitNotice:
                 await self._turn.save()
 
     def end(self) -> None:
-        """Take it back; that is kept with whatever comes next."""
+        """Restore the sentence before the wait; saved with the next change."""
         if self._entry is not None:
             self._entry["sentence"] = ""
 
 
 class OperationStep:
-    """One step of an operation: its times and outcome are kept as it goes."""
+    """One step of an operation: its times and outcome are saved as it runs."""
 
     def __init__(self, turn: OperationClaim, name: str) -> None:
         self._turn = turn
@@ -177,24 +177,24 @@ class OperationStep:
         sentence = self._entry["sentence"]
         if isinstance(error, FalconWebError):
             sentence = redact_address(error.sentence, self._turn.operation.chassis)
-        # It is kept with what comes next, which is at once: the next step's begin, or the operation's end.
+        # Saved with the next change, which follows immediately: the next step's start, or the operation's end.
         self._entry.update(state="failed" if error else "done", finished_at=iso_now(), sentence=sentence)
 
 
 def iso_now() -> str:
-    """Return the moment as it is kept with a step."""
+    """Return the current time in the format of a step."""
     return timezone.now().isoformat()
 
 
-# Longer than a drain and a detach may take. A worker that died keeps it no longer: who takes its operation up begins by
-# giving it up.
+# Longer than a drain and a detach may take. A claim of a dead worker expires after that, or is released by the worker
+# that takes over its operation.
 HOST_CLAIM_SECONDS: Final = 180.0
 HOST_CLAIM_POLL_SECONDS: Final = 0.2
 
 
 @asynccontextmanager
 async def host_claim(turn: OperationClaim, port: HostPort) -> AsyncIterator[None]:
-    """Hold the turn of the host behind a host port; the step says that it waits. A host without an agent has none."""
+    """Claim the host behind a host port; the step shows the wait. A host without an agent needs no claim."""
     operation = turn.operation
     agents = await run_in_thread(_agents_behind, port)
     async with turn.waiting() as waits:
@@ -212,7 +212,7 @@ async def host_claim(turn: OperationClaim, port: HostPort) -> AsyncIterator[None
 
 
 def _agents_behind(port: HostPort) -> list[int]:
-    # Of the cable as it is by now.
+    # Of the cable as it is now.
     hosts = HostPort.objects.filter(pk=port.pk).values("host")
     return list(HostAgent.objects.filter(host__in=hosts).values_list("pk", flat=True))
 
@@ -226,5 +226,5 @@ def _try_claim_host(agents: list[int], operation: Operation) -> bool:
 
 
 def host_claims_release(operation: Operation) -> None:
-    """Give up every turn of a host that an operation has, also one that a worker before took and died with."""
+    """Release all host claims of an operation, also those of a previous worker that died."""
     HostAgent.objects.filter(turn_of=operation.pk).update(turn_of=None, turn_until=None)

@@ -1,6 +1,6 @@
-"""The host's part of an attachment: its agent lets a device go before it is detached, and looks for it afterwards.
+"""The host's part of an attachment: its agent releases a device before it is detached, and rescans afterwards.
 
-Where no agent runs, or none answers, the step is skipped and says so: nothing is claimed that nobody has seen.
+Where no agent runs, or none answers, the step is skipped with a sentence that says so.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ logger = logging.getLogger(__name__)
 
 RELEASE_STEP = "Release on the host"
 SEEN_STEP = "Seen by the host"
-# Of a host of others, whose device this is not: nothing of it is told, not even its name.
-NO_AGENT_REPORTS = "No agent tells of its host."
-LEAVE_SECONDS = 10.0  # how long who holds a device may take to leave by themselves
-RESTORE_SECONDS = 5.0  # for a device that was let go, and is still attached
+# Where the host belongs to another tenant than the device, nothing of it is disclosed, not even its name.
+NO_AGENT_REPORTS = "No agent reports for its host."
+LEAVE_SECONDS = 10.0  # time for processes to close a device by themselves
+RESTORE_SECONDS = 5.0  # for a device that was released, and is still attached
 APPEAR_SECONDS = 60.0  # a rescan takes from under 1 s up to minutes
-BROKER_SECONDS = 20.0  # how long a broker may be away that is started again
+BROKER_SECONDS = 20.0  # time for a broker to restart
 BROKER_RETRY_PAUSE = 0.5
 
 
 async def release_device(turn: OperationClaim, device: Device, port: HostPort) -> None:
-    """Have the host let a device go; raises OperationFailedError where somebody uses it and it is not forced."""
+    """Have the host release a device; raises OperationFailedError where it is in use and not forced."""
     agent, why_not = await run_in_thread(_current_agent, port)
     is_named = may_name_host(device, port)
     if agent is None:
@@ -54,10 +54,10 @@ async def release_device(turn: OperationClaim, device: Device, port: HostPort) -
     async with turn.step(RELEASE_STEP) as step:
         found = await run_in_thread(_match, agent, device)
         if found.unsure:
-            # Whatever card was named, it may be another one, in use by others.
+            # The card that was named may be another one, in use by others.
             if not forced:
-                raise OperationFailedError(f"{device.name} cannot be let go: {found.unsure}. Nothing was detached.")
-            step["sentence"] = f"Its host was not told to let it go: {found.unsure}. It is forced all the same."
+                raise OperationFailedError(f"{device.name} cannot be released: {found.unsure}. Nothing was detached.")
+            step["sentence"] = f"Its host was not told to release it: {found.unsure}. It is forced all the same."
             return
         wanted = device_selector(device, found.seen)
         wait = 0.0 if forced else LEAVE_SECONDS
@@ -76,29 +76,29 @@ async def release_device(turn: OperationClaim, device: Device, port: HostPort) -
                 raise OperationFailedError(f"The agent of {name} did not answer: nothing was detached.")
             step["sentence"] = f"The agent of {name} did not answer. It is forced all the same."
         elif answer.outcome in {"removed", "not_present"}:
-            step["sentence"] = answer.sentence if is_named else "Its host was told to let it go."
+            step["sentence"] = answer.sentence if is_named else "Its host was told to release it."
         elif forced and answer.outcome not in {"refused", "in_use"}:
-            # It could not, in its time. What it will not let go even by force is not torn from it: data is on that.
-            told = answer.sentence if is_named else "Its host could not let it go."
+            # The host did not manage in time. A device that it refuses to release even by force stays: it has data.
+            told = answer.sentence if is_named else "Its host could not release it."
             step["sentence"] = f"{told} It is forced all the same."
         elif answer.outcome == "in_use":
             who = f": {holders_label(answer.holders)}" if is_named else " on its host"
             raise OperationFailedError(f"{device.name} is in use{who}. Nothing was detached.")
         elif is_named:
-            raise OperationFailedError(f"{name} does not let the device go: {answer.sentence}")
+            raise OperationFailedError(f"{name} does not release the device: {answer.sentence}")
         else:
-            raise OperationFailedError("Its host does not let the device go. Nothing was detached.")
+            raise OperationFailedError("Its host does not release the device. Nothing was detached.")
 
 
 async def skip_release(turn: OperationClaim, port: HostPort) -> None:
-    """Leave out the release of a device that is no longer attached where it was; what a worker before did stays."""
+    """Skip the release of a device that has left its host port; the work of a previous worker stays."""
     step = next(step for step in turn.operation.steps if step["name"] == RELEASE_STEP)
     if step["state"] != "done":
-        await turn.skip(RELEASE_STEP, f"It is no longer attached to {port.label}: no card of its host is to be let go.")
+        await turn.skip(RELEASE_STEP, f"It is no longer attached to {port.label}: its host has no card to release.")
 
 
 async def restore_device(turn: OperationClaim, device: Device, port: HostPort) -> None:
-    """Have the host take a device again that it let go, and that was not detached after all; tries once."""
+    """Have the host take back a device that it released, and that was not detached after all; tries once."""
     agent, _ = await run_in_thread(_current_agent, port)
     if agent is None:
         return
@@ -107,13 +107,13 @@ async def restore_device(turn: OperationClaim, device: Device, port: HostPort) -
             agent.host, RestoreRequest(device_selector(device), wait=RESTORE_SECONDS), wait=RESTORE_SECONDS
         )
     except Unavailable as error:
-        logger.warning("operation %s: the device was not given back: %s", turn.operation.pk, error.sentence)
+        logger.warning("operation %s: the device was not restored on its host: %s", turn.operation.pk, error.sentence)
 
 
 async def known_addresses(device: Device, port: HostPort | None, *, is_there: bool) -> tuple[str, ...] | None:
-    """Return the addresses that a host shows before a device is attached to it; None where nobody tells.
+    """Return the addresses that a host shows before a device is attached to it; None where they are unknown.
 
-    Its own address is none of them where it `is_there` already: at the host's other port, or put by a worker before.
+    Its own address is excluded where it `is_there` already: at the host's other port, or attached by a previous worker.
     """
     if port is None:
         return None
@@ -126,11 +126,13 @@ async def known_addresses(device: Device, port: HostPort | None, *, is_there: bo
 
 
 async def wait_until_seen(turn: OperationClaim, device: Device, port: HostPort, known: tuple[str, ...] | None) -> None:
-    """Have the host look for a device that was attached; raises OperationFailedError where it sees none."""
+    """Have the host rescan for an attached device; raises OperationFailedError where it does not see it."""
     agent, why_not = await run_in_thread(_current_agent, port)
     is_named = may_name_host(device, port)
     if agent is None:
-        await turn.skip(SEEN_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} What is known ends at the link.")
+        await turn.skip(
+            SEEN_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} The device is verified up to its link."
+        )
         return
     name = agent.host.name if is_named else "its host"
     async with turn.step(SEEN_STEP) as step:
@@ -148,7 +150,7 @@ async def wait_until_seen(turn: OperationClaim, device: Device, port: HostPort, 
 async def _request_agent(
     turn: OperationClaim, host: Host, request: DrainRequest | RescanRequest, *, patience: float
 ) -> CommandAnswer | None:
-    """Ask an agent, and again for up to `patience` s while the broker is away; raises Unavailable after that."""
+    """Send a request to an agent, retried for up to `patience` s without a broker; raises Unavailable after that."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -170,7 +172,7 @@ def _seen_sentence(host: str, devices: tuple[PciDevice, ...]) -> str:
 
 
 def _current_agent(port: HostPort) -> tuple[HostAgent | None, str]:
-    """Return what `reporting_agent` does, of the cable as it is by now."""
+    """Return the result of `reporting_agent` for the cable as it is now."""
     return reporting_agent(HostPort.objects.select_related("host").filter(pk=port.pk).first() or port)
 
 

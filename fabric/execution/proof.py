@@ -1,4 +1,4 @@
-"""Proof that an operation touched nobody else: everything around it is read before and after, and compared."""
+"""Proof that an operation changed nothing else: its surroundings are read before and after, and compared."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from fabric.operations.selectors import PROOF_UNREAD
 
 logger = logging.getLogger(__name__)
 
-# Another operation: what it did in words, its device, and the ports whose links it may have changed.
+# Another operation: its summary, its device, and the ports whose links it may have changed.
 OtherOperation = tuple[str, int | None, set[int]]
 
-PROOF_UNTOUCHED = "Nobody else was touched: every other zone and link of the chassis is as it was."
+PROOF_UNTOUCHED = "Verified: no other zone or link of the chassis changed."
 
 
 async def proof_begin(turn: OperationClaim, bmc: BmcClient) -> None:
-    """Keep how everything else of the chassis stands, unless an attempt before has kept it."""
+    """Store the state of everything else in the chassis, unless a previous attempt has stored it."""
     if await run_in_thread(Proof.objects.filter(operation=turn.operation).exists):
         return
-    # Before it is read, which takes its time: what ends meanwhile may or may not be in it.
+    # Before the read, which takes time: an operation that ends meanwhile may or may not be included.
     now = timezone.now()
     found = await _rest_of_chassis(turn, bmc)
     plain = {} if found is None else msgspec.to_builtins(found)
@@ -44,21 +44,21 @@ async def proof_begin(turn: OperationClaim, bmc: BmcClient) -> None:
 
 
 async def proof_end(turn: OperationClaim, bmc: BmcClient) -> None:
-    """Compare how everything else stands with how it stood, and keep what that proves; harmless when repeated."""
+    """Compare the state of everything else with the stored one, and store the conclusion; harmless when repeated."""
     if not await run_in_thread(Proof.objects.filter(operation=turn.operation).exists):
-        return  # it ended before anything could be touched
+        return  # it ended before it could have changed anything
     found = await _rest_of_chassis(turn, bmc)
     await run_in_thread(_conclude, turn.operation, found)
 
 
 def proof_mark_unread(operation: Operation) -> None:
-    """Say of an operation that is about to end that nobody could read what it proves, unless that was read before."""
+    """Mark the proof of an operation that is about to end as unreadable, unless it was read before."""
     if Proof.objects.filter(operation=operation, sentence="").exists():
         _conclude(operation, None)
 
 
 async def _rest_of_chassis(turn: OperationClaim, bmc: BmcClient) -> CompositionSnapshot | None:
-    """Return all zones and links of the chassis but for what the operation is about; None where they cannot be read."""
+    """Return all zones and links of the chassis except the operation's own; None where they cannot be read."""
     operation = turn.operation
     zones, ports, own = await run_in_thread(_scope, operation)
     try:
@@ -66,7 +66,7 @@ async def _rest_of_chassis(turn: OperationClaim, bmc: BmcClient) -> CompositionS
             partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=Dialect(operation.chassis.dialect))
         )
     except BmcError as error:
-        logger.warning("operation %s: what is around it could not be read: %s", operation.pk, error.sentence)
+        logger.warning("operation %s: its surroundings could not be read: %s", operation.pk, error.sentence)
         return None
     return msgspec.structs.replace(
         found,
@@ -104,14 +104,15 @@ def _conclude(operation: Operation, found: CompositionSnapshot | None) -> None:
 
 def _sentence(unexplained: int, explained: int) -> str:
     if unexplained:
-        things = "one thing" if unexplained == 1 else f"{unexplained} things"
-        return f"Around it {things} changed meanwhile that no operation explains. Administrators see what."
-    others = f" What changed meanwhile was done by other operations ({explained})." if explained else ""
-    return PROOF_UNTOUCHED if not others else f"Nobody else was touched.{others}"
+        things = "One thing" if unexplained == 1 else f"{unexplained} things"
+        return f"{things} changed meanwhile that no operation explains. Administrators see the details."
+    if explained:
+        return f"Verified: no zone or link changed except by other operations ({explained})."
+    return PROOF_UNTOUCHED
 
 
 def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
-    """Return what differs around the operation, each with the other operation that explains it, '' where none does."""
+    """Return the differences around the operation, each with the operation that explains it, '' where none does."""
     before, after = (msgspec.convert(one, CompositionSnapshot) for one in (proof.before, proof.after))
     meanwhile = _concurrent_operations(operation, proof.before_at or operation.requested_at)
     others = [(one.summary, one.device_id, _affected_ports(one)) for one in meanwhile]
@@ -136,7 +137,7 @@ def _differences(operation: Operation, proof: Proof) -> list[dict[str, Any]]:
 
 
 def _explaining_operation(others: Iterable[OtherOperation], device: Device | None, port: int | None = None) -> str:
-    """Return which other operation explains a change of a device's place, or of its or a port's link; '' for none."""
+    """Return the other operation that explains a change of a device's zone, or of its or a port's link; '' for none."""
     for summary, its_device, its_ports in others:
         if (device is not None and its_device == device.pk) or (port is not None and port in its_ports):
             return summary
@@ -144,9 +145,9 @@ def _explaining_operation(others: Iterable[OtherOperation], device: Device | Non
 
 
 def _affected_ports(operation: Operation) -> set[int]:
-    """Return the ports whose links an operation may change, besides that of its device."""
+    """Return the ports whose links an operation may change, besides its device's."""
     if operation.kind == Operation.Kind.MODE:
-        # A mode may take down and train every link of its drawer.
+        # A change of mode may take down and retrain every link of its drawer.
         in_drawer = Q(slot__drawer=operation.drawer_id) | Q(host_port__drawer=operation.drawer_id)
         return set(Port.objects.filter(in_drawer).values_list("pk", flat=True))
     cabled = operation.source.port_id if operation.kind == Operation.Kind.CABLE and operation.source else None

@@ -1,4 +1,4 @@
-"""Carrying an operation out: claimed by one worker, ended whatever dies, done only after a read-back."""
+"""Execution of operations: claimed by one worker, ended despite crashes, done only after a read-back."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from fabric.signals import operation_changed
 logger = logging.getLogger(__name__)
 
 TRUTH_SECONDS = 45.0  # the read-back after a failure
-OPERATION_SECONDS = 180.0  # a worker's turn at an operation
-MAX_WAITING_SECONDS = 600.0  # what nobody could begin for so long is no longer wanted unseen
+OPERATION_SECONDS = 180.0  # a worker's time for an operation
+MAX_WAITING_SECONDS = 600.0  # an operation that could not start for so long fails instead of starting unexpectedly
 MAX_ATTEMPTS = 5
-HANDED_OVER_SECONDS = 3  # a new operation gets this long to be taken from the queue
+HANDED_OVER_SECONDS = 3  # time for a worker to take a new operation from the queue
 
 
 def runnable_operations() -> list[str]:
-    """Return the ids of open operations whose turn it is, and that nobody holds."""
+    """Return the ids of open operations that are due, and that no worker has claimed."""
     now = timezone.now()
     heads: dict[tuple[int, int | None], Operation] = {}
-    # Asked every few seconds, of as many as there are: their steps tell nothing here.
+    # Queried every few seconds, for all of them: their steps are not needed.
     needed = Operation.objects.open().in_turn().only("chassis", "drawer", "lease_until", "requested_at")
     for operation in needed:
         heads.setdefault((operation.chassis_id, operation.drawer_id), operation)
@@ -56,7 +56,7 @@ def runnable_operations() -> list[str]:
 
 
 def next_operation(operation_id: str) -> str | None:
-    """Return the id of the operation that waited for the end of this one; None where none does, or it goes on."""
+    """Return the id of the operation that waited for the end of this one; None for none, or while this one runs."""
     ended = Operation.objects.filter(pk=operation_id).first()
     if ended is None or ended.is_open:
         return None
@@ -66,10 +66,10 @@ def next_operation(operation_id: str) -> str | None:
 
 
 def execute(operation_id: str, *, worker: str) -> None:
-    """Claim an operation and carry it to its end.
+    """Claim an operation and run it to its end.
 
-    Does nothing where it has ended, another worker holds it, or an older operation of the same drawer has not ended: it
-    is then taken up after that one (`next_operation`).
+    Does nothing where it has ended, another worker has claimed it, or an older operation of the same drawer has not
+    ended: it is executed after that one (`next_operation`).
     """
     operation = _claim(operation_id, worker)
     if operation is None:
@@ -82,12 +82,12 @@ def execute(operation_id: str, *, worker: str) -> None:
 
 
 def _claim(operation_id: str, worker: str) -> Operation | None:
-    """Return the operation, held by this worker from now on; None where it cannot be had now."""
+    """Claim the operation for this worker and return it; None where it cannot be claimed now."""
     chassis = Operation.objects.filter(pk=operation_id).values_list("chassis", flat=True).first()
     if chassis is None:
         return None
     with transaction.atomic():
-        # Under the lock one worker at a time chooses for this chassis: what is read before it may be old.
+        # The lock serialises claims of this chassis: values read before it may be stale.
         lock_chassis([chassis])
         now = timezone.now()
         free = Operation.objects.open().filter(Q(lease_until=None) | Q(lease_until__lt=now), pk=operation_id)
@@ -97,7 +97,7 @@ def _claim(operation_id: str, worker: str) -> Operation | None:
         ).first()  # fmt: skip
         if operation is None:
             return None
-        # In order, since each was judged by the rules as what follows those before it.
+        # In order, since each was checked against the state after its predecessors.
         same = Operation.objects.open().filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
         first = same.in_turn().first()
         if first is not None and first.pk != operation.pk:
@@ -110,7 +110,7 @@ def _claim(operation_id: str, worker: str) -> Operation | None:
 
 
 class _OperationRun:
-    """One worker's turn at an operation, from the claim to the end."""
+    """One worker's execution of an operation, from the claim to the end."""
 
     def __init__(self, operation: Operation, worker: str) -> None:
         self.operation = operation
@@ -124,11 +124,9 @@ class _OperationRun:
         except asyncio.CancelledError:
             if not self.turn.lost:
                 raise
-            logger.warning(
-                "operation %s: %s was away too long, another worker has it", self.operation.pk, self.turn.worker
-            )
+            logger.warning("operation %s: %s lost its claim to another worker", self.operation.pk, self.turn.worker)
         except DATABASE_UNAVAILABLE:
-            # Nobody can say how it went: its lease runs out, and then it goes on from what the hardware shows.
+            # Its result cannot be stored: the claim expires, and another worker continues from the hardware's state.
             logger.exception("operation %s waits for the database", self.operation.pk)
         finally:
             renewal.cancel()
@@ -139,10 +137,12 @@ class _OperationRun:
             if operation.attempts > 1:
                 await run_in_thread(host_claims_release, operation)
             if operation.attempts > MAX_ATTEMPTS:
-                await self._finish(f"Given up after {MAX_ATTEMPTS} attempts, each cut off.")
+                await self._finish(f"Abandoned after {MAX_ATTEMPTS} attempts, each of which was interrupted.")
                 return
             if operation.started_at is None and await run_in_thread(_waiting_seconds, operation) > MAX_WAITING_SECONDS:
-                await self._finish(f"Nobody could begin it within {MAX_WAITING_SECONDS / 60:.0f} minutes. Ask again.")
+                await self._finish(
+                    f"It could not start within {MAX_WAITING_SECONDS / 60:.0f} minutes. Request it again."
+                )
                 return
             await self.turn.save(started_at=operation.started_at or timezone.now())
             async with asyncio.timeout(_seconds_of(operation)), self._bmc(REQUEST_SECONDS) as bmc:
@@ -157,7 +157,7 @@ class _OperationRun:
             await self._finish(f"It did not end within {_seconds_of(operation):.0f} s.")
         except Exception:
             logger.exception("operation %s", operation.pk)
-            await self._finish("An error of the site stopped it; the log of the worker says which.")
+            await self._finish("An error of the site stopped it; see the log of the worker.")
         else:
             await self._finish("", state=Operation.State.DONE)
 
@@ -180,7 +180,7 @@ class _OperationRun:
         await run_in_thread(operation_changed.send, Operation, operation=operation)
 
     def _end(self) -> bool:
-        """Write the end, and in the same moment keep its plan from going on where it failed."""
+        """Write the end, and stop its plan in the same transaction where it failed."""
         operation = self.operation
         with transaction.atomic():
             if operation.state == Operation.State.FAILED:
@@ -202,15 +202,15 @@ class _OperationRun:
         return True
 
     async def _read_back_after_failure(self) -> str:
-        """Read the hardware back into the mirror after a failure and return it in a sentence.
+        """Read the hardware into the database after a failure and return the result as a sentence.
 
-        A BMC that is away is read by the next poll: then ''.
+        An unreachable BMC is read by the next poll: then ''.
         """
         try:
             async with asyncio.timeout(TRUTH_SECONDS), self._bmc(REQUEST_SECONDS / 2) as bmc:
                 found = await read_back(self.turn, bmc)
                 await proof_end(self.turn, bmc)
-            # Its agent has a time of its own to answer: what was read is told all the same.
+            # The agent has its own timeout: the read-back is reported in any case.
             await restore_on_host(self.turn, found)
             return read_back_sentence(self.operation, found)
         except FalconWebError as error:
@@ -218,14 +218,14 @@ class _OperationRun:
         except TimeoutError:
             logger.info("operation %s: read-back after failure took longer than %s s", self.operation.pk, TRUTH_SECONDS)
         except Exception:
-            # Whatever the chassis answers, the operation ends.
+            # Whatever the chassis answers, the operation must end.
             logger.exception("operation %s: read-back after failure", self.operation.pk)
         await run_in_thread(proof_mark_unread, self.operation)
         return ""
 
 
 def _record_end(operation: Operation) -> None:
-    """Put on record how an operation ended; as the last thing of a transaction."""
+    """Write the audit entry of an operation's end; as the last statement of a transaction."""
     audit_record(
         action=Action.OPERATION_END,
         actor=operation.requested_by,
@@ -239,12 +239,12 @@ def _record_end(operation: Operation) -> None:
 
 
 def _seconds_of(operation: Operation) -> float:
-    """Return how long a turn at an operation may take, s: of a cable, with the time that somebody has to move it."""
+    """Return the timeout of an operation, s: for a cable, including the time for a person to move it."""
     return OPERATION_SECONDS + (CABLE_SECONDS if operation.kind == Operation.Kind.CABLE else 0.0)
 
 
 def _waiting_seconds(operation: Operation) -> float:
-    """Return how long an operation could have begun, s: those before it in its drawer are no neglect."""
+    """Return for how long an operation could have started, s: waiting for its predecessors does not count."""
     before = Operation.objects.filter(chassis=operation.chassis_id, drawer=operation.drawer_id)
     ended: datetime | None = before.aggregate(at=Max("finished_at"))["at"]
     since = operation.requested_at if ended is None else max(ended, operation.requested_at)

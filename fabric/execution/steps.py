@@ -1,7 +1,7 @@
-"""What each kind of operation does to the hardware.
+"""The hardware steps of each kind of operation.
 
-Every step looks first and writes only what is not so yet, so that an operation that is taken over after a worker's
-death goes on from the hardware as it stands: nothing is done twice.
+Every step reads first and writes only what is not in the desired state yet, so that an operation that is taken over
+after a worker's death continues from the state of the hardware: nothing is done twice.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from fabric.plans.refresh import (
 )
 
 LINK_SECONDS = 30.0  # a bind takes from under 1 s to 15 s
-PRESENCE_SECONDS = 2.0  # between two looks whether what trains is still there
+PRESENCE_SECONDS = 2.0  # between two checks that a training device is still attached
 RETRAIN_SECONDS = 5.0  # a link that is up may still train to its full width and speed
 CABLE_POLL_SECONDS = 1.0
-LINK_POLL_SECONDS = 0.1  # between two looks at a link that trains: half of it is how late we know on average
+LINK_POLL_SECONDS = 0.1  # between two reads of a training link: on average half of it is the delay of the result
 
 
 class LinkDegradedError(OperationFailedError):
-    """The link is up, at less than device and slot can do."""
+    """The link is up, below the capability of device and slot."""
 
 
 async def run_steps(turn: OperationClaim, bmc: BmcClient) -> None:
-    """Do what the operation is for, step by step; raises FalconWebError where it cannot be done."""
+    """Run the steps of the operation; raises FalconWebError where it fails."""
     match turn.operation.kind:
         case Operation.Kind.MODE:
             await _change_mode(turn, bmc)
@@ -67,11 +67,10 @@ async def run_steps(turn: OperationClaim, bmc: BmcClient) -> None:
 
 
 async def read_back(turn: OperationClaim, bmc: BmcClient) -> str:
-    """Read what the operation is about, mirror that, and return it.
+    """Read the part that the operation changes, store it, and return it.
 
-    That is the zone that holds the device, the mode, the port's setting, or the identity of the host that is cabled.
-
-    The rest of the chassis is the poller's, which is told of every end of an operation.
+    That is the zone of the device, the mode, the port's setting, or the identity of the host that is cabled. The poller
+    reads the rest of the chassis: it is notified of every end of an operation.
     """
     operation = turn.operation
     if operation.drawer is not None and operation.kind == Operation.Kind.MODE:
@@ -94,9 +93,9 @@ async def read_back(turn: OperationClaim, bmc: BmcClient) -> str:
 
 
 async def restore_on_host(turn: OperationClaim, found: str) -> None:
-    """Have the host take a device again that it let go, or may have, and that `read_back` found where it was."""
+    """Have the host take back a device that it released, or may have, and that `read_back` found attached as before."""
     operation = turn.operation
-    # Also where that step failed: the host may have let it go, and its answer was lost.
+    # Also where that step failed: the host may have released it, and its answer was lost.
     begun = any(
         step["name"] == RELEASE_STEP and step["state"] not in {"waiting", "skipped"} for step in operation.steps
     )
@@ -105,7 +104,7 @@ async def restore_on_host(turn: OperationClaim, found: str) -> None:
 
 
 def read_back_sentence(operation: Operation, found: str) -> str:
-    """Return what `read_back` found in a sentence."""
+    """Return the result of `read_back` as a sentence."""
     match operation.kind:
         case Operation.Kind.MODE:
             return f"The drawer is in mode {found}."
@@ -121,7 +120,7 @@ def read_back_sentence(operation: Operation, found: str) -> str:
 
 
 def check_still_allowed(operation: Operation) -> None:
-    """Refuse what the person may no longer do: it may have waited, and they may have lost it meanwhile."""
+    """Raise if the requester has lost the permission since the request."""
     if operation.plan is not None and operation.plan.by_site and operation.requested_by_id is None:
         return
     person = User.objects.filter(pk=operation.requested_by_id or 0).first()
@@ -132,7 +131,7 @@ def check_still_allowed(operation: Operation) -> None:
 
 
 def _nothing_changed_note(operation: Operation) -> str:
-    """Return that nothing was changed, for an operation in its check; '' where a worker before may have begun."""
+    """Return that nothing was changed, for an operation in its check; '' where a previous worker may have started."""
     return " Nothing was changed." if operation.attempts <= 1 else ""
 
 
@@ -162,12 +161,12 @@ async def _move_device(turn: OperationClaim, bmc: BmcClient) -> None:
     async with turn.step("Read back"):
         wanted = operation.target.uri if operation.target else ""
         if await turn.patiently(partial(read_back, turn, bmc)) != wanted:
-            raise OperationFailedError(f"The chassis does not show {device.name} where it was put.")
+            raise OperationFailedError(f"The chassis does not show {device.name} where it was attached.")
         await proof_end(turn, bmc)
 
 
 async def _detach_device(turn: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, ...] | None:
-    """Check everything, and detach the device where it is attached; returns what the host that it goes to shows."""
+    """Check everything, and detach the device; returns the addresses that the target host shows."""
     operation, source = turn.operation, turn.operation.source
     async with AsyncExitStack() as until_detached:
         async with turn.step("Check"):
@@ -182,7 +181,7 @@ async def _detach_device(turn: OperationClaim, bmc: BmcClient, device: Device) -
         if source is not None and lets_go:
             await release_device(turn, device, source)
         elif source is not None:
-            # Its host has others of the kind, or has it at another port by now: none of them is to be let go.
+            # Its host has others of the kind, or has it at another port by now: none of them may be released.
             await skip_release(turn, source)
         if source is not None and not _is_reattachment_resumed(operation):
             async with turn.step("Detach"):
@@ -195,14 +194,14 @@ async def _detach_device(turn: OperationClaim, bmc: BmcClient, device: Device) -
 async def _attach_device(
     turn: OperationClaim, bmc: BmcClient, device: Device, target: HostPort, known: tuple[str, ...] | None
 ) -> None:
-    """Attach the device, and wait until its link and its host show it; `known` is what the host showed before."""
+    """Attach the device, and wait for its link and its host; `known` are the addresses that the host showed before."""
     async with turn.step("Attach"):
         await turn.patiently(partial(_set_membership, turn, bmc, target.uri, device.endpoint_uri, present=True))
     try:
         async with turn.step("Wait for the link") as step:
             step["sentence"] = await _wait_for_link(turn, bmc, device)
     except LinkDegradedError:
-        # However it has trained, its host is to find it: it works, if slowly.
+        # However the link has trained, the host rescans: the device works, if slowly.
         with contextlib.suppress(OperationFailedError, Unavailable):
             await wait_until_seen(turn, device, target, known)
         raise
@@ -210,30 +209,30 @@ async def _attach_device(
 
 
 def _check_device_identity(operation: Operation, device: Device) -> None:
-    """Raise where there is another device in the slot, by its row, than this was asked for."""
+    """Raise where the slot's row has another device than at the request."""
     asked = operation.device_identity
     if asked and asked not in {device.identity, device.kind_identity}:
         raise OperationFailedError(
-            f"There is another device in the slot since this was asked for: {device.name}."
+            f"There is another device in the slot since this was requested: {device.name}."
             f"{_nothing_changed_note(operation)}"
         )
 
 
 def _is_reattachment_resumed(operation: Operation) -> bool:
-    """Tell whether a worker before has detached what is to be attached again where it was: once is enough."""
+    """Return whether a previous worker has done the detach of a reattachment, which must not be repeated."""
     attach = next((step for step in operation.steps if step["name"] == "Attach"), None)
     return operation.source_id == operation.target_id and attach is not None and attach["state"] != "waiting"
 
 
 def _is_on_target_host(operation: Operation, holder: str) -> bool:
-    """Tell whether the host that the device is to go to has it already, at whichever of its ports."""
+    """Return whether the target host has the device already, at any of its ports."""
     hosts = {port.uri: port.host_id for port in (operation.source, operation.target) if port is not None}
     target = operation.target
     return target is not None and target.host_id is not None and hosts.get(holder) == target.host_id
 
 
 async def _check_current_zone(turn: OperationClaim, bmc: BmcClient, device: Device) -> str:
-    """Return the zone that holds the device, '' for none; raises OperationFailedError for one not of the operation."""
+    """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation."""
     operation = turn.operation
     holder = await turn.patiently(partial(_zone_of_member, turn, bmc, device.endpoint_uri))
     if holder not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
@@ -292,20 +291,20 @@ async def _configure_port(turn: OperationClaim, bmc: BmcClient) -> None:
 
 
 async def _wait_for_configured_link(turn: OperationClaim, bmc: BmcClient, port: Port) -> str:
-    """Wait while the link of a port that was configured trains; one that nobody uses stays down."""
+    """Wait while the link of a configured port trains; an unused one stays down."""
     end = time.monotonic() + LINK_SECONDS
     while True:
         link = await turn.patiently(partial(read_link, bmc, port.uri))
         if link.status == "LinkUp":
             return describe_link(link)
         if link.status not in {"Training", "Starting"} or time.monotonic() > end:
-            return f"The link is '{link.status or 'not told'}': nothing that is attached uses it."
+            return f"The link is '{link.status or 'unknown'}': nothing that is attached uses it."
         await asyncio.sleep(LINK_POLL_SECONDS)
         await turn.heed()
 
 
 async def _move_cable(turn: OperationClaim, bmc: BmcClient) -> None:
-    """Wait until somebody has moved the cable of a host port, as the BMC sees it."""
+    """Wait until a person has moved the cable of a host port, as the BMC reports it."""
     port, host = turn.operation.source, turn.operation.host
     if port is None:
         raise OperationFailedError("The host port is gone from the site.")
@@ -314,10 +313,10 @@ async def _move_cable(turn: OperationClaim, bmc: BmcClient) -> None:
         await run_in_thread(check_still_allowed, turn.operation)
         zone = await turn.patiently(partial(read_zone, bmc, port.uri))
         if set(zone_members(zone, Dialect(turn.operation.chassis.dialect))) - {port.endpoint_uri}:
-            raise OperationFailedError(f"Devices are attached to {port.label} still: its cable must stay.")
+            raise OperationFailedError(f"Devices are still attached to {port.label}: its cable must stay.")
         await proof_begin(turn, bmc)
     async with turn.step("Wait for the cable") as step:
-        where = host.name if host is not None else "no host: pull it"
+        where = host.name if host is not None else "no host: unplug it"
         step["sentence"] = f"Now move the cable of {port.label} to {where}."
         await turn.save()
         end = time.monotonic() + CABLE_SECONDS
@@ -331,12 +330,12 @@ async def _move_cable(turn: OperationClaim, bmc: BmcClient) -> None:
     await turn.save(state=Operation.State.VERIFYING)
     async with turn.step("Read back"):
         if await turn.patiently(partial(read_back, turn, bmc)) != wanted:
-            raise OperationFailedError(f"The cable of {port.label} has been moved once more.")
+            raise OperationFailedError(f"The cable of {port.label} has been moved again.")
         await proof_end(turn, bmc)
 
 
 async def _zone_of_member(turn: OperationClaim, bmc: BmcClient, member: str) -> str:
-    """Return the zone that holds the device on the BMC, '' if none does."""
+    """Return the zone of the device on the BMC, '' if it is in none."""
     chassis = turn.operation.chassis
     zones = await run_in_thread(
         lambda: list(chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
@@ -354,7 +353,7 @@ async def _set_membership(turn: OperationClaim, bmc: BmcClient, zone_uri: str, m
 
 
 async def _wait_for_link(turn: OperationClaim, bmc: BmcClient, device: Device) -> str:
-    """Wait until the link of a device that was attached is up at its capability; returns it in a sentence."""
+    """Wait until the link of an attached device is up at its capability; returns it as a sentence."""
     port = device.slot.port if device.slot is not None else None
     if port is None:
         return "The chassis shows no port for this slot, so the link was not checked."
@@ -390,6 +389,4 @@ async def _check_still_attached(turn: OperationClaim, bmc: BmcClient, device: De
     target = turn.operation.target
     holder = await _zone_of_member(turn, bmc, device.endpoint_uri)
     if target is not None and holder != target.uri:
-        raise OperationFailedError(
-            f"{device.name} was taken out, or detached by somebody else, while its link trained."
-        )
+        raise OperationFailedError(f"{device.name} was removed, or detached by somebody else, while its link trained.")

@@ -1,1 +1,1 @@
-"""Who held what, and what was attached where, over time."""
+"""Attachment history: which tenant had which device, and where it was attached, over time."""

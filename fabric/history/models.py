@@ -1,4 +1,4 @@
-"""Models of history: who held which slot, when."""
+"""Models of history: the attachments of each device over time."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from fabric.operations.models import Operation
 
 
 class Attachment(models.Model):
-    """A time during which one device was in one slot, attached to one host port or to none, held by one tenant or none.
+    """A period of one device in one slot, attached to one host port or none, granted to one tenant or none.
 
-    Names are those of the time. The times of a device follow each other; while it is missing there is none.
+    Names are those of the time. Periods of a device follow each other; while it is missing there is none.
     """
 
     class Origin(models.TextChoices):
-        """What began it, or ended it."""
+        """What started or ended a period."""
 
         OPERATION = "operation", "an operation"
         OUTSIDE = "outside", "outside FalconWeb"
-        FOUND = "found", "found there"  # at the first sight of the device
+        FOUND = "found", "found there"  # at the first discovery of the device
         GRANT = "grant", "another tenant"
         SWAP = "swap", "another device"
         MISSING = "missing", "missing"
 
     class AttachmentQuerySet(RestrictedQuerySet):
-        """A tenant sees the times of its devices since it holds them."""
+        """A tenant sees the periods of its devices since they were granted."""
 
         def granted_to(self, tenant_id: int) -> Q:
             since = Q(device__tenant_since=None) | Q(since__gte=F("device__tenant_since"))

@@ -1,4 +1,4 @@
-"""What a person sees of who held which slot, when, and by which operation it came so."""
+"""The attachment history of slots and devices as a user sees it, with the operations that changed it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ END_LABELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class AttachmentView:
-    """A time of a device in a slot as a person may read it; `until` None: it lasts."""
+    """A period of a device in a slot as a user may read it; `until` None: it lasts."""
 
     id: int
     device_id: int
@@ -62,7 +62,7 @@ class AttachmentView:
 
 
 def attachment_rows(person: User, *, slot: int | None = None, device: int | None = None) -> QuerySet[Attachment]:
-    """Return the times of a slot or of a device, newest first."""
+    """Return the periods of a slot or of a device, newest first."""
     rows: QuerySet[Attachment] = Attachment.objects.visible_to(person).select_related("begun_by", "ended_by")
     if slot is not None:
         rows = rows.filter(slot=slot)
@@ -72,7 +72,7 @@ def attachment_rows(person: User, *, slot: int | None = None, device: int | None
 
 
 def attachment_views(person: User, rows: Iterable[Attachment]) -> list[AttachmentView]:
-    """Return rows of `attachment_rows` as the person may read them; two queries, however many there are."""
+    """Return rows of `attachment_rows` as the user may read them, in two queries."""
     rows = list(rows)
     ports = [row.host_port_id for row in rows if row.host_port_id is not None]
     operations = [pk for row in rows for pk in (row.begun_by_id, row.ended_by_id) if pk is not None]
@@ -82,7 +82,7 @@ def attachment_views(person: User, rows: Iterable[Attachment]) -> list[Attachmen
 
 
 def attachment_table_rows(views: Iterable[AttachmentView]) -> Iterable[tuple[object, ...]]:
-    """Yield a row of a table for each time; its columns are COLUMNS, times ISO 8601 in UTC."""
+    """Yield a table row for each period; its columns are COLUMNS, times ISO 8601 in UTC."""
     for view in views:
         yield (
             view.since.isoformat(timespec="seconds"),
@@ -130,9 +130,9 @@ def _operation_label(operation: Operation | None) -> str:
 
 
 def owned_since(chassis_id: int) -> dict[tuple[str, int], datetime]:
-    """Return since when devices and ports of a chassis are whose they are; those never granted are left out.
+    """Return since when devices and ports of a chassis belong to their tenants; those never granted are left out.
 
-    A port is a tenant's no longer than its device is behind it: what was there before may have been another's.
+    A port belongs to a tenant only while its device is behind it: its earlier data may belong to another tenant.
     """
     since: dict[tuple[str, int], datetime] = {}
     left = device_departures(Attachment.objects.filter(chassis=chassis_id))
@@ -148,7 +148,7 @@ def owned_since(chassis_id: int) -> dict[tuple[str, int], datetime]:
 
 
 def device_departures(attachments: QuerySet[Attachment]) -> dict[int, datetime]:
-    """Return when the last other device left a slot, by the slot's port: of slots in which another one is now."""
+    """Return when the last other device left a slot, by the slot's port: of slots that are occupied again."""
     rows = attachments.filter(slot__port__isnull=False, slot__device__isnull=False, until__isnull=False)
     rows = rows.exclude(device=F("slot__device"))
     last: QuerySet[Any, Any] = rows.order_by().values("slot__port").annotate(left=Max("until"))

@@ -1,7 +1,7 @@
-"""Who held which slot, when: times that follow each other, written by whoever mirrors an attachment or a grant.
+"""Attachment history: consecutive periods, written by everything that changes an attachment or a grant.
 
-Several write: walks, operations that read back, grants. Each takes the devices' rows first and then writes what these
-rows say at that moment, so that no two times of a device are open, and none is told twice.
+There are several writers: walks, read-backs of operations, grants. Each locks the devices' rows first and then writes
+their present state, so that no device has two open periods, and no change is recorded twice.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fabric.inventory.models import Device
 from fabric.operations.models import Operation
 
 Origin = Attachment.Origin
-# How long after its end a failed operation is taken for the cause, s: until then somebody has looked at the chassis.
+# How long after its end a failed operation is taken for the cause, s: by then the chassis has been walked.
 CAUSE_WINDOW = timedelta(minutes=10)
 NO_OPERATIONS: Mapping[int, Operation] = {}
 
 
 def attachments_record(devices: Collection[int], *, operations: Mapping[int, Operation] = NO_OPERATIONS) -> None:
-    """Write how these devices (ids) are attached and whose they are now, where that is new.
+    """Record the present attachment and tenant of these devices (ids), where they have changed.
 
-    `operations` says which operation made it so, by device; otherwise it is the one that is carried out on the device.
+    `operations` has the causing operation by device; the default is the one that runs on the device.
     """
     if not devices:
         return
@@ -55,7 +55,7 @@ def attachments_record(devices: Collection[int], *, operations: Mapping[int, Ope
 
 
 def is_attachment_changed(device: Device, held: Attachment | None) -> bool:
-    """Tell whether a device is not as the open time of it says (None: there is none)."""
+    """Return whether a device differs from its open period (None: it has none)."""
     if held is None:
         return device.missing_since is None
     return (
@@ -72,19 +72,19 @@ def _place(device: Device) -> tuple[int | None, int | None]:
 
 def _is_replacement(device: Device, held: Attachment) -> bool:
     if device.serial_number or held.serial_number:
-        # One that is not told for a moment proves nothing.
+        # A serial number that is missing for a moment proves nothing.
         return bool(device.serial_number and held.serial_number) and device.serial_number != held.serial_number
     return device.name != held.device_name
 
 
 def _running_operations(devices: Iterable[Device]) -> dict[int, Operation]:
-    """Return the operation that a worker carries out on each device."""
+    """Return the operation that a worker runs on each device."""
     rows = Operation.objects.filter(device__in=devices, state__in=Operation.AT_WORK).in_turn()
     return {row.device_id: row for row in rows if row.device_id is not None}
 
 
 def _ended_operations(devices: Iterable[Device], held: Mapping[int, Attachment]) -> dict[int, Operation]:
-    """Return the operation that ended on a device lately without its end, where that may have left it as it is."""
+    """Return the operation that failed on a device lately, where it may have caused its present state."""
     since = timezone.now() - CAUSE_WINDOW
     states = (Operation.State.FAILED, Operation.State.CANCELLED)
     ended = Operation.objects.filter(
@@ -102,7 +102,7 @@ def _ended_operations(devices: Iterable[Device], held: Mapping[int, Attachment])
 
 
 def _changed_at(device: Device, held: Attachment | None, now: datetime) -> datetime:
-    """Return when it became so: a grant's own time where only the holder changed, else now."""
+    """Return when the change happened: the grant's own time where only the tenant changed, else now."""
     since = device.tenant_since
     if held is None or since is None or _place(device) != (held.slot_id, held.host_port_id):
         return now

@@ -1,4 +1,4 @@
-"""Forms of the fabric: they read what was typed; the services decide whether it may be."""
+"""Forms of the inventory: they parse and validate input; the services check permissions and rules."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ChassisForm(forms.Form):
     allow_http = forms.BooleanField(
         label="Allow an address without encryption",
         required=False,
-        help_text="With http:// everybody on the way can read name and password, and change what is sent.",
+        help_text="With http:// anyone on the network path can read name and password, and change the traffic.",
     )
     username = forms.CharField(
         label="Name to sign in with",
         max_length=100,
         required=False,
-        help_text="An account of the BMC. Leave it empty for a service that asks for none.",
+        help_text="An account of the BMC. Leave it empty for a service without authentication.",
         widget=forms.TextInput(attrs=PLAIN_INPUT),
     )
     password = forms.CharField(
@@ -41,7 +41,7 @@ class ChassisForm(forms.Form):
         required=False,
         strip=False,
         help_text="Kept encrypted and never shown again.",
-        # A browser must neither fill in the person's own password nor keep this one.
+        # A browser must neither fill in the user's own password nor save this one.
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     fingerprint = forms.CharField(
@@ -62,16 +62,16 @@ class ChassisForm(forms.Form):
         label="Poll this chassis",
         required=False,
         initial=True,
-        help_text="Without it, what is shown stays as it was; nothing is asked of the BMC.",
+        help_text="If disabled, the last state stays on display and no requests are sent to the BMC.",
     )
 
     @classmethod
     def of(cls, chassis: Chassis, typed: QueryDict | None = None) -> ChassisForm:
-        """Return the form of a chassis, with what was typed where there is something; the password is never in it."""
+        """Return the form of a chassis, with the typed values if there are any; the password is never in it."""
         initial = {
             "name": chassis.name,
             "url": chassis.url,
-            # An address without encryption was confirmed when it was given.
+            # An address without encryption was confirmed when it was entered.
             "allow_http": chassis.url.startswith("http://"),
             "username": chassis.username,
             "fingerprint": chassis.fingerprint,
@@ -85,11 +85,11 @@ class ChassisForm(forms.Form):
 
 
 def without_userinfo(typed: QueryDict) -> QueryDict:
-    """Return what was typed with a password inside the address cut off, so that no page shows it again."""
+    """Return the input without a password inside the address, so that no page shows it again."""
     url = typed.get("url", "")
     if "@" not in url:
         return typed
     copy = typed.copy()
-    # One '@' stays, for the address to be refused with the sentence that says why.
+    # One '@' stays, so that the address is refused with the sentence that explains it.
     copy["url"] = re.sub(r"^([^:/]*://)?.*@", r"\1@", url, flags=re.DOTALL)
     return copy

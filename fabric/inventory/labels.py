@@ -1,4 +1,4 @@
-"""Names of hardware in sentences, for whoever may see them: another tenant's host is not named."""
+"""Names of hardware in sentences, by visibility: another tenant's host is not named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fabric.inventory.models import Chassis, Device, HostPort, LeasablePart
 
 
 def may_name_host(device: Device, port: HostPort) -> bool:
-    """Tell whether the host behind a port may be named, and what goes on there, to everybody who may see the device."""
+    """Return whether everybody who may see the device may also see the name and processes of the host behind a port."""
     return device.tenant_id in {None, port.tenant_id}
 
 
@@ -21,7 +21,7 @@ def host_port_name(port: HostPort | None) -> str:
 
 
 def monitored_only_reason(chassis: Chassis) -> str:
-    """Return why nothing can be composed on a chassis that offers none of the ways."""
+    """Return why a chassis without a dialect cannot be composed."""
     return f"{chassis.name} offers no way to attach or detach: it is monitored only."
 
 
@@ -34,24 +34,24 @@ FOREIGN_HOST_PORT = "a host port that is not granted to you"
 
 
 def device_label(device: Device) -> str:
-    """Return which device it is."""
+    """Return the label of a device."""
     return f"{device.name}, serial number {device.serial_number}" if device.serial_number else device.name
 
 
 def part_name(row: LeasablePart) -> str:
-    """Return a thing's name with its place, as it is kept of it."""
+    """Return a part's name with its location, as it is stored in leases."""
     if isinstance(row, HostPort):
         return f"Host port {row.label} ({row.chassis.name})"[:300]
     slot, drawer = row.slot, row.slot.drawer if row.slot else None
     parts = [row.chassis.name, slot.name if slot else ""]
-    # 'Drawer 1 slot 3' says it already.
+    # 'Drawer 1 slot 3' includes the drawer.
     if slot is not None and drawer is not None and drawer.name not in slot.name:
         parts.insert(1, drawer.name)
     return f"{row.name} ({' '.join(part for part in parts if part)})"[:300]
 
 
 def slot_label(device: Device) -> str:
-    """Return where a device is: 'Drawer 1 slot 3', '' outside slots."""
+    """Return the location of a device: 'Drawer 1 slot 3', '' outside slots."""
     slot = device.slot
     if slot is None:
         return ""
@@ -59,7 +59,7 @@ def slot_label(device: Device) -> str:
 
 
 def redact_address(sentence: str, chassis: Chassis) -> str:
-    """Return the sentence with the chassis' name in place of its BMC's address, which is not everybody's to know."""
+    """Return the sentence with the chassis' name in place of its BMC's address, which tenants may not see."""
     origin = urlsplit(chassis.url)
     for address in (chassis.url, origin.netloc, origin.hostname or ""):
         if address:

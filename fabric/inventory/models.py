@@ -1,4 +1,4 @@
-"""The hardware. Rows mirror it: `uri` is the resource on the BMC, hardware is the truth.
+"""Models of the hardware: rows mirror the BMC, `uri` is the resource there; the hardware is authoritative.
 
 Rows that vanish from the BMC are kept and marked with `missing_since`.
 """
@@ -15,14 +15,14 @@ from fabric.bmc.types import BmcAddress, CertificateTrust, Dialect
 
 
 class ChassisQuerySet(RestrictedQuerySet):
-    """A tenant sees a chassis in which it holds a device or a host port."""
+    """A tenant sees a chassis in which a device or a host port is granted to it."""
 
     def granted_to(self, tenant_id: int) -> Q:
         return Q(devices__tenant=tenant_id) | Q(hostports__tenant=tenant_id)
 
 
 class Chassis(models.Model):
-    """One BMC and all it manages: a Falcon, or any other Redfish service."""
+    """One BMC and all that it manages: a Falcon, or any other Redfish service."""
 
     name = models.CharField(max_length=100, unique=True)
     url = models.CharField("BMC address", max_length=300, unique=True)
@@ -45,7 +45,7 @@ class Chassis(models.Model):
     health = models.CharField(max_length=20, blank=True)
     power_state = models.CharField(max_length=20, blank=True)
     dialect = models.CharField(max_length=20, default="none")
-    dialect_reason = models.CharField(max_length=300, blank=True)  # what the walk saw that told it
+    dialect_reason = models.CharField(max_length=300, blank=True)  # the evidence found by the walk
     inventory_revision = models.PositiveIntegerField(default=0)  # +1 whenever something of the walk changed
     inventory_at = models.DateTimeField(null=True, editable=False)
     last_error = models.TextField(blank=True, editable=False)  # one sentence, '' while it answers
@@ -66,11 +66,11 @@ class Chassis(models.Model):
         return self.dialect != Dialect.NONE
 
     def set_password(self, password: str) -> None:
-        """Keep the BMC password, encrypted."""
+        """Store the BMC password, encrypted."""
         self.password_encrypted = credentials.encrypt(password) if password else ""
 
     def address(self) -> BmcAddress:
-        """Return how to reach the BMC, password decrypted; raises Unavailable when the key does not fit."""
+        """Return the address of the BMC, password decrypted; raises Unavailable when the key does not match."""
         password = credentials.decrypt(self.password_encrypted) if self.password_encrypted else ""
         return BmcAddress(
             url=self.url,
@@ -81,7 +81,7 @@ class Chassis(models.Model):
 
 
 class Walk(models.Model):
-    """The newest walk of a chassis with all it found, apart from its row: it is large, and few ask for it."""
+    """The newest walk of a chassis with all its resources, apart from the chassis' row: it is large and rarely read."""
 
     chassis = models.OneToOneField(Chassis, primary_key=True, on_delete=models.CASCADE)
     found = models.JSONField(default=dict)  # fabric.bmc.types.Inventory as JSON
@@ -91,7 +91,7 @@ class Walk(models.Model):
 
 
 class Host(models.Model):
-    """A server that devices can be attached to; the same host is cabled to several chassis, told by UUID or serial."""
+    """A server that devices can be attached to; it may be cabled to several chassis, identified by UUID or serial."""
 
     class HostQuerySet(RestrictedQuerySet):
         """A tenant sees the hosts behind its host ports."""
@@ -121,7 +121,7 @@ class Host(models.Model):
 
 
 class Part(models.Model):
-    """What every mirrored piece of hardware has."""
+    """Common fields of every mirrored part of the hardware."""
 
     chassis = models.ForeignKey(Chassis, on_delete=models.CASCADE, related_name="%(class)ss")
     uri = models.CharField(max_length=400)
@@ -137,9 +137,9 @@ class Part(models.Model):
 
 
 class Approvable(Part):
-    """A part whose state somebody approves; what differs from that is drift (see fabric.history.models)."""
+    """A part with an approved state; a difference from that is drift (see fabric.drift.models)."""
 
-    approved_at = models.DateTimeField(null=True, editable=False)  # None: what the next walk finds is approved
+    approved_at = models.DateTimeField(null=True, editable=False)  # None: the state of the next walk is approved
 
     class Meta:
         abstract = True
@@ -149,7 +149,7 @@ class Drawer(Approvable):
     """A drawer; its mode says how host ports share its slots."""
 
     class DrawerQuerySet(RestrictedQuerySet):
-        """A tenant sees a drawer in which it holds a device or a host port."""
+        """A tenant sees a drawer in which a device or a host port is granted to it."""
 
         def granted_to(self, tenant_id: int) -> Q:
             return Q(slots__device__tenant=tenant_id) | Q(host_ports__tenant=tenant_id)
@@ -208,7 +208,7 @@ class Port(Approvable):
     link_status = models.CharField(max_length=30, blank=True)
     width = models.PositiveIntegerField(null=True)
     active_width = models.PositiveIntegerField(null=True)
-    configured_width = models.PositiveIntegerField(null=True)  # lanes that it shall use at most
+    configured_width = models.PositiveIntegerField(null=True)  # the configured maximum of lanes
     speed_gbps = models.FloatField(null=True)
     max_speed_gbps = models.FloatField(null=True)
     metrics_uri = models.CharField(max_length=400, blank=True)
@@ -239,7 +239,7 @@ class HostPort(Approvable):
     port = models.OneToOneField(Port, null=True, on_delete=models.SET_NULL, related_name="host_port")
     host = models.ForeignKey(Host, null=True, on_delete=models.SET_NULL, related_name="host_ports")
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="host_ports")
-    tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are somebody else's
+    tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are another tenant's
     label = models.CharField(max_length=50)  # 'H1'
     number = models.PositiveIntegerField(default=0)
     approved_host = models.ForeignKey(Host, null=True, editable=False, on_delete=models.SET_NULL, related_name="+")
@@ -255,7 +255,7 @@ class Slot(Part):
     """A slot, empty or not."""
 
     class SlotQuerySet(RestrictedQuerySet):
-        """A tenant sees the slots of its devices; others appear to it only as 'in use' (see selectors)."""
+        """A tenant sees the slots of its devices; others are shown to it only as 'in use' (see selectors)."""
 
         def granted_to(self, tenant_id: int) -> Q:
             return Q(device__tenant=tenant_id)
@@ -278,7 +278,7 @@ class Device(Approvable):
     """A PCIe device. `host_port` is where the BMC says it is attached; None: attached to no host."""
 
     class Kind(models.TextChoices):
-        """What it is."""
+        """The kind of a device."""
 
         GPU = "gpu", "GPU"
         NVME = "nvme", "NVMe drive"
@@ -294,7 +294,7 @@ class Device(Approvable):
     slot = models.OneToOneField(Slot, null=True, on_delete=models.SET_NULL, related_name="device")
     host_port = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="devices")
     tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="devices")
-    tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are somebody else's
+    tenant_since = models.DateTimeField(null=True, editable=False)  # older readings are another tenant's
     kind = models.CharField(max_length=10, choices=Kind, default=Kind.CUSTOM)
     manufacturer = models.CharField(max_length=200, blank=True)
     model = models.CharField(max_length=200, blank=True)
@@ -326,12 +326,12 @@ class Device(Approvable):
 
     @property
     def identity(self) -> str:
-        """What tells it from another device in the same slot, as far as its BMC says."""
+        """The distinction from another device in the same slot, as far as its BMC reports it."""
         return self.serial_number or self.kind_identity
 
     @property
     def kind_identity(self) -> str:
-        """What it shares with others of its kind, and tells it from all other kinds."""
+        """The identity of its kind: common to all devices of it, different from all others."""
         return f"{self.manufacturer} {self.model} {self.vendor_id}:{self.device_id}".strip()
 
 

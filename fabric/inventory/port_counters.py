@@ -1,4 +1,4 @@
-"""Setting the error counters of a port to zero, where its BMC offers that."""
+"""Reset of the error counters of a port, where its BMC offers that."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ RESET_SECONDS = 20.0
 
 
 def port_reset_counters(*, person: User, port: Port) -> PortCounters:
-    """Let the BMC count the errors of a port from zero again; returns the counters read back.
+    """Reset the error counters of a port to zero; returns the counters read back.
 
-    For administrators and for who holds what is on the port. Two at once do it twice, which does no harm. Raises
-    NotFound, Forbidden, Conflict where the BMC offers no reset or does not do it, Unavailable where it does not answer.
+    For administrators and the tenant of the part on the port. Concurrent calls reset twice, which is harmless. Raises
+    NotFound, Forbidden, Conflict where the BMC offers no reset or does not perform it, Unavailable where it does not
+    answer.
     """
     with attempt(Action.PORT_COUNTERS, actor=person, target=target_of(port)) as act:
         row: Port = visible_or_404(Port.objects.select_related("chassis"), person, port.pk, "port")
         require_composer(person, "reset counters")
         if not may_configure(person, row):
-            raise Forbidden("This port is not yours. Its holder or an administrator may reset its counters.")
+            raise Forbidden("This port is not yours. Its owner or an administrator may reset its counters.")
         chassis = row.chassis
         if row.missing_since is not None:
             raise Conflict(f"{chassis.name} no longer reports this port.")
@@ -49,12 +50,12 @@ def port_reset_counters(*, person: User, port: Port) -> PortCounters:
         except CompositionRefused as error:
             raise Conflict(f"The counters of {chassis.name} were not reset. {error.sentence}") from error
         except (BmcError, TimeoutError) as error:
-            # What went wrong names the BMC's address, which is for the log.
+            # The error names the BMC's address, which only the log may have.
             logger.warning(
                 "counters of port %s were not reset: %s", row.pk, getattr(error, "sentence", "no answer in time")
             )
             raise Unavailable(
-                f"{chassis.name} did not answer as it should. Look at the counters before you try again."
+                f"{chassis.name} did not answer correctly. Check the counters before you try again."
             ) from error
         with act.change():
             now = timezone.now()

@@ -1,6 +1,6 @@
-"""Whether a link runs as well as its two ends can: pure, by the rates of the PCI Express base specifications.
+"""Whether a link runs at the capability of its two ends: pure, by the rates of the PCI Express base specifications.
 
-A room above follows the counters and tells it; without one, nothing was counted before.
+A room above tracks the counters and provides the baselines; without one, they are zero.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from fabric.bmc import types as wire
 from fabric.bmc.types import PortLink
 from fabric.bmc.values import LANE_GBPS, is_uuid_set
 
-# Services tell the raw rate, or what is left after encoding (0.8 of it for Gen1 and Gen2, 0.985 after); the next lower
+# Services report the raw rate, or the rate after encoding (0.8 of it for Gen1 and Gen2, 0.985 after); the next lower
 # generation has at most 0.625.
 LINK_SPEED_TOLERANCE: Final = 0.75
 
 
 def is_link_degraded(link: PortLink, max_lanes: int | None, max_pcie_type: str) -> bool:
-    """Tell whether a link is narrower or slower than both its port and the device on it can be.
+    """Return whether a link is narrower or slower than both its port and the device on it support.
 
-    `max_lanes` and `max_pcie_type` are the device's; what is not known does not count. A link that is as narrow as its
-    port was configured is as it should be.
+    `max_lanes` and `max_pcie_type` are the device's; unknown values do not count. A link at the configured width of its
+    port is not degraded.
     """
     lanes = min((known for known in (link.width, link.configured_width, max_lanes) if known), default=None)
     if lanes and link.active_width and link.active_width < lanes:
@@ -47,10 +47,10 @@ def describe_link(link: PortLink) -> str:
 
 @dataclass(frozen=True)
 class CounterBaseline:
-    """What the counters of a port had, by name, when it became a tenant's; `until` (Unix s) they first began anew.
+    """The counters of a port, by name, when it was granted to a tenant; `until` (Unix s) their first restart since.
 
-    `left` is what they still have of that: a reset may leave some alone; None where nobody follows them that closely.
-    `gained` is what came since, over all resets: all of it is the tenant's.
+    `left` is the part of that which they still include: a reset may clear only some; None where they are not tracked
+    that closely. `gained` is what was counted since, over all resets: all of it is the tenant's.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -60,17 +60,17 @@ class CounterBaseline:
 
     @property
     def now(self) -> Mapping[str, int]:
-        """What they still have of before."""
+        """The part of the present counters that was counted before the grant."""
         if self.left is not None:
             return self.left
         return self.counts if self.until == math.inf else {}
 
 
 def counts_since(errors: Mapping[str, int], before: CounterBaseline | None) -> dict[str, int]:
-    """Return what counters have that is somebody's own.
+    """Return the part of counters that was counted since the grant.
 
-    The counts may have been read a while ago: before the counters began anew, or before they were the person's. So
-    they are held against where the counters stood then, whether they began anew since or not.
+    The counters may have been read some time ago: before they restarted, or before the grant. So they are compared with
+    the baseline of that time, whether they restarted since or not.
     """
     if before is None:
         return dict(errors)
@@ -81,7 +81,7 @@ def counts_since(errors: Mapping[str, int], before: CounterBaseline | None) -> d
 
 
 def host_identity(chassis: int, system: wire.RedfishSystem) -> str:
-    """Return what tells a host from all others, in whichever chassis (id) it is cabled."""
+    """Return the identity of a host, which is the same in every chassis (id) that it is cabled to."""
     if is_uuid_set(system.uuid):
         return system.uuid[:200]
     if system.serial_number:

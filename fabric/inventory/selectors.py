@@ -1,7 +1,7 @@
-"""What a person may change: pure questions to rows, asked when something is wanted and again before it is done.
+"""Visibility and permissions of the hardware: checked on request and again before a change.
 
-Whoever shows such a row reads relations through their objects (`device.host_port`), never their numbers
-(`device.host_port_id`): the numbers are in the row whoever may see what they name.
+Code that displays such a row reads relations through their objects (`device.host_port`), never their ids
+(`device.host_port_id`): the ids are in the row even where the user may not see the object.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fabric.inventory.rules import LINK_SPEED_TOLERANCE, CounterBaseline
 
 
 def may_change_mode(person: User, drawer: Drawer) -> bool:
-    """Tell whether the drawer's mode is the person's to change: an administrator's, or its only owner's."""
+    """Return whether the user may change the drawer's mode: administrators, and its only owner."""
     return drawer.pk in drawers_changeable(person, [drawer.pk])
 
 
 def drawers_changeable(person: User, drawers: Collection[int]) -> set[int]:
-    """Return those drawers (ids) whose mode is the person's to change; three queries, however many there are."""
+    """Return those drawers (ids) whose mode the user may change, in three queries."""
     if person.is_administrator:
         return set(drawers)
     if not person.may_compose or not drawers:
         return set()
-    # What somebody holds counts also while the chassis does not report it: it may be back in a minute.
+    # Missing parts count too: the chassis may report them again in a minute.
     there = Q(missing_since=None) | Q(tenant__isnull=False)
     devices = Device.objects.filter(there, slot__drawer__in=drawers)
     ports = HostPort.objects.filter(there, drawer__in=drawers)
@@ -43,12 +43,12 @@ def drawers_changeable(person: User, drawers: Collection[int]) -> set[int]:
 
 
 def may_configure(person: User, port: Port) -> bool:
-    """Tell whether a port's type and lanes are the person's to set: an administrator's, or who holds what is on it."""
+    """Return whether the user may configure a port: administrators, and the owner of the part on it."""
     return port.pk in ports_configurable(person, [port.pk])
 
 
 def ports_configurable(person: User, ports: Collection[int]) -> set[int]:
-    """Return those ports (ids) whose type and lanes are the person's to set; one query, however many there are."""
+    """Return those ports (ids) that the user may configure, in one query."""
     if person.is_administrator:
         return set(ports)
     if not person.may_compose or not ports:
@@ -57,15 +57,15 @@ def ports_configurable(person: User, ports: Collection[int]) -> set[int]:
 
 
 def may_move_cable(person: User) -> bool:
-    """Tell whether the person may have a cable moved: hands in the lab are needed, and another host is reached."""
+    """Return whether the user may change a cable: it needs work in the lab, and connects another host."""
     return person.is_administrator
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingScope:
-    """What of a chassis' readings a person may see: everything, or those of these devices and ports (row ids).
+    """The readings of a chassis that a user may see: everything, or those of these devices and ports (row ids).
 
-    `counted`: what error counters had before they were the person's, as (port, name of the counter, count).
+    `counted`: error counters before the grant, as (port, name of the counter, count).
     """
 
     everything: bool
@@ -75,7 +75,7 @@ class ReadingScope:
 
 
 def reading_scope(person: User, chassis_id: int) -> ReadingScope | None:
-    """Return the person's sight of a chassis' readings, None where they may not see the chassis at all."""
+    """Return the user's visibility of a chassis' readings, None where they may not see the chassis at all."""
     if not Chassis.objects.visible_to(person).filter(pk=chassis_id).exists():
         return None
     if person.is_administrator:
@@ -95,9 +95,9 @@ def reading_scope(person: User, chassis_id: int) -> ReadingScope | None:
 
 @dataclass(frozen=True)
 class ReadingOwner:
-    """Whose reading it is: 'device', 'port' or 'drawer' with its row id, or 'chassis' with 0; `name` of the sensor.
+    """The owner of a reading: 'device', 'port' or 'drawer' with its row id, or 'chassis' with 0; `name` of the sensor.
 
-    `related` are the URIs of what the sensor says that it measures.
+    `related` are the URIs of the resources that the sensor measures, as it declares them.
     """
 
     kind: str
@@ -107,7 +107,7 @@ class ReadingOwner:
 
 
 def reading_owners(chassis_id: int, inventory: Inventory) -> dict[str, ReadingOwner]:
-    """Return whom the readings of each resource URI of a chassis belong to."""
+    """Return the owners of the readings of each resource URI of a chassis."""
     owners: dict[str, ReadingOwner] = {}
     drawers = dict(Drawer.objects.filter(chassis=chassis_id).values_list("uri", "pk"))
     named = [(one.uri, one.chassis_uri, one.name, one.related_uris) for one in inventory.sensors]
@@ -131,7 +131,7 @@ Rows = QuerySet[Any]
 
 
 def drawer_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
-    """Return drawers with their chassis, and with the host ports and switches that the person may see."""
+    """Return drawers with their chassis, and with the host ports and switches that the user may see."""
     rows = _of_chassis(Drawer.objects.visible_to(person).select_related("chassis"), chassis)
     rows = rows.prefetch_related(
         visible_prefetch("host_ports", HostPort, person),
@@ -142,16 +142,16 @@ def drawer_rows(person: User, *, search: str = "", chassis: int | None = None) -
 
 
 def slot_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
-    """Return slots with their chassis, drawer, port and device; others' slots are none of them."""
+    """Return slots with their chassis, drawer, port and device; slots of others are left out."""
     rows = _of_chassis(Slot.objects.visible_to(person).select_related("chassis", "drawer", "port"), chassis)
     rows = rows.prefetch_related(visible_prefetch("device", Device, person))
     return _searched(rows, search, "name", "chassis__name", "drawer__name", "device__name", "device__serial_number")
 
 
 def device_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
-    """Return devices with their chassis, place, port, tenant, host port and open operation.
+    """Return devices with their chassis, location, port, tenant, host port and open operation.
 
-    `search` looks at what the fabric page looks at: name, model, serial number, kind, manufacturer, IDs, host, tenant.
+    `search` covers the fields of the fabric page: name, model, serial number, kind, manufacturer, IDs, host, tenant.
     """
     rows: Rows = Device.objects.visible_to(person).select_related("chassis", "slot__drawer", "slot__port", "tenant")
     rows = _of_chassis(rows, chassis).prefetch_related(
@@ -160,7 +160,7 @@ def device_rows(person: User, *, search: str = "", chassis: int | None = None) -
     text = _search_text(search)
     if not text:
         return rows
-    # By the name of a host only where the person sees it: else a search would tell it letter by letter.
+    # By the name of a host only where the user sees it: else a search would disclose it letter by letter.
     ports = HostPort.objects.visible_to(person).filter(host__name__icontains=text).values("pk")
     kinds = [kind.value for kind in Device.Kind if text.casefold() in kind.label.casefold()]
     fields = ("name", "model", "serial_number", "manufacturer", "vendor_id", "device_id", "tenant__name")
@@ -185,7 +185,7 @@ def host_port_rows(person: User, *, search: str = "", chassis: int | None = None
 
 
 def host_rows(person: User, *, search: str = "", chassis: int | None = None) -> Rows:
-    """Return hosts with those of their host ports that the person may see, and the devices attached to these."""
+    """Return hosts with those of their host ports that the user may see, and the devices attached to these."""
     ports = HostPort.objects.visible_to(person).filter(missing_since=None)
     rows = Host.objects.visible_to(person)
     if chassis is not None:
@@ -216,7 +216,7 @@ def visible_prefetch(relation: str, model: Any, person: User, *related: str) -> 
 
 
 def _open_operations(person: User) -> Prefetch[Any]:
-    # Operations are of a floor above; the relation to them is Django's, and their rows are only prefetched.
+    # Operations belong to a higher feature; the relation to them is Django's, and their rows are only prefetched.
     operation: Any = apps.get_model("fabric", "Operation")
     rows = operation.objects.visible_to(person).open()
     return Prefetch("operations", rows, to_attr="open_operations")
@@ -228,7 +228,7 @@ def _searched(rows: Rows, search: str, *fields: str) -> Rows:
 
 
 def _search_text(search: str) -> str:
-    """Return what is looked for, as every database takes it."""
+    """Return a search text that every database accepts."""
     return search.replace("\0", " ").strip()
 
 
@@ -239,19 +239,19 @@ def _contains(text: str, *fields: str) -> Q:
     return found
 
 
-# Takes the ids of a tenant and of chassis; returns what was before by the ports' ids.
+# Takes the ids of a tenant and of chassis; returns the baselines by the ports' ids.
 CounterBaselineSource = Callable[[int, Collection[int]], Mapping[int, CounterBaseline]]
 _counter_baseline_sources: list[CounterBaselineSource] = []
 
 
 def register_counter_baseline(teller: CounterBaselineSource) -> None:
-    """Let a room above tell where counters stood."""
+    """Register the source of counter baselines in a room above."""
     if teller not in _counter_baseline_sources:
         _counter_baseline_sources.append(teller)
 
 
 def counter_baselines(person: User, chassis: Collection[int]) -> Mapping[int, CounterBaseline]:
-    """Return what ports of chassis (ids) had counted before they were the person's; nothing for administrators."""
+    """Return the counters of ports of chassis (ids) before the user's grant; nothing for administrators."""
     if person.is_administrator or person.tenant_id is None:
         return {}
     found: dict[int, CounterBaseline] = {}
@@ -261,7 +261,7 @@ def counter_baselines(person: User, chassis: Collection[int]) -> Mapping[int, Co
 
 
 def same_hardware(row: Chassis) -> list[Chassis]:
-    """Return the other chassis that are the same as this one, by their UUID or by maker, model and serial number."""
+    """Return the other chassis with the same hardware, by their UUID or by manufacturer, model and serial number."""
     same = uuid_query(row.uuid)
     if row.serial_number:
         same |= Q(serial_number=row.serial_number, manufacturer=row.manufacturer, model=row.model)
@@ -269,14 +269,14 @@ def same_hardware(row: Chassis) -> list[Chassis]:
 
 
 def uuid_query(uuid: str) -> Q:
-    """Return what finds the chassis of a UUID: none for '' and for the zeros of firmware that has no id."""
+    """Return the query for the chassis of a UUID: none for '' and for the zeros of firmware that has no id."""
     return Q(uuid__iexact=uuid) if is_uuid_set(uuid) else Q(pk=None)
 
 
 def downgraded(device: Device) -> str:
-    """Return how a device's link runs below its capability ('x8 of x16, Gen2 of Gen3'), or ''.
+    """Return how a device's link runs below its capability ('x8 of x16', 'Gen2 of Gen3'), or ''.
 
-    As narrow as its port was configured is as it should be.
+    A link at the configured width of its port is not degraded.
     """
     parts = []
     port = device.slot.port if device.slot is not None else None
@@ -290,9 +290,9 @@ def downgraded(device: Device) -> str:
 
 
 def host_link_degradation(port: Port | None) -> str:
-    """Return how the link of a host port runs below what the port can do ('x8 of x16', '128 of 256 Gb/s'), or ''.
+    """Return how the link of a host port runs below the port's capability ('x8 of x16', '128 of 256 Gb/s'), or ''.
 
-    Not for ports of slots: there the device may be the one that can do less.
+    Not for ports of slots: there the device may have the lower capability.
     """
     if port is None or port.link_status != "LinkUp":
         return ""

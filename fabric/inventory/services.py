@@ -1,8 +1,8 @@
-"""Which chassis the site follows: added, changed and removed by administrators.
+"""The chassis of the site: added, changed and removed by administrators.
 
-An address, a trust or a password is tried before it is kept: what does not answer as a Redfish service that takes this
-name and password is refused in one sentence, and nothing is stored. The sentences are the site's own: what answered
-is never quoted, so that an address typed here cannot be used to read what lies behind it.
+An address, a trust setting or a password is tested before it is stored: a server that is not a Redfish service with
+these credentials is refused in one sentence, and nothing is stored. The sentences are the site's own: responses are
+never quoted, so that an address typed here cannot be used to read from servers behind it.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 5.0
 PROBE_SECONDS = 15.0
-NOT_A_URL = "The address is no URL such as https://10.0.0.5 or https://bmc.example:8443."
+NOT_A_URL = "The address is not a URL such as https://10.0.0.5 or https://bmc.example:8443."
 TRUST_HINT = "Give its CA, or compare its fingerprint and accept it."
 MAX_PEM_LENGTH = 65_536
 MAX_PASSWORD_LENGTH = 500
-# What people paste out of a browser; every other path would be dropped in silence.
+# What users paste from a browser; every other path would be dropped silently.
 ROOT_PATHS = frozenset({"", "/", "/redfish", "/redfish/", "/redfish/v1", "/redfish/v1/"})
 
 
 @dataclass(frozen=True)
 class ServiceIdentity:
-    """What answered: enough to tell one chassis from another."""
+    """The identity of the service, to distinguish chassis."""
 
     uuid: str
     product: str
@@ -63,10 +63,10 @@ class ServiceIdentity:
 
 
 def chassis_probe(*, person: User, address: BmcAddress) -> ServiceIdentity:
-    """Ask for the service root and, signed in, for one resource; returns who answers, within 15 s.
+    """Read the service root and, authenticated, one resource; returns the identity of the service, within 15 s.
 
     Raises Forbidden, and Invalid with the field that is wrong: `errors` maps it to the sentence. Where a certificate
-    is not trusted, `found_fingerprint` is the one that the service showed, to be compared and accepted by a person.
+    is not trusted, `found_fingerprint` is the one of the service, to be compared and accepted by a user.
     """
     _require_administrator(person)
     try:
@@ -90,7 +90,7 @@ def chassis_add(
     enabled: bool = True,
     allow_http: bool = False,
 ) -> Chassis:
-    """Follow a chassis from now on; it is polled within a second.
+    """Add a chassis; it is polled within a second.
 
     `allow_http` confirms an address without encryption. Raises Forbidden, and Invalid as `chassis_probe` does.
     """
@@ -111,7 +111,7 @@ def chassis_add(
         chassis.set_password(password)
         chassis.uuid, chassis.product, chassis.redfish_version = probe.uuid, probe.product, probe.redfish_version
         with act.change():
-            # Again, for whoever added it meanwhile.
+            # Again, under the lock: it may have been added meanwhile.
             _check_same_hardware(chassis, probe)
             _save(chassis)
             act.target, act.after = target_of(chassis), _audit_values(chassis)
@@ -134,11 +134,11 @@ def chassis_edit(
     enabled: bool | None = None,
     allow_http: bool = False,
 ) -> Chassis:
-    """Change what is given and keep the rest; None as the password keeps the stored one.
+    """Change the given fields and keep the rest; None as the password keeps the stored one.
 
-    The BMC is asked again only where address, trust, name or password change, so that a chassis which does not answer
-    can still be renamed or no longer polled. A stored password is sent to no other address than the one it was given
-    for. Raises Forbidden, NotFound, and Invalid as `chassis_probe` does.
+    The BMC is contacted only where address, trust, name or password change, so that an unreachable chassis can still be
+    renamed or disabled. A stored password is sent to no other address than the one it was entered for. Raises
+    Forbidden, NotFound, and Invalid as `chassis_probe` does.
     """
     with attempt(Action.CHASSIS_EDIT, actor=person, target=target_of(chassis)) as act:
         _require_administrator(person)
@@ -162,7 +162,7 @@ def chassis_edit(
             secret = _password_for(row, password, moved=row.url != before[0])
             probe = chassis_probe(person=person, address=_address(row, secret))
             if row.url != before[0] and known_uuid and probe.uuid and probe.uuid != known_uuid:
-                # Grants are kept by resource: they would pass to the devices of another chassis.
+                # Grants are stored by resource: they would pass to the devices of another chassis.
                 _raise_invalid("url", "Another chassis answers at this address: add it as one of its own.")
             if row.url != before[0]:
                 _check_same_hardware(row, probe)
@@ -170,7 +170,7 @@ def chassis_edit(
             row.last_error, row.last_error_at = "", None
             changed |= {"url", "username", "ca_pem", "fingerprint", "password_encrypted", "last_error", "last_error_at"}
         elif row.password_encrypted:
-            # Saving is how a password gets under the newest key; one that no key fits must not stand in a rename's way.
+            # Saving re-encrypts the password with the newest key; a password without a key must not prevent a rename.
             renewed = credentials.reencrypt(row.password_encrypted)
             if renewed != row.password_encrypted:
                 row.password_encrypted = renewed
@@ -186,7 +186,7 @@ def chassis_edit(
 
 
 def chassis_remove(*, person: User, chassis: Chassis) -> None:
-    """Forget a chassis with all that is known of it; the hardware itself is not touched.
+    """Delete a chassis with all its data; the hardware itself is not touched.
 
     Raises Forbidden, NotFound, and Conflict while an operation of it has not ended.
     """
@@ -194,12 +194,12 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
         _require_administrator(person)
         lock_tenants()
         lock_chassis([chassis.pk])
-        # Who writes the history of its parts has these and then refers to the chassis.
+        # Transactions that write the history of its parts lock these first, and then refer to the chassis.
         lock_parts(
             devices=Device.objects.filter(chassis=chassis).values_list("pk", flat=True),
             host_ports=HostPort.objects.filter(chassis=chassis).values_list("pk", flat=True),
         )
-        # Stronger than `lock_chassis`: nothing may come to refer to it meanwhile, such as an operation.
+        # Stronger than `lock_chassis`: no new row, such as an operation, may refer to it meanwhile.
         row = Chassis.objects.select_for_update().filter(pk=chassis.pk).first()
         if row is None:
             raise NotFound("There is no such chassis.")
@@ -224,7 +224,7 @@ def chassis_remove(*, person: User, chassis: Chassis) -> None:
 async def _read_service_identity(address: BmcAddress) -> ServiceIdentity:
     async with asyncio.timeout(PROBE_SECONDS), BmcClient(address, timeout=REQUEST_SECONDS, at_a_time=1) as bmc:
         root = (await bmc.service_root()).body
-        # The root is open to everybody: only something behind it shows whether name and password are taken.
+        # The root needs no authentication: only a resource behind it shows whether the credentials are accepted.
         for link in ("Chassis", "Managers", "Systems"):
             uri = root.get(link)
             if isinstance(uri, dict) and isinstance(uri.get("@odata.id"), str):
@@ -241,7 +241,7 @@ async def _read_service_identity(address: BmcAddress) -> ServiceIdentity:
 
 
 def _raise_probe_error(error: BmcError, address: BmcAddress) -> NoReturn:
-    """Say which field is wrong, and why, without a word of what answered."""
+    """Raise Invalid for the wrong field with the reason, without quoting the response."""
     host = parse_origin(address.url).host
     if isinstance(error, CertificateRejected):
         if address.trust.fingerprint:
@@ -262,7 +262,7 @@ def _raise_probe_error(error: BmcError, address: BmcAddress) -> NoReturn:
     if isinstance(error, ServerFault):
         _raise_invalid("url", f"{host} answers, but only with an error of its own ({error.answered}).", error)
     if isinstance(error, (Unreachable, TimedOut)):
-        # Made of host, port and the system's own reason.
+        # Composed of host, port and the operating system's error.
         _raise_invalid("url", error.sentence, error)
     if isinstance(error, ForeignLink) or isinstance(error.__cause__, ForeignLink):
         _raise_invalid("url", f"{host} points to another address, which was not followed: give the final one.", error)
@@ -274,7 +274,7 @@ def _raise_invalid(field: str, sentence: str, cause: Exception | None = None) ->
 
 
 def _audit_values(row: Chassis) -> dict[str, object]:
-    """Return what the audit log tells of a chassis: nothing of what it is signed in to with."""
+    """Return the values of a chassis for the audit log, without credentials."""
     return {
         "name": row.name, "address": row.url, "account": row.username, "password kept": bool(row.password_encrypted),
         "fingerprint": row.fingerprint, "CA of its own": bool(row.ca_pem), "polled": row.enabled,
@@ -287,7 +287,7 @@ def _require_administrator(person: User) -> None:
 
 
 def _update_fields(row: Chassis, **values: Any) -> set[str]:
-    """Set what is given and differs; return the names of the fields."""
+    """Set the given values that differ; return the names of the fields."""
     changed = {name for name, value in values.items() if value is not None and getattr(row, name) != value}
     for name in changed:
         setattr(row, name, values[name])
@@ -297,11 +297,11 @@ def _update_fields(row: Chassis, **values: Any) -> set[str]:
 def _save(row: Chassis, fields: set[str] | None = None) -> None:
     try:
         with transaction.atomic():
-            # The poller writes other fields of the same row: only what is meant is written over.
+            # The poller writes other fields of the same row: only the changed ones are written.
             row.save() if fields is None else row.save(update_fields=fields)
     except IntegrityError as error:
         _check_duplicates(row)
-        raise Conflict("Somebody changed the chassis at the same moment: look again.") from error
+        raise Conflict("Somebody changed the chassis at the same moment. Reload, then try again.") from error
 
 
 def _check_duplicates(row: Chassis) -> None:
@@ -313,10 +313,10 @@ def _check_duplicates(row: Chassis) -> None:
 
 
 def _check_same_hardware(row: Chassis, probe: ServiceIdentity) -> None:
-    """Refuse a chassis that is followed already, at another address: two would plan on the same hardware."""
+    """Refuse a chassis that exists already at another address: two would plan on the same hardware."""
     other = Chassis.objects.exclude(pk=row.pk).filter(uuid_query(probe.uuid)).first()
     if other is not None:
-        _raise_invalid("url", f"This is {other.name}, which is followed at {other.url} already: its UUID is the same.")
+        _raise_invalid("url", f"This is {other.name}, which exists at {other.url} already: its UUID is the same.")
 
 
 def _same_origin(one: str, other: str) -> bool:
@@ -332,7 +332,7 @@ def _address(row: Chassis, password: str) -> BmcAddress:
 
 
 def _password_for(row: Chassis, password: str | None, *, moved: bool) -> str:
-    """Return the password to sign in with: the given one, else the stored one at the address it was given for."""
+    """Return the password to sign in with: the given one, else the stored one if the address is unchanged."""
     if password is not None:
         _check_password(row.username, password)
         return password
@@ -372,12 +372,12 @@ def _check_password(username: str, password: str) -> None:
 
 
 def _clean_url(text: str, *, allow_http: bool) -> str:
-    """Return scheme, host and port in their one spelling."""
+    """Return scheme, host and port in their canonical form."""
     text = text.strip()
     if "://" not in text:
         text = f"https://{text}"
     if not text.isprintable() or " " in text:
-        # URL parsers drop line breaks in silence.
+        # URL parsers drop line breaks silently.
         _raise_invalid("url", NOT_A_URL)
     try:
         origin = parse_origin(text)
@@ -393,7 +393,7 @@ def _clean_url(text: str, *, allow_http: bool) -> str:
         _raise_invalid("url", NOT_A_URL)
     if origin.scheme == "http" and not allow_http:
         _raise_invalid(
-            "url", "This address has no encryption, so name and password can be read on the way: take https://."
+            "url", "This address has no encryption, so name and password can be read on the network: use https://."
         )
     return str(origin)
 
@@ -413,7 +413,7 @@ def _clean_pem(text: str) -> str:
     if not pem:
         return ""
     if "PRIVATE KEY" in pem:
-        # Whoever pastes a key by mistake must not find it kept.
+        # A key that was pasted by mistake must not be stored.
         _raise_invalid("ca_pem", "This holds a private key: give the certificate alone.")
     if len(pem) > MAX_PEM_LENGTH:
         _raise_invalid("ca_pem", f"A CA certificate has at most {MAX_PEM_LENGTH} characters.")

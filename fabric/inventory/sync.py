@@ -1,4 +1,4 @@
-"""Inventory that follows the BMC: hardware is the truth, a row that vanishes is marked missing, not deleted."""
+"""Synchronisation of the inventory with the BMC: hardware is authoritative; vanished rows are marked, not deleted."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fabric.signals import access_changed, device_replaced, inventory_changed, w
 
 logger = logging.getLogger(__name__)
 
-# Found in a body only for the moment of the walk: readings change each second and are no change of the inventory.
+# Values that are read each second: they differ in every walk, and are no change of the inventory.
 READING_KINDS = ("sensors", "fans", "port_metrics")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceReplacement:
-    """A device's row that is about another device from this walk on; the words and the identity of the one before."""
+    """A device's row that represents another device from this walk on, with label and identity of the previous one."""
 
     device: Device
     words: str
@@ -40,7 +40,7 @@ class DeviceReplacement:
 
 @dataclass(frozen=True, kw_only=True)
 class MirroredWalk:
-    """The rows of a chassis as a walk left them; `drawer_of` has the drawer of each slot (ids)."""
+    """The rows of a chassis after a walk; `drawer_of` has the drawer of each slot (ids)."""
 
     drawers: Collection[Drawer]
     ports: Collection[Port]
@@ -53,10 +53,10 @@ class MirroredWalk:
 def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None = None) -> bool:
     """Mirror one walk into the database, in one transaction; returns whether anything but readings changed.
 
-    `begun_at` is when the walk began: what an operation has read back since is newer: it stays, and is not judged.
-    None: nothing was changed.
+    `begun_at` is when the walk began: values read back by operations since are newer, so they stay, and are not
+    compared. None: nothing was changed meanwhile.
     """
-    # As the column gives it back: a tuple would differ from the list it is stored as.
+    # In the form of the column: a tuple would differ from the list it is stored as.
     plain: dict[str, Any] = without_nul(msgspec.json.decode(msgspec.json.encode(inventory)))
     with transaction.atomic():
         if not (rows := lock_chassis([chassis.pk])):
@@ -80,21 +80,21 @@ def inventory_apply(*, chassis: Chassis, inventory: wire.Inventory, begun_at: da
 
 
 def inventory_confirm(*, chassis_id: int) -> None:
-    """Note that a look found what is written already; raises Chassis.DoesNotExist for a removed one."""
+    """Record that a walk confirmed the stored state; raises Chassis.DoesNotExist for a removed one."""
     now = timezone.now()
     if not Chassis.objects.filter(pk=chassis_id).update(inventory_at=now, last_error="", last_error_at=None):
         raise Chassis.DoesNotExist("The chassis was removed.")
 
 
 def inventory_mark_unreachable(*, chassis_id: int, sentence: str) -> None:
-    """Note why a chassis cannot be read for now; what is known of it stays."""
+    """Record why a chassis cannot be read for now; its last state stays."""
     Chassis.objects.filter(pk=chassis_id).exclude(last_error=sentence).update(
         last_error=sentence, last_error_at=timezone.now()
     )
 
 
 def _comparable(inventory: dict[str, Any]) -> dict[str, Any]:
-    """Return what is a change when it differs: of what is read each second, only what there is and how well it is."""
+    """Return the part of an inventory whose differences are changes: of live values, only presence and health."""
     return {
         kind: [(part.get("uri"), part.get("health")) for part in value] if kind in READING_KINDS else value
         for kind, value in inventory.items()
@@ -121,9 +121,9 @@ def _update_chassis(chassis: Chassis, inventory: wire.Inventory) -> None:
 
 
 def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int | None]]:
-    """Return the parts (ids) that operations or resets have changed since, or operations are at.
+    """Return the parts (ids) that operations or resets have changed since a moment, or that operations work on.
 
-    What was read back of those is newer than the walk.
+    Their read-back is newer than the walk.
     """
     newer: dict[type[Part], set[int | None]] = defaultdict(set)
     newer[Port].update(Port.objects.filter(chassis=chassis, errors_reset_at__gte=at).values_list("pk", flat=True))
@@ -132,26 +132,26 @@ def _read_back_since(chassis: Chassis, at: datetime) -> dict[type[Part], set[int
     return newer
 
 
-# One-to-one links, which two rows may not hold even for a moment.
+# One-to-one relations, which two rows must not have even for a moment.
 ONE_TO_ONE_LINKS: dict[type[Part], tuple[str, ...]] = {Slot: ("port",), HostPort: ("port",), Device: ("slot",)}
 
 
 def _is_replacement(row: Device, found: dict[str, Any]) -> bool:
-    """Tell whether a slot holds another device than the row's; what is not told proves nothing."""
+    """Return whether a slot has another device than the row's; unreported values prove nothing."""
     if row.serial_number and found["serial_number"]:
         return bool(row.serial_number != found["serial_number"])
     names = ("manufacturer", "model", "vendor_id", "device_id")
     return any(getattr(row, name) and found[name] and getattr(row, name) != found[name] for name in names)
 
 
-# What is true of a device for as long as it lives, but may be told by a part of it that cannot be read for now.
+# Permanent properties of a device, which may be reported by a subresource that cannot be read for now.
 PERMANENT_FIELDS = (
     "manufacturer", "model", "serial_number", "part_number", "vendor_id", "device_id", "subsystem_vendor_id",
     "subsystem_id", "class_code", "memory_bytes", "capacity_bytes", "processor_uri",
 )  # fmt: skip
 
 
-# What an operation, or a reset of counters, reads back of the part that it changed.
+# The fields that an operation, or a reset of counters, reads back of the part that it changed.
 READ_BACK_FIELDS: dict[type[Part], tuple[str, ...]] = {
     Device: ("host_port",), Drawer: ("mode",), HostPort: ("host",),
     Port: ("port_type", "configured_width", "link_state", "errors"),
@@ -159,26 +159,26 @@ READ_BACK_FIELDS: dict[type[Part], tuple[str, ...]] = {
 
 
 def _is_change(row: Part, name: str, value: Any) -> bool:
-    """Tell whether a row has another value; of a related row only the id is looked at, which asks nobody."""
+    """Return whether a row has another value; related rows are compared by id, which needs no query."""
     if not row._meta.get_field(name).is_relation:  # noqa: SLF001 - Django's documented name
         return bool(getattr(row, name) != value)
     return bool(getattr(row, f"{name}_id") != (None if value is None else value.pk))
 
 
 class _InventoryMirror:
-    """One pass over an inventory, from what contains to what is contained."""
+    """One pass over an inventory, from containers to their contents."""
 
     def __init__(self, chassis: Chassis, inventory: wire.Inventory, begun_at: datetime | None) -> None:
         self.chassis = chassis
         self.newer = _read_back_since(chassis, begun_at) if begun_at is not None else {}
         self.inventory = inventory
-        # What would tell the dialect may be unreadable for now; the chassis is composed as before.
+        # The evidence of the dialect may be unreadable for now; the chassis keeps its dialect then.
         dialect = inventory.dialect if inventory.dialect_known else wire.Dialect(chassis.dialect)
         self.by_blocks = dialect is wire.Dialect.RESOURCE_BLOCKS
         self.holders = host_port_zones(inventory, dialect)
         self.holder_of = {member: holder.uri for holder in self.holders for member in holder.members}
         self.swaps: list[DeviceReplacement] = []
-        # What could not be read for now is not missing, nor is what is reached through it alone.
+        # Resources that could not be read for now are not missing, nor are those reached only through them.
         self.unread = {
             problem.uri.split("?", 1)[0].rstrip("/")
             for problem in inventory.problems
@@ -193,12 +193,12 @@ class _InventoryMirror:
         return False
 
     def _may_be(self, endpoint: str) -> bool:
-        """Tell whether an endpoint may still be a device's, although nothing that was read says so."""
+        """Return whether an endpoint may still be a device's, although no resource that was read links them."""
         found = self.inventory.resource_blocks if self.by_blocks else self.inventory.endpoints
         return bool(self.unread) and (self._could_not_be_read(endpoint) or any(endpoint == each.uri for each in found))
 
     def write(self) -> None:
-        # What contains is written first, but grants and operations hold devices before host ports: so does a walk.
+        # Containers are written first, but grants and operations lock devices before host ports: so does a walk.
         for model in (Device, HostPort):
             list(lock_rows(model.objects.filter(chassis=self.chassis).values_list("pk")))
         self.drawers = self._rows(Drawer, {drawer.uri: self._drawer(drawer) for drawer in self.inventory.drawers})
@@ -213,7 +213,7 @@ class _InventoryMirror:
         self.devices = self._rows(Device, self._distinct("slot", devices))
 
     def walked(self) -> MirroredWalk:
-        """Return the rows as `write` left them."""
+        """Return the rows after `write`."""
         return MirroredWalk(
             drawers=self.drawers.values(),
             ports=self.ports.values(),
@@ -246,7 +246,7 @@ class _InventoryMirror:
                 found |= self._identified(row, found)
             changed = [name for name, value in found.items() if _is_change(row, name, value)]
             for name, value in found.items():
-                setattr(row, name, value)  # related rows that stay, too: nobody has to fetch them
+                setattr(row, name, value)  # unchanged related rows, too: they need not be fetched again
             if changed:
                 row.save(update_fields=changed)
         for uri, row in existing.items():
@@ -255,7 +255,7 @@ class _InventoryMirror:
         return existing | {row.uri: row for row in rows.bulk_create(new)}
 
     def _or_known_relation(self, row: Part, name: str, value: Any) -> Any:
-        """Return a value, or the related row of before where the walk could not read that one."""
+        """Return a value, or the previous related row where the walk could not read it."""
         if value is None and row._meta.get_field(name).is_relation:  # noqa: SLF001
             known = getattr(row, name)
             if isinstance(known, Part) and self._could_not_be_read(known.uri):
@@ -263,9 +263,9 @@ class _InventoryMirror:
         return value
 
     def _identified(self, row: Device, found: dict[str, Any]) -> dict[str, Any]:
-        """Return what follows from which device this is: one that was swapped in is nobody's until it is granted."""
+        """Return the fields that depend on the identity of the device: a replacement belongs to no tenant."""
         if not _is_replacement(row, found):
-            # A serial number that is not told for a moment is remembered, so that another one is told apart.
+            # A serial number that is missing for a moment is kept, so that a replacement is recognised.
             lasting = PERMANENT_FIELDS if self.unread else ("serial_number",)
             kept = {name: found[name] or getattr(row, name) for name in lasting}
             return kept | ({"kind": row.kind} if self.unread and found["kind"] == Device.Kind.CUSTOM else {})
@@ -274,7 +274,7 @@ class _InventoryMirror:
         if row.tenant_id is None:
             return {}
         logger.warning(
-            "device %s is another one now (%s %s, was %s %s): its grant to tenant %s has ended",
+            "device %s was replaced (now %s %s, was %s %s): its grant to tenant %s has ended",
             row.pk, found["model"], found["serial_number"], row.model, row.serial_number, row.tenant_id,
         )  # fmt: skip
         transaction.on_commit(lambda: access_changed.send(Device), robust=True)
@@ -282,7 +282,7 @@ class _InventoryMirror:
 
     @staticmethod
     def _let_go(model: type[Part], existing: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
-        """Clear one-to-one links that another row takes over: a slot whose old device went keeps it only until then."""
+        """Clear one-to-one relations that another row takes over: a slot keeps its removed device until then."""
         for name in ONE_TO_ONE_LINKS.get(model, ()):
             claimed = {values[name].pk for values in wanted.values() if values[name] is not None}
             for uri, row in existing.items():
@@ -344,7 +344,7 @@ class _InventoryMirror:
         wanted: dict[str, dict[str, Any]] = {}
         for system in self.inventory.systems:
             if system.state == STATE_ABSENT and not (system.uuid or system.serial_number):
-                continue  # the place for a host, without one
+                continue  # the location for a host, without one
             values = {
                 "name": system.host_name or system.name, "manufacturer": system.manufacturer, "model": system.model,
                 "serial_number": system.serial_number, "uuid": system.uuid, "power_state": system.power_state,
@@ -354,7 +354,7 @@ class _InventoryMirror:
             identities[system.uri] = host_identity(self.chassis.pk, system)
             wanted[identities[system.uri]] = fit_columns(Host, values)
         known = {row.identity: row for row in Host.objects.filter(identity__in=wanted)}
-        # Always in the same order: two chassis that see the same hosts must not wait for each other.
+        # Always in the same order: two chassis with the same hosts must not deadlock.
         for identity in sorted(wanted):
             values, row = wanted[identity], known.get(identity)
             if row is None:
@@ -375,7 +375,7 @@ class _InventoryMirror:
         for holder in self.holders:
             initiator = holder.initiator
             if initiator is None and any(self._could_not_be_read(uri) for uri in holder.doubtful):
-                self.unread.add(holder.uri)  # the one that would tell whose zone it is, or where the host is cabled
+                self.unread.add(holder.uri)  # unreadable evidence of its zone, or of its cabled host
                 continue
             if initiator is None and not self.by_blocks:
                 continue

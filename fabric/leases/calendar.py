@@ -1,6 +1,6 @@
-"""Who holds what when, by chassis, drawer and slot: the calendar as one person sees it.
+"""The calendar of leases by chassis, drawer and slot, as one user sees it.
 
-A member sees the tenant's own leases; what others hold there is 'in use', without a name.
+A member sees the tenant's own leases; those of others are 'in use', without a name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DAYS: Final[dict[CalendarStep, int]] = {"days": 1, "weeks": 7}
 
 @dataclass(frozen=True)
 class CalendarBlock:
-    """A time in which something is held or promised; without a lease's id it is somebody else's."""
+    """A time in which a part is leased or booked; without a lease's id it is another tenant's."""
 
     text: str
     span: TimeSpan
@@ -35,12 +35,12 @@ class CalendarBlock:
 
 @dataclass(frozen=True)
 class CalendarCell:
-    """Some columns side by side in which the same is so; without blocks it is free."""
+    """Adjacent columns with the same content; without blocks the part is free."""
 
     columns: int
     blocks: tuple[CalendarBlock, ...]
     begin: date
-    end: date  # the last day of it
+    end: date  # its last day
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class CalendarRow:
 
 @dataclass(frozen=True)
 class CalendarGroup:
-    """What sits in one drawer of one chassis."""
+    """The parts in one drawer of one chassis."""
 
     label: str
     rows: tuple[CalendarRow, ...]
@@ -63,7 +63,7 @@ class CalendarGroup:
 
 @dataclass(frozen=True)
 class CalendarGrid:
-    """Some days or weeks; `first` is the first day."""
+    """The calendar of some days or weeks; `first` is the first day."""
 
     step: CalendarStep
     first: date
@@ -77,17 +77,17 @@ class CalendarGrid:
 
     @property
     def earlier(self) -> date:
-        """The first day of the calendar before."""
+        """The first day of the previous calendar."""
         return self.first - (self.last - self.first + timedelta(days=1))
 
     @property
     def later(self) -> date:
-        """The first day of the calendar after."""
+        """The first day of the next calendar."""
         return self.last + timedelta(days=1)
 
 
 def lease_calendar(person: User, *, first: date, step: CalendarStep, chassis: int | None = None) -> CalendarGrid:
-    """Return the calendar from a day on; weeks begin on Mondays. A fixed number of queries, however much there is."""
+    """Return the calendar from a day on; weeks begin on Mondays. The number of queries is constant."""
     if step == "weeks":
         first -= timedelta(days=first.weekday())
     columns = tuple(first + timedelta(days=DAYS[step] * place) for place in range(COLUMNS[step]))
@@ -104,7 +104,7 @@ def lease_calendar(person: User, *, first: date, step: CalendarStep, chassis: in
 
 
 def _items(whole: TimeSpan, chassis: Sequence[int]) -> dict[tuple[str, int], list[LeaseItem]]:
-    """Return what is held or promised within a span, by device or host port."""
+    """Return the items leased or booked within a span, by device or host port."""
     found: dict[tuple[str, int], list[LeaseItem]] = defaultdict(list)
     rows = LeaseItem.objects.filter(lease__state__in=(*Lease.BOOKED, Lease.State.ENDING, Lease.State.ENDED))
     rows = rows.exclude(released_at__lt=whole.begin).filter(lease__starts_at__lt=whole.end)
@@ -116,10 +116,10 @@ def _items(whole: TimeSpan, chassis: Sequence[int]) -> dict[tuple[str, int], lis
 
 
 def _span(item: LeaseItem) -> TimeSpan:
-    """Return from when to when something is or was held: what was taken later or released sooner counts as it was."""
+    """Return the time of an item: acquisition and release count where they were later or earlier than booked."""
     begin = item.taken_at or item.lease.starts_at
     if item.released_at is not None:
-        # Released before it was taken: it was never held.
+        # Released before it was acquired: it was never leased.
         return TimeSpan(begin, item.released_at if item.taken_at else begin)
     if item.lease.state == Lease.State.ENDING:
         return TimeSpan(begin, max(timezone.now(), item.lease.ends_at or begin))
@@ -141,7 +141,7 @@ def _groups(
         drawer = device.slot.drawer if device.slot else None
         is_seen = device.pk in mine or any(_is_own(person, item) for item in held)
         if device.slot is None and not is_seen:
-            continue  # of what is in no slot, nobody else is told that it is there
+            continue  # parts of others outside slots are not disclosed
         label = f"Slot {device.slot.number}" if device.slot else device.name
         about = f"{device.get_kind_display()} {device.name}" if is_seen and device.slot else ""
         key = (drawer.number if drawer else 10**6, drawer.name if drawer else "")

@@ -1,4 +1,4 @@
-"""E-mail: written in the transaction of what it tells of, sent after it by whoever claims it, tried again for a day."""
+"""E-mail: written in the transaction of the change, sent after it by a claiming worker, retried for a day."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from fabric.leases.ownership import format_period
 from fabric.leases.rules import format_end
 
 logger = logging.getLogger(__name__)
-CLAIM_SECONDS: Final = 120.0  # a sender that died lets it expire
-SEND_DEADLINE: Final = timedelta(days=1)  # older news are none
+CLAIM_SECONDS: Final = 120.0  # the claim of a dead sender expires
+SEND_DEADLINE: Final = timedelta(days=1)  # older e-mails are out of date
 LETTER_RETENTION: Final = timedelta(days=30)
 BATCH_SIZE: Final = 50
 MAX_SUBJECT_LENGTH: Final = 180
 
 
 def is_email_enabled() -> bool:
-    """Tell whether the site has a mail server to give letters to."""
+    """Return whether the site has a mail server."""
     return bool(settings.EMAIL_IS_SENT)
 
 
 def letters_create(*, key: str, people: Iterable[User], subject: str, body: str, lease: Lease | None = None) -> None:
-    """Write a letter to each of these people who has an address; the same key and address get one letter, once.
+    """Write an e-mail to each of these users with an address; the same key and address get one e-mail, once.
 
-    Nothing is written without a mail server: news of weeks ago would all be sent on the day it is set up.
+    Nothing is written without a mail server: e-mails of past weeks would all be sent on the day it is set up.
     """
     if not is_email_enabled():
         return
@@ -50,7 +50,7 @@ def letters_create(*, key: str, people: Iterable[User], subject: str, body: str,
 
 
 def lease_members(lease: Lease) -> list[User]:
-    """Return the active people of a lease's tenant."""
+    """Return the active members of a lease's tenant."""
     return list(User.objects.filter(tenant=lease.tenant_id, is_active=True)) if lease.tenant_id else []
 
 
@@ -60,7 +60,7 @@ def administrators() -> list[User]:
 
 
 def letters_send() -> int:
-    """Send what waits; returns how many went out. What fails is tried again, a minute later at the earliest."""
+    """Send waiting e-mails; returns how many were sent. Failed ones are retried, a minute later at the earliest."""
     if not is_email_enabled():
         return 0
     sent = 0
@@ -77,7 +77,7 @@ def letters_send() -> int:
 
 
 def _claim_letter() -> Letter | None:
-    """Return a letter that waits, held by this sender from now on."""
+    """Return a waiting e-mail, claimed by this sender."""
     now = timezone.now()
     waiting = Letter.objects.filter(
         Q(claimed_at=None) | Q(claimed_at__lt=now - timedelta(seconds=CLAIM_SECONDS)),
@@ -101,7 +101,7 @@ def _send(letter: Letter, connection: object) -> bool:
             headers={"Auto-Submitted": "auto-generated"},
         ).send()
     except smtplib.SMTPRecipientsRefused as error:
-        # This address is at fault, and stays so: others go on.
+        # This address fails permanently; others are sent.
         code, why = next(iter(error.recipients.values()), (0, b""))
         _mark_failed(
             letter, f"The mail server refused the address: {code} {why.decode(errors='replace')}", for_good=True
@@ -109,7 +109,7 @@ def _send(letter: Letter, connection: object) -> bool:
         return True
     except (OSError, smtplib.SMTPException) as error:
         logger.warning("letter %s was not sent: %s", letter.pk, error)
-        _mark_failed(letter, f"The mail server did not take it: {error}"[:500], for_good=False)
+        _mark_failed(letter, f"The mail server did not accept it: {error}"[:500], for_good=False)
         return False
     with transaction.atomic():
         Letter.objects.filter(pk=letter.pk).update(sent_at=timezone.now(), error="")
@@ -124,13 +124,13 @@ def _mark_failed(letter: Letter, error: str, *, for_good: bool) -> None:
 
 
 def notify_requested(lease: Lease) -> None:
-    """Tell administrators that a tenant asks for a lease."""
+    """Notify administrators of a requested lease."""
     _notify(lease, "asked", administrators(), "waits for your decision", f"{lease.asked_by_name} of {lease.tenant_name}"
            f" asks for a lease {format_period(lease)}.", lease.note)  # fmt: skip
 
 
 def notify_decided(lease: Lease) -> None:
-    """Tell the tenant's people of a decision."""
+    """Notify the tenant's members of a decision."""
     word = "was declined" if lease.state == Lease.State.DECLINED else "was approved"
     held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
     _notify(
@@ -145,14 +145,14 @@ def notify_decided(lease: Lease) -> None:
 
 
 def notify_withdrawn(lease: Lease, person: User) -> None:
-    """Tell the tenant's people that a lease of theirs is withdrawn, unless it was one of them."""
+    """Notify the tenant's members that a lease is withdrawn, unless one of them did it."""
     if person.tenant_id != lease.tenant_id:
         _notify(lease, "withdrawn", lease_members(lease), "was withdrawn",
                f"{person.get_username()} withdrew the lease {format_period(lease)}.")  # fmt: skip
 
 
 def notify_ending(lease: Lease, left: str, threshold: int) -> None:
-    """Warn the tenant's people and administrators before an end."""
+    """Warn the tenant's members and administrators before an end."""
     held = "\n".join(f"- {item.name}" for item in lease.items.filter(released_at=None))
     _notify(
         lease,
@@ -166,7 +166,7 @@ def notify_ending(lease: Lease, left: str, threshold: int) -> None:
 
 
 def notify_ended(lease: Lease) -> None:
-    """Tell the tenant's people that everything is back."""
+    """Notify the tenant's members that everything is returned."""
     _notify(
         lease,
         "ended",
@@ -177,7 +177,7 @@ def notify_ended(lease: Lease) -> None:
 
 
 def notify_stuck(lease: Lease) -> None:
-    """Tell administrators, once, that something cannot be returned."""
+    """Notify administrators, once, that a lease cannot be returned."""
     _notify(
         lease,
         f"stuck {lease.ends_at}",
@@ -189,14 +189,14 @@ def notify_stuck(lease: Lease) -> None:
 
 
 def notify_extension_requested(lease: Lease, wanted: datetime) -> None:
-    """Tell administrators that a tenant asks for another end."""
+    """Notify administrators that a tenant requests another end."""
     _notify(lease, f"extension {wanted}", administrators(), "waits for your decision", f"{lease.extension_by_name} of"
            f" {lease.tenant_name} asks for the lease {format_period(lease)} to be {format_end(wanted)}.",
            lease.extension_note)  # fmt: skip
 
 
 def notify_end_changed(lease: Lease, by: str, reason: str, *, declined: bool = False) -> None:
-    """Tell the tenant's people what has become of an end."""
+    """Notify the tenant's members of a changed or declined end."""
     now = lease.events.count()
     word = "keeps its end" if declined else "has another end"
     _notify(lease, f"end {now}", lease_members(lease), word,
@@ -205,7 +205,7 @@ def notify_end_changed(lease: Lease, by: str, reason: str, *, declined: bool = F
 
 
 def notify_idle(lease: Lease, names: Sequence[str], hours: float, *, key: str) -> None:
-    """Tell the tenant's people and administrators what has been held without being used."""
+    """Notify the tenant's members and administrators of idle parts."""
     held = "\n".join(f"- {name}" for name in names)
     _notify(
         lease, f"idle {key}", [*lease_members(lease), *administrators()], "holds something that nobody uses",

@@ -1,7 +1,7 @@
-"""The end of a lease: another one asked for, decided or set, and what is returned before it.
+"""The end of a lease: extensions, requested or set, the early return, and the release of its parts.
 
-Nothing is freed while it is attached to a host, or while nobody knows whether it is: the mirror is as old as the last
-walk, so the chassis is asked first.
+A part is released only when it is certainly detached: the stored state is as old as the last walk, so the chassis is
+read first.
 """
 
 from __future__ import annotations
@@ -54,25 +54,25 @@ from fabric.plans.serialization import base_state
 from fabric.plans.services import plan_apply, plan_create
 
 EXTENSION_PREFIX: Final = "Asked for it"
-MAX_EXTENSION_REQUESTS_PER_DAY: Final = 20  # that are asked for of one lease
+MAX_EXTENSION_REQUESTS_PER_DAY: Final = 20  # of one lease
 
 
 def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, note: str = "") -> Lease:
-    """Ask an administrator for a later end of a lease of the person's tenant; a second wish replaces the first.
+    """Request a later end of a lease of the user's tenant; a second request replaces the first.
 
-    Raises Invalid for an end that is not later, and Conflict where somebody else has some of it by then.
+    Raises Invalid for an end that is not later, and Conflict where a part is booked by another tenant by then.
     """
     with audited(Action.LEASE_EXTENSION_REQUEST, actor=person, target=_target(lease)) as act:
         row = lock_lease(person, lease)
         check_may_change(person)
         if person.is_administrator:
-            raise Forbidden("Administrators ask nobody: set the end.")
+            raise Forbidden("Administrators set the end directly.")
         _check_extendable(row)
         if row.ends_at is None:
             raise Conflict(f"Lease {row.pk} has no end: there is nothing to extend.")
         _check_end(row, ends_at, after=row.ends_at)
         check_not_booked(booked_parts(row), TimeSpan(row.ends_at, ends_at), but=row, person=person)
-        # Administrators get a letter of each.
+        # Administrators get an e-mail of each.
         asked = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=EXTENSION_PREFIX)
         if asked.count() >= MAX_EXTENSION_REQUESTS_PER_DAY:
             raise Conflict(
@@ -89,12 +89,12 @@ def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, no
 
 
 def lease_extension_decline(*, person: User, lease: Lease, reason: str = "") -> Lease:
-    """Let a lease keep its end although another was asked for."""
+    """Decline a requested extension: the lease keeps its end."""
     with audited(Action.LEASE_EXTENSION_DECLINE, actor=person, target=_target(lease)) as act:
         require_administrator(person)
         row = lock_lease(person, lease)
         if row.extension_to is None:
-            raise Conflict(f"Nobody asks for another end of lease {row.pk} any more.")
+            raise Conflict(f"The request for another end of lease {row.pk} is no longer open.")
         why = clean_text(reason)
         act.before = {"asked for": row.extension_to.isoformat()}
         _clear_extension(row)
@@ -109,10 +109,10 @@ def lease_extension_decline(*, person: User, lease: Lease, reason: str = "") -> 
 def lease_extend(
     *, person: User, lease: Lease, ends_at: datetime | None, reason: str = "", override: bool = False
 ) -> Lease:
-    """Set the end of a lease, later or sooner (None: until further notice); it answers a wish for another end too.
+    """Set the end of a lease, later or sooner (None: until further notice); it also answers an extension request.
 
-    Administrators only. Raises Invalid for an end in the past, Conflict where another lease needs some of it then
-    (it is named), and, unless `override`, where a quota would be passed (`quota`).
+    Administrators only. Raises Invalid for an end in the past, Conflict where another lease needs one of its parts then
+    (it is named), and, unless `override`, where a quota would be exceeded (`quota`).
     """
     with audited(Action.LEASE_EXTEND, actor=person, target=_target(lease)) as act:
         require_administrator(person)
@@ -140,10 +140,10 @@ def lease_extend(
 
 
 def lease_return(*, person: User, lease: Lease, items: Collection[LeaseItem] | None = None) -> Lease:
-    """Return a lease before its end, or only some `items` of it; returns the lease that returns them.
+    """Return a lease before its end, or only some `items` of it; returns the lease that is being returned.
 
-    What is attached is detached first, so that this takes a while. Part of a lease becomes a lease of its own that
-    ends now. The tenant's users and administrators may. Raises Conflict unless the lease is active.
+    Attached devices are detached first, which takes time. A part of a lease becomes a lease of its own that ends now.
+    Permitted to the tenant's users and administrators. Raises Conflict unless the lease is active.
     """
     with audited(Action.LEASE_RETURN, actor=person, target=_target(lease)) as act:
         row = lock_lease(person, lease)
@@ -155,7 +155,7 @@ def lease_return(*, person: User, lease: Lease, items: Collection[LeaseItem] | N
         held = {item.pk: item for item in row.items.filter(released_at=None)}
         part = set(held) if items is None else {item.pk for item in items}
         if not part <= set(held):
-            raise Conflict("Some of that is not held by this lease any more. Look again.")
+            raise Conflict("Some of that is no longer part of this lease. Reload, then choose again.")
         if not part:
             raise Invalid("Choose what to return.", errors={"items": "Choose at least one."})
         now = timezone.now()
@@ -221,22 +221,22 @@ def _target(lease: Lease) -> Target:
 
 
 logger = logging.getLogger(__name__)
-READ_SECONDS: Final = 10.0  # for all that a chassis is asked: one that takes longer is asked again the next time
-MIN_RETRY_PAUSE: Final = 60.0  # s after the first try; twice as long after each
+READ_SECONDS: Final = 10.0  # for reading one chassis; a slower one is read again at the next try
+MIN_RETRY_PAUSE: Final = 60.0  # s after the first try; doubled after each further one
 MAX_RETRY_PAUSE: Final = 900.0
-REPORT_AFTER_TRIES: Final = 2  # tries: one that fails may be chance
+REPORT_AFTER_TRIES: Final = 2  # tries: a single failure may be transient
 
 
 @dataclass(frozen=True)
 class PendingReturn:
-    """What keeps a lease from having ended: devices to be detached, and a sentence about what must be waited for."""
+    """The obstacles to the end of a lease: devices to be detached, and a sentence on what must be waited for."""
 
     attached: tuple[Device, ...]
     waits: str = ""
 
 
 def lease_release_parts(lease: Lease) -> None:
-    """Free what may go, and let a plan detach the rest; to be called again until the lease has ended."""
+    """Release all detached parts, and let a plan detach the rest; to be called until the lease has ended."""
     known = _read_chassis(lease)
     with transaction.atomic():
         row = lock_lease(None, lease)
@@ -248,7 +248,7 @@ def lease_release_parts(lease: Lease) -> None:
         if row.state == Lease.State.ENDED:
             emails.notify_ended(row)
             return
-    # Apart from the transaction above: there devices are locked, here chassis come first.
+    # Outside the transaction above, which locks devices first: here chassis are locked first.
     with audit_batch():
         row = lock_lease(None, lease)
         if row.state == Lease.State.ENDING:
@@ -256,9 +256,9 @@ def lease_release_parts(lease: Lease) -> None:
 
 
 def _read_chassis(lease: Lease) -> Mapping[int, datetime]:
-    """Ask each chassis of a lease what is attached; returns since when that is known of which.
+    """Read the attachments from each chassis of a lease; returns the time of the read by chassis.
 
-    One that is switched off is asked nothing: it stays as it was last seen.
+    One that is disabled is not read: its last known state counts.
     """
     items = lease.items.filter(released_at=None, taken_at__isnull=False)
     chassis = Q(pk__in=items.values("device__chassis")) | Q(pk__in=items.values("host_port__chassis"))
@@ -280,9 +280,9 @@ async def _refresh_in_time(chassis: Chassis) -> None:
 
 
 def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> PendingReturn:
-    """Free what of a lease is attached nowhere by what is `known` of its chassis; returns what is left."""
+    """Release the parts of a lease that are detached as far as `known` of their chassis; returns the rest."""
     held = list(lease.items.filter(released_at=None))
-    # All at once, in the order in which everybody locks them: a lease lists them in another.
+    # All together, in the common lock order: a lease lists them in another.
     lock_parts(devices=[item.device_id for item in held], host_ports=[item.host_port_id for item in held])
     now = timezone.now()
     lease.items.filter(released_at=None, taken_at=None).update(released_at=now)
@@ -305,7 +305,7 @@ def _release_detached(lease: Lease, known: Mapping[int, datetime]) -> PendingRet
 
 
 def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, Sequence[Device]]:
-    """Return the row behind an item, None where it is the tenant's no more; and what has to be detached."""
+    """Return the row behind an item, None where it is no longer the tenant's; and the devices to be detached."""
     if item.device_id is not None:
         device: Device | None = (
             Device.objects.select_related("tenant", "chassis", "slot__drawer")
@@ -320,26 +320,26 @@ def _state_of(item: LeaseItem, lease: Lease) -> tuple[Device | HostPort | None, 
     )
     if port is None:
         return None, ()
-    # What is not the tenant's stays as it is: whoever attached it there decides.
+    # Devices of others stay attached: whoever attached them decides.
     own = Device.objects.filter(tenant=lease.tenant_id, host_port=port, missing_since=None)
     return port, tuple(own.select_related("chassis"))
 
 
 def _pending_reason(thing: Device | HostPort, known: datetime) -> str:
-    """Return why what is attached nowhere may be soon, or be by now, '' where that is certain."""
+    """Return why a detached part may be attached soon, or again by now, '' where it is certainly detached."""
     name = thing.name if isinstance(thing, Device) else f"Host port {thing.label}"
     about = Q(device=thing) if isinstance(thing, Device) else Q(source=thing) | Q(target=thing)
     if has_open_operation(thing):
         return f"An operation on {name} has not ended."
-    # Ended since the chassis was asked: but for a detach that is done, it may have attached what was looked at before.
+    # An operation that ended after the read may have attached the part, unless it is a successful detach.
     ended = Operation.objects.filter(about, finished_at__gte=known)
     if ended.exclude(state=Operation.State.DONE, target=None).exists():
-        return f"An operation on {name} has just ended: what came of it is read first."
+        return f"An operation on {name} has just ended: its result must be read first."
     return ""
 
 
 def _detach(lease: Lease, left: PendingReturn) -> None:
-    """Let the lease's plan go on, or make one, unless it runs or was tried a moment ago."""
+    """Continue the lease's plan, or create one, unless it runs or was tried a moment ago."""
     plan, now = lease.plan, timezone.now()
     if plan is not None and plan.is_active:
         return
@@ -348,7 +348,7 @@ def _detach(lease: Lease, left: PendingReturn) -> None:
     if left.attached and _is_due(lease, failed=failed):
         lease.tries, lease.tried_at = lease.tries + 1, now
         try:
-            # What is half made when it turns out to be impossible is taken back, the lease's own row is not.
+            # A partial change of an attempt that proves impossible is rolled back; the lease's own row is not.
             with audit_batch():
                 lease.plan = _return_plan(lease, left.attached)
             trouble = left.waits
@@ -365,12 +365,12 @@ def _detach(lease: Lease, left: PendingReturn) -> None:
 
 
 def _return_plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
-    """Return the plan that detaches these devices, on its way; the former one where none is left to be detached."""
+    """Return the running plan that detaches these devices; the previous one where none is left to be detached."""
     plan = lease.plan
-    # Those of the former plan and of the next one at once: one after the other they could be taken in another order.
+    # Lock the devices of both plans together: one after the other they could be locked in another order.
     former = plan.operations.values_list("chassis", flat=True) if plan is not None else ()
     lock_chassis({device.chassis_id for device in attached}.union(former))
-    # What was detached or swapped until now is not the lease's to detach.
+    # Devices that were detached or replaced meanwhile are not the lease's to detach.
     held = Device.objects.filter(pk__in=[one.pk for one in attached], tenant=lease.tenant_id, host_port__isnull=False)
     where = dict(held.values_list("pk", "host_port"))
     if not where:
@@ -380,7 +380,7 @@ def _return_plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
         wanted = DesiredState.from_json(plan.wanted).attachments
         if all(pk in wanted and before.get(pk) == port for pk, port in where.items()):
             return plan_resume(person=None, plan=plan)
-        # Something was attached elsewhere since: that is another plan.
+        # A device was attached elsewhere since: that needs another plan.
         plan_cancel(person=None, plan=plan)
     fresh = plan_create(
         person=None,
@@ -392,10 +392,10 @@ def _return_plan(lease: Lease, attached: Sequence[Device]) -> Plan | None:
 
 
 def _is_due(lease: Lease, *, failed: bool) -> bool:
-    """Tell whether it is time for the next try: at once after success, ever later after failures."""
+    """Return whether the next try is due: immediately after success, with growing pauses after failures."""
     if lease.tried_at is None or (lease.plan_id is not None and not failed):
         return True
     pause = min(MIN_RETRY_PAUSE * 2 ** min(lease.tries - 1, 10), MAX_RETRY_PAUSE)
     since = (timezone.now() - lease.tried_at).total_seconds()
-    # A clock that was set back must not mean to wait for years.
+    # A clock that was set back must not delay it by years.
     return since >= pause * 0.9 or since < 0

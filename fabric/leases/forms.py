@@ -1,4 +1,4 @@
-"""Forms of leases: they read what was typed; the services decide whether it may be."""
+"""Forms of leases: they parse and validate input; the services check permissions and rules."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _note(label: str, help_text: str = "") -> forms.CharField:
 
 
 class LeasePeriodForm(forms.Form):
-    """From when to when."""
+    """A period."""
 
     starts_at = UtcMinuteField(label="Start (UTC)", required=False, help_text="Empty: as soon as it is approved.")
     ends_at = UtcMinuteField(label="End (UTC)", required=False, help_text="Empty: until further notice.")
 
 
 class LeaseRequestForm(LeasePeriodForm):
-    """What a tenant asks for: so many of each kind."""
+    """A tenant's request: a number of parts of each kind."""
 
     note = _note("What for", "Administrators read it when they decide.")
 
@@ -53,7 +53,7 @@ class LeaseRequestForm(LeasePeriodForm):
             self.fields[f"chassis_{kind}"] = forms.ChoiceField(label=f"{label}: where", required=False, choices=known)
 
     def wishes(self) -> list[RequestedParts]:
-        """Return what was typed, of a valid form."""
+        """Return the requested parts of a valid form."""
         values = self.cleaned_data
         return [
             RequestedParts(
@@ -73,9 +73,9 @@ class LeaseRequestForm(LeasePeriodForm):
 
 
 class QuotaOverrideForm(LeasePeriodForm):
-    """A period on an administrator's word."""
+    """A period that may exceed a quota."""
 
-    override = forms.BooleanField(label="The quota may be passed", required=False)
+    override = forms.BooleanField(label="Allow over quota", required=False)
 
 
 class LeaseDecisionForm(QuotaOverrideForm):
@@ -87,13 +87,13 @@ class LeaseDecisionForm(QuotaOverrideForm):
 
     @classmethod
     def of(cls, lease: Lease) -> LeaseDecisionForm:
-        """Return the form with what was asked for."""
+        """Return the form with the requested period."""
         starts = lease.starts_at if lease.starts_at > timezone.now() else None
         return cls(initial={"starts_at": starts, "ends_at": lease.ends_at})
 
 
 class LeaseGrantForm(QuotaOverrideForm):
-    """A lease that an administrator gives unasked."""
+    """A lease that an administrator creates without a request."""
 
     tenant = forms.ModelChoiceField(label="Tenant", queryset=Tenant.objects.all(), empty_label="Choose a tenant")
     note = _note("What for")
@@ -106,7 +106,7 @@ class LeaseGrantForm(QuotaOverrideForm):
 
 
 class LeaseExtensionForm(forms.Form):
-    """Another end of a lease, asked for by its tenant."""
+    """Another end of a lease, requested by its tenant."""
 
     ends_at = UtcMinuteField(label="New end (UTC)")
     note = _note("Why")
@@ -117,11 +117,11 @@ class LeaseEndForm(forms.Form):
 
     ends_at = UtcMinuteField(label="End (UTC)", required=False, help_text="Empty: until further notice.")
     reason = _note("Word to the tenant")
-    override = forms.BooleanField(label="The quota may be passed", required=False)
+    override = forms.BooleanField(label="Allow over quota", required=False)
 
 
 class QuotaForm(forms.Form):
-    """The limits of a tenant, a line a kind; empty is no limit."""
+    """The limits of a tenant, a row per kind; empty is no limit."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -144,7 +144,7 @@ class QuotaForm(forms.Form):
         return cls(initial=initial)
 
     def limits(self) -> dict[str, QuotaLimits]:
-        """Return what was typed, of a valid form."""
+        """Return the limits of a valid form."""
         values = self.cleaned_data
         return {kind: QuotaLimits(values[f"once_{kind}"], values[f"hours_{kind}"]) for kind, _ in KINDS}
 

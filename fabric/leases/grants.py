@@ -1,4 +1,4 @@
-"""Whose a device or host port is: one tenant's at a time, or the free pool's (tenant None). Administrators only."""
+"""Grants of devices and host ports to one tenant at a time, or to none (tenant None). Administrators only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fabric.operations.models import Operation
 
 @dataclass(frozen=True)
 class GrantChange:
-    """A thing that changed hands."""
+    """A part whose tenant changed."""
 
     row: Device | HostPort
     before: Tenant | None
@@ -44,7 +44,7 @@ class GrantChange:
 
 
 def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: bool = False) -> Device:
-    """Grant a device to a tenant, or free it; returns it as it is now. Raises as `grants_set` does."""
+    """Grant a device to a tenant, or free it; returns it with its new tenant. Raises as `grants_set` does."""
     with audited(Action.GRANT_CHANGE, actor=person, target=target_of(device)) as act:
         _require_administrator(person)
         lock_tenants(tenant)
@@ -57,7 +57,7 @@ def device_grant(*, person: User, device: Device, tenant: Tenant | None, take: b
 
 
 def host_port_grant(*, person: User, host_port: HostPort, tenant: Tenant | None, take: bool = False) -> HostPort:
-    """Grant a host port to a tenant, or free it; returns it as it is now. Raises as `grants_set` does."""
+    """Grant a host port to a tenant, or free it; returns it with its new tenant. Raises as `grants_set` does."""
     with audited(Action.GRANT_CHANGE, actor=person, target=target_of(host_port, host_port.label)) as act:
         _require_administrator(person)
         lock_tenants(tenant)
@@ -78,11 +78,11 @@ def grants_set(
     take: Collection[Device | HostPort] = (),
     seen: str | None = None,
 ) -> None:
-    """Let a tenant hold exactly these devices and host ports: all others that it holds become free.
+    """Grant a tenant exactly these devices and host ports: all its others become free.
 
-    `take` names those that may be taken from another tenant; `seen` is the `ownership_revision` that the person saw.
-    Raises Forbidden, NotFound, and Conflict when another tenant holds something that may not be taken, when an
-    operation on something that would change is open, or when grants changed since they were seen. Then nothing changes.
+    `take` names those that may be taken from another tenant; `seen` is the `ownership_revision` that the user saw.
+    Raises Forbidden, NotFound, and Conflict where another tenant has a part that may not be taken, where an operation
+    on a part that would change is open, or where grants changed since `seen`. Nothing changes then.
     """
     with audited(Action.GRANTS_SET, actor=person, target=target_of(tenant)) as act:
         _require_administrator(person)
@@ -97,7 +97,7 @@ def grants_set(
             HostPort.objects.filter(tenant=tenant).exclude(pk__in=wanted_ports).values_list("pk", flat=True), None
         )
         if seen is not None and seen != ownership_revision():
-            raise Conflict("Somebody changed grants since you opened the page. Look at them again, then choose anew.")
+            raise Conflict("Somebody changed grants since you opened the page. Check them, then choose again.")
         lock_parts(devices=wanted, host_ports=wanted_ports)
         moved = _grant_devices(person, wanted, may_take={one.pk for one in take if isinstance(one, Device)})
         moved += _grant_host_ports(person, wanted_ports, may_take={one.pk for one in take if isinstance(one, HostPort)})
@@ -113,16 +113,16 @@ def grants_set(
 
 def _require_administrator(person: User) -> None:
     if not person.is_administrator:
-        raise Forbidden("Only an administrator may say what a tenant holds.")
+        raise Forbidden("Only an administrator may change the grants of a tenant.")
 
 
 def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
-    """Change whose the devices are; their rows are locked."""
+    """Change the tenants of the devices; their rows are locked."""
     rows = list(Device.objects.select_related("tenant", "slot__drawer", "chassis").filter(pk__in=wanted).order_by("pk"))
     if len(rows) != len(wanted):
         raise NotFound("There is no such device.")
     changed = [row for row in rows if row.tenant != wanted[row.pk]]
-    # What a tenant asked for around a device, its drawer's mode or its port, would reach into somebody else's.
+    # A tenant's open operation on a device, its drawer's mode or its port would affect its next tenant.
     around = Q(drawer__slots__device__in=changed, kind=Operation.Kind.MODE) | Q(port__slot__device__in=changed)
     operations = Operation.objects.open().filter(Q(device__in=changed) | Q(around, tenant__isnull=False))
     operation = operations.select_related("device").first()
@@ -135,12 +135,12 @@ def _grant_devices(person: User, wanted: dict[int, Tenant | None], *, may_take: 
 
 
 def _grant_host_ports(person: User, wanted: dict[int, Tenant | None], *, may_take: set[int]) -> list[GrantChange]:
-    """Change whose the host ports are; their rows are locked."""
+    """Change the tenants of the host ports; their rows are locked."""
     rows = list(HostPort.objects.select_related("tenant", "chassis").filter(pk__in=wanted).order_by("pk"))
     if len(rows) != len(wanted):
         raise NotFound("There is no such host port.")
     changed = [row for row in rows if row.tenant != wanted[row.pk]]
-    # A device that is on its way to or from the port would arrive at somebody else's host.
+    # A device that is being moved to or from the port would arrive at another tenant's host.
     around = Q(drawer__host_ports__in=changed, kind=Operation.Kind.MODE) | Q(port__host_port__in=changed)
     operation = (
         Operation.objects.open()
@@ -166,7 +166,7 @@ def _change_ownership(
 
 
 def _audit_values(moved: Sequence[GrantChange], tenant: Tenant | None) -> tuple[dict[str, object], dict[str, object]]:
-    """Return what the audit log tells of a thing that changed hands, or that was the tenant's already."""
+    """Return the audit values of parts whose tenant changed, or that were the tenant's already."""
     after = {"tenant": tenant.name if tenant else None}
     before = {"tenant": moved[0].before.name if moved[0].before else None} if moved else after
     return {**before}, {**after}
@@ -180,14 +180,14 @@ def _owned_counts(tenant: Tenant) -> dict[str, object]:
 
 
 def _check_may_take(name: str, holder: Tenant | None, tenant: Tenant | None, *, allowed: bool) -> None:
-    # To free something takes nothing from anybody by mistake: it was named, and its holder is the one who loses it.
+    # Freeing takes nothing from anybody by mistake: the part was named, and its tenant is the one who loses it.
     if holder is not None and tenant is not None and not allowed:
         raise Conflict(f"{name} is held by {holder.name}. Take it from them explicitly, or free it there first.")
 
 
 def _busy_sentence(operation: Operation, what: str) -> str:
     return (
-        f"{what} cannot change hands now: {operation.requested_by_name} asked to '{operation.summary}', which has not"
+        f"{what} cannot be granted now: {operation.requested_by_name} asked to '{operation.summary}', which has not"
         " ended."
     )
 
@@ -197,14 +197,14 @@ RELATED_ROWS = {"device": ("tenant", "chassis", "slot__drawer"), "host_port": ("
 
 
 def ownership_reconcile() -> None:
-    """Let tenures and leases say what the rows of devices and host ports say; whatever is right is not touched."""
+    """Correct tenures and leases that contradict the rows of devices and host ports; leave consistent ones."""
     if not (_parts_without_tenure() or _stale_tenures() or _parts_without_lease() or _stale_items()):
         return
     with transaction.atomic():
         lock_tenants()
         _lock_inconsistent()
         for row in _parts_without_tenure():
-            logger.warning("the tenure of %s %s was not as its row says", type(row).__name__, row.pk)
+            logger.warning("the tenure of %s %s did not match its row", type(row).__name__, row.pk)
             at = tenure_end(row)
             if row.tenant is not None:
                 tenure_begin(row, row.tenant, at=at)
@@ -221,7 +221,7 @@ def ownership_reconcile() -> None:
 
 
 def _lock_inconsistent() -> None:
-    """Wait for walks: one that finds a device swapped ends its tenure, and has the rows of all its devices by then."""
+    """Wait for walks: one that finds a device replaced ends its tenure, and has locked all its rows by then."""
     things = [*_parts_without_tenure(), *_parts_without_lease()]
     kept: list[Tenure | LeaseItem] = [*_stale_tenures(), *_stale_items()]
     lock_parts(
@@ -231,7 +231,7 @@ def _lock_inconsistent() -> None:
 
 
 def _create_missing_leases() -> None:
-    """Make leases without an end of what tenants hold without one."""
+    """Create leases without an end for granted parts without a lease."""
     held: dict[Tenant, list[LeasablePart]] = defaultdict(list)
     for row in _parts_without_lease():
         if row.tenant is not None:
@@ -251,12 +251,12 @@ def _create_missing_leases() -> None:
         for thing, at in zip(things, since, strict=True):
             LeaseItem.objects.filter(lease=lease, **part_filter(thing)).update(taken_at=at)
         timeline_add(
-            lease, SITE_NAME, f"Found to be held without a lease: {parts_label(things)}. It is until further notice."
+            lease, SITE_NAME, f"Found to be granted without a lease: {parts_label(things)}. It is until further notice."
         )
 
 
 def _parts_without_tenure() -> list[LeasablePart]:
-    """Return what is held without a tenure of its tenant that goes on."""
+    """Return granted parts without an open tenure of their tenant."""
     found: list[LeasablePart] = []
     for model, name in ((Device, "device"), (HostPort, "host_port")):
         going_on = Tenure.objects.filter(**{name: OuterRef("pk")}, ended_at=None)
@@ -266,22 +266,22 @@ def _parts_without_tenure() -> list[LeasablePart]:
 
 
 def _stale_tenures() -> list[Tenure]:
-    """Return tenures that go on of what is the tenant's no more, or gone from the site."""
+    """Return open tenures of parts that are no longer the tenant's, or removed from the site."""
     going_on = Tenure.objects.filter(ended_at=None)
     right = Q(device__tenant=F("tenant")) | Q(host_port__tenant=F("tenant"))
-    # Asked as 'which are right': what is NULL on one side is neither equal nor unequal.
+    # The condition is negated as a whole: NULL on one side is neither equal nor unequal.
     return list(going_on.exclude(pk__in=going_on.filter(right).values("pk")))
 
 
 def _stale_items() -> list[LeaseItem]:
-    """Return items that say to be held and are not."""
+    """Return open items whose part is no longer granted to the lease's tenant."""
     held = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, lease__state__in=Lease.HOLDING)
     right = Q(device__tenant=F("lease__tenant")) | Q(host_port__tenant=F("lease__tenant"))
     return list(held.exclude(pk__in=held.filter(right).values("pk")))
 
 
 def _parts_without_lease() -> list[LeasablePart]:
-    """Return what is held and in no lease of its tenant."""
+    """Return granted parts that are in no lease of their tenant."""
     found: list[LeasablePart] = []
     for model, name in ((Device, "device"), (HostPort, "host_port")):
         held = LeaseItem.objects.filter(

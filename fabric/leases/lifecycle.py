@@ -1,7 +1,7 @@
-"""What time does to leases: they start, warn, end, and bring back what they held; each step is safe to be repeated.
+"""Periodic changes of leases: they start, warn, end, and return their parts; each step is safe to repeat.
 
-A step is one transaction that looks under the lock whether it is still to be done: whoever dies in the middle leaves
-nothing half done, and two who tend at once do nothing twice. States go one way only, whatever the clock is set to.
+A step is one transaction that checks under the lock whether it is still due: a crash leaves nothing half done, and two
+workers do nothing twice. States change in one direction only, whatever the clock is set to.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ logger = logging.getLogger(__name__)
 
 
 def leases_process() -> None:
-    """Do what is due by now: of every lease what can be done, whatever stands against another."""
+    """Do everything that is due; a failure with one lease does not stop the others."""
     _safely(ownership_reconcile, "holdings")
     now = timezone.now()
-    # Those that begin come first: what goes on from one lease of a tenant to the next is not detached between them.
+    # Starts come first: parts that a tenant's next lease continues are not detached in between.
     _for_each(lease_start, Lease.objects.filter(state=Lease.State.APPROVED, starts_at__lte=now))
-    # Of which nothing is left, since what they held was swapped or went.
+    # Leases without parts, since these were replaced or removed.
     empty = Lease.objects.filter(state__in=Lease.BOOKED).exclude(items__in=LeaseItem.objects.filter(released_at=None))
     _safely(lambda: leases_end_without_parts(list(empty.values_list("pk", flat=True))), "empty leases")
     awaiting = LeaseItem.objects.filter(taken_at=None, released_at=None).values("lease")
     _for_each(lease_acquire_pending, Lease.objects.filter(state=Lease.State.ACTIVE, pk__in=awaiting))
     _for_each(lease_end, Lease.objects.filter(state=Lease.State.ACTIVE, ends_at__lte=now))
     _for_each(lease_release_parts, Lease.objects.filter(state=Lease.State.ENDING))
-    # Once more: what came back just now may be awaited.
+    # Again: parts that were just returned may be pending for another lease.
     _for_each(lease_acquire_pending, Lease.objects.filter(state=Lease.State.ACTIVE, pk__in=awaiting))
     _for_each(lease_warn, Lease.objects.filter(state=Lease.State.ACTIVE, ends_at__gt=now))
     _for_each(lease_report_idle, Lease.objects.filter(state=Lease.State.ACTIVE))
@@ -56,7 +56,7 @@ def leases_process() -> None:
 
 
 def leases_end_without_parts(pks: list[int]) -> None:
-    """End leases that hold nothing and will not."""
+    """End leases that have no parts and will get none."""
     if pks:
         with transaction.atomic():
             lock_tenants()
@@ -64,7 +64,7 @@ def leases_end_without_parts(pks: list[int]) -> None:
 
 
 def lease_start(lease: Lease) -> None:
-    """Start a lease whose time has come; one whose end has passed too, while nobody looked, just ends."""
+    """Start a due lease; one whose end has passed too, while the site was down, just ends."""
     with transaction.atomic():
         row, now = lock_lease(None, lease), timezone.now()
         if row.state != Lease.State.APPROVED or row.starts_at > now:
@@ -85,7 +85,7 @@ def lease_start(lease: Lease) -> None:
 
 
 def lease_acquire_pending(lease: Lease) -> None:
-    """Let an active lease have what it still waits for, as far as it is free by now."""
+    """Grant an active lease its pending parts, as far as they are free by now."""
     with transaction.atomic():
         row = lock_lease(None, lease)
         if row.state != Lease.State.ACTIVE:
@@ -100,7 +100,7 @@ def lease_acquire_pending(lease: Lease) -> None:
 
 
 def lease_end(lease: Lease) -> None:
-    """Let the return of a lease begin whose end has come."""
+    """Start the return of a lease that is due."""
     with transaction.atomic():
         row = lock_lease(None, lease)
         if row.state != Lease.State.ACTIVE or row.ends_at is None or row.ends_at > timezone.now():
@@ -114,7 +114,7 @@ def lease_end(lease: Lease) -> None:
 
 
 def lease_warn(lease: Lease) -> None:
-    """Warn before the end, once for each of the times that are set; of several that were missed, the last."""
+    """Warn before the end, once per configured threshold; of several that were missed, the last."""
     with transaction.atomic():
         row, now = lock_lease(None, lease), timezone.now()
         if row.state != Lease.State.ACTIVE or row.ends_at is None or row.ends_at <= now:
@@ -132,7 +132,7 @@ def lease_warn(lease: Lease) -> None:
 
 
 def lease_report_idle(lease: Lease) -> None:
-    """Tell, once, that something is held and not used; after it was used, once more."""
+    """Report idle parts once; after they were used, once more."""
     found = {one.item.pk for one in idle_items([lease])}
     told = set(lease.items.filter(idle_told_at__isnull=False, released_at=None).values_list("pk", flat=True))
     if found == told:
@@ -154,7 +154,7 @@ def lease_report_idle(lease: Lease) -> None:
 
 @receiver(plan_changed)
 def on_plan_changed(plan: Plan, **kwargs: Any) -> None:
-    """Go on at once with a lease whose plan has ended."""
+    """Continue the return of a lease whose plan has ended."""
     if plan.by_site and not plan.is_active and Lease.objects.filter(plan=plan, state=Lease.State.ENDING).exists():
         enqueue_soon("tend_leases")()
 
@@ -171,10 +171,10 @@ def _for_each(step: Callable[[Lease], None], leases: Iterable[Lease]) -> None:
 
 
 def _safely(step: Callable[[], object], what: str) -> None:
-    """Take a step; what goes wrong with one must not keep the others from theirs, and is tried again next time."""
+    """Run a step; an error with one lease must not stop the others, and is retried next time."""
     try:
         step()
     except FalconWebError as error:
         logger.warning("%s: %s", what, error.sentence)
     except Exception:
-        logger.exception("%s could not be tended", what)
+        logger.exception("%s could not be processed", what)

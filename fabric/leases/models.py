@@ -1,4 +1,4 @@
-"""Until when a tenant holds what, on whose word; what it held; how much it may hold; whether it uses it."""
+"""Leases and their items, e-mails, quotas, tenures, and the activity of leased devices."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from fabric.inventory.models import Device, HostPort
 from fabric.operations.models import Plan
 
 HOST_PORT: Final = "host_port"
-# What can be held: each kind of device, and host ports.
+# What can be leased: each kind of device, and host ports.
 KINDS: Final = [*Device.Kind.choices, (HOST_PORT, "Host port")]
 
 
 class Lease(models.Model):
-    """A tenant's word for holding devices and host ports from a start to an end (None: until further notice)."""
+    """A tenant's lease of devices and host ports from a start to an end (None: until further notice)."""
 
     class State(models.TextChoices):
-        """Where it is. DECLINED, WITHDRAWN and ENDED are final."""
+        """The state of a lease. DECLINED, WITHDRAWN and ENDED are final."""
 
         REQUESTED = "requested", "Waiting for a decision"
         DECLINED = "declined", "Declined"
         WITHDRAWN = "withdrawn", "Withdrawn"
         APPROVED = "approved", "Approved"  # starts later
         ACTIVE = "active", "Active"
-        ENDING = "ending", "Returning"  # its end has come: what is attached is detached first
+        ENDING = "ending", "Returning"  # its end has passed: attached devices are detached first
         ENDED = "ended", "Ended"
 
     OPEN = ("requested", "approved", "active", "ending")
-    BOOKED = ("approved", "active")  # those whose time nobody else can have
+    BOOKED = ("approved", "active")  # those whose time is reserved
     HOLDING = ("active", "ending")
 
     class LeaseQuerySet(RestrictedQuerySet):
@@ -44,15 +44,15 @@ class Lease(models.Model):
             return Q(tenant=tenant_id)
 
         def open(self) -> Self:
-            """Return those that have not come to their end."""
+            """Return those that have not ended."""
             return self.filter(state__in=Lease.OPEN)
 
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="leases")
-    tenant_name = models.CharField(max_length=100)  # the row tells of a tenant that was removed, too
+    tenant_name = models.CharField(max_length=100)  # kept for a tenant that was removed
     state = models.CharField(max_length=10, choices=State, default=State.REQUESTED)
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField(null=True)
-    # What was asked for: [{"kind": one of KINDS, "count": int, "chassis": id of a chassis or None}]
+    # The request: [{"kind": one of KINDS, "count": int, "chassis": id of a chassis or None}]
     wishes = models.JSONField(default=list)
     note = models.TextField(blank=True)  # what it is for
     asked_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
@@ -62,11 +62,11 @@ class Lease(models.Model):
     decided_by_name = models.CharField(max_length=150, blank=True)
     decided_at = models.DateTimeField(null=True)
     reason = models.TextField(blank=True)  # of the decision
-    # The end that is asked for instead, None: nobody asks.
+    # The requested new end, None: no request.
     extension_to = models.DateTimeField(null=True)
     extension_note = models.TextField(blank=True)
     extension_by_name = models.CharField(max_length=150, blank=True)
-    warned_seconds = models.PositiveIntegerField(null=True)  # the shortest warning before the end that was given
+    warned_seconds = models.PositiveIntegerField(null=True)  # the shortest warning threshold that was reported
     # While it is ENDING.
     plan = models.ForeignKey(Plan, null=True, on_delete=models.SET_NULL, related_name="leases")
     tries = models.PositiveIntegerField(default=0)
@@ -90,7 +90,7 @@ class Lease(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not come to its end."""
+        """Whether it has not ended."""
         return self.state in self.OPEN
 
 
@@ -101,7 +101,7 @@ class LeaseItem(models.Model):
     device = models.ForeignKey(Device, null=True, on_delete=models.SET_NULL, related_name="lease_items")
     host_port = models.ForeignKey(HostPort, null=True, on_delete=models.SET_NULL, related_name="lease_items")
     kind = models.CharField(max_length=10, choices=KINDS)
-    name = models.CharField(max_length=300)  # with its place, as it was when the lease was made
+    name = models.CharField(max_length=300)  # with its location, as it was when the lease was made
     taken_at = models.DateTimeField(null=True)
     released_at = models.DateTimeField(null=True)
     idle_told_at = models.DateTimeField(null=True)  # once for as long as it stays idle
@@ -126,7 +126,7 @@ class LeaseItem(models.Model):
 
     @property
     def thing(self) -> Device | HostPort | None:
-        """What it is about; None where that was removed from the site."""
+        """The part that it is about; None where that was removed from the site."""
         return self.device if self.device is not None else self.host_port
 
 
@@ -146,7 +146,7 @@ class LeaseEvent(models.Model):
 
 
 class Letter(models.Model):
-    """An e-mail about a lease, written with the change that it tells of and sent after it, once an address and key."""
+    """An e-mail about a lease, written with the change that it reports and sent after it, once per address and key."""
 
     key = models.CharField(max_length=200)
     address = models.EmailField()
@@ -169,7 +169,7 @@ class Letter(models.Model):
 
 
 class Quota(models.Model):
-    """The most that a tenant may hold of a kind; a limit that is None is none."""
+    """The most that a tenant may have of a kind; a limit of None is no limit."""
 
     class QuotaQuerySet(RestrictedQuerySet):
         """A tenant sees its own."""
@@ -180,7 +180,7 @@ class Quota(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="quotas")
     kind = models.CharField(max_length=10, choices=KINDS)
     most_at_once = models.PositiveIntegerField(null=True)
-    most_hours_a_month = models.PositiveIntegerField(null=True)  # of all things of the kind together
+    most_hours_a_month = models.PositiveIntegerField(null=True)  # of all parts of the kind together
 
     objects = QuotaQuerySet.as_manager()
 
@@ -193,9 +193,9 @@ class Quota(models.Model):
 
 
 class Tenure(models.Model):
-    """Who held a device or host port from when to when (None: still): written wherever `tenant` of one changes.
+    """The tenant of a device or host port over time (end None: present): written wherever `tenant` of one changes.
 
-    Those of one device follow each other and never overlap: what is summed up of them is exact.
+    Those of one device follow each other and never overlap, so that sums over them are exact.
     """
 
     class TenureQuerySet(RestrictedQuerySet):
@@ -234,11 +234,11 @@ class Tenure(models.Model):
 
 
 class Activity(models.Model):
-    """What was last measured of whether a device is used; `quiet_since` is None while it is."""
+    """The last measured activity of a device; `quiet_since` is None while it is used."""
 
     device = models.OneToOneField(Device, primary_key=True, on_delete=models.CASCADE, related_name="activity")
     measured_at = models.DateTimeField()
-    # The begin of the time without a gap in which it was watched and did nothing.
+    # Start of the gapless time in which it was measured and idle.
     quiet_since = models.DateTimeField(null=True)
     active_at = models.DateTimeField(null=True)
 

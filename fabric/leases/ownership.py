@@ -1,8 +1,8 @@
-"""A device or host port changes hands: its row, the tenure that ends and begins, and the lease that loses it.
+"""Changes of the tenant of a device or host port: its row, the tenures that end and begin, and the lease that loses it.
 
-The one place where `tenant` of a device or host port is written for people and leases. Call it in a transaction, with
+The only place where `tenant` of a device or host port is written for users and leases. Call it in a transaction, with
 `lock_tenants` held, then the rows locked. `device_replaced` alone is called without `lock_tenants`, by walks, which
-hold the chassis and could only take it too late: it gives nothing to anybody and changes no lease's row.
+have locked the chassis and would take it too late: it grants nothing and changes no lease's row.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 def ownership_change(
     rows: Sequence[LeasablePart], wanted: Mapping[int, Tenant | None], *, by: str, lease: Lease | None = None
 ) -> None:
-    """Let rows of one model be whose `wanted` says by their ids; `lease` is the one that they are held by then.
+    """Set the tenants of rows of one model by their ids; `lease` is the lease that includes them then.
 
-    The lease that held one before loses it, and ends when nothing is left of it.
+    The lease that included a row before loses it, and ends when nothing is left of it.
     """
     losing: set[int] = set()
     for row in rows:
@@ -61,20 +61,20 @@ def ownership_change(
 
 @receiver(device_replaced)
 def ownership_end_replaced(device: Device, **kwargs: Any) -> datetime:
-    """End whose a device was that gave way to another one in its slot: no lease is about it; returns when.
+    """End the tenure of a device that was replaced by another one in its slot, which is in no lease; returns the time.
 
-    The caller holds the device's row and writes it. A lease of which nothing is left is ended by the clock.
+    The caller has locked the device's row and saves it. A lease without parts left is ended by the periodic task.
     """
     at = tenure_end(device)
     for item in LeaseItem.objects.filter(released_at=None, device=device):
-        _timeline_add(item.lease_id, f"{item.name} was swapped for another device: the lease holds it no more.")
+        _timeline_add(item.lease_id, f"{item.name} was replaced by another device, and is no longer part of the lease.")
     LeaseItem.objects.filter(released_at=None, device=device).update(released_at=at)
     return at
 
 
 @receiver(chassis_removing)
 def ownership_end_chassis(chassis: Chassis, **kwargs: Any) -> None:
-    """End whose the parts of a chassis were that is about to be removed from the site."""
+    """End the tenures of the parts of a chassis that is about to be removed from the site."""
     losing: set[int] = set()
     held: list[LeasablePart] = [*Device.objects.filter(chassis=chassis), *HostPort.objects.filter(chassis=chassis)]
     for row in held:
@@ -88,16 +88,16 @@ def ownership_end_chassis(chassis: Chassis, **kwargs: Any) -> None:
 
 
 def tenure_begin(row: LeasablePart, tenant: Tenant, *, at: datetime) -> None:
-    """Begin the time in which a tenant holds a thing."""
+    """Begin a tenant's tenure of a part."""
     Tenure.objects.create(
         tenant=tenant, tenant_name=tenant.name, kind=kind_of(row), name=part_name(row), began_at=at, **part_filter(row)
     )
 
 
 def tenure_end(row: LeasablePart) -> datetime:
-    """End the time in which somebody holds a thing, if anybody does; returns when the next may begin.
+    """End the tenure of a part, if there is one; returns when the next may begin.
 
-    That is now, or the end of the newest one where the clock was set back: times of one thing never overlap.
+    That is now, or the end of the newest one where the clock was set back: tenures of one part never overlap.
     """
     now = timezone.now()
     known = Tenure.objects.filter(**part_filter(row))
@@ -109,7 +109,7 @@ def tenure_end(row: LeasablePart) -> datetime:
 
 
 def items_release(row: LeasablePart, *, at: datetime, but: Lease | None = None) -> set[int]:
-    """Release a thing from the lease that holds it; returns the ids of leases that lost it."""
+    """Release a part from its lease; returns the ids of leases that lost it."""
     items = LeaseItem.objects.filter(released_at=None, taken_at__isnull=False, **part_filter(row))
     if but is not None:
         items = items.exclude(lease=but)
@@ -119,7 +119,7 @@ def items_release(row: LeasablePart, *, at: datetime, but: Lease | None = None) 
 
 
 def leases_end_empty(pks: Iterable[int], *, by: str) -> None:
-    """End those leases of which nothing is left."""
+    """End the leases that have no parts left."""
     now = timezone.now()
     open_ones = Lease.objects.filter(pk__in=set(pks), state__in=(*Lease.BOOKED, Lease.State.ENDING))
     for lease in lock_rows(open_ones):
@@ -127,7 +127,7 @@ def leases_end_empty(pks: Iterable[int], *, by: str) -> None:
             continue
         lease.state, lease.ended_at, lease.trouble, lease.extension_to = Lease.State.ENDED, now, "", None
         lease.save(update_fields=["state", "ended_at", "trouble", "extension_to"])
-        timeline_add(lease, by, "Everything that it held is back: the lease has ended.")
+        timeline_add(lease, by, "Everything that it included is returned: the lease has ended.")
 
 
 def timeline_add(lease: Lease, by: str, sentence: str) -> None:
@@ -136,12 +136,12 @@ def timeline_add(lease: Lease, by: str, sentence: str) -> None:
 
 
 def part_filter(row: LeasablePart) -> dict[str, Any]:
-    """Return the relation that leads to a thing, for filters and new rows."""
+    """Return the relation that leads to a part, for filters and new rows."""
     return {"device": row} if isinstance(row, Device) else {"host_port": row}
 
 
 def parts_query(rows: Iterable[LeasablePart]) -> Q:
-    """Return the condition under which a row is about one of these things."""
+    """Return the condition under which a row is about one of these parts."""
     devices: list[int] = []
     ports: list[int] = []
     for row in rows:
@@ -150,7 +150,7 @@ def parts_query(rows: Iterable[LeasablePart]) -> Q:
 
 
 def notify_access_changed(sender: type[LeasablePart]) -> None:
-    """Tell the rooms above that somebody's sight may differ from now on."""
+    """Notify the rooms above that the visibility of parts may have changed."""
     transaction.on_commit(lambda: access_changed.send(sender), robust=True)
 
 
@@ -161,9 +161,9 @@ def _timeline_add(lease: int, sentence: str, by: str = SITE_NAME) -> None:
 def lease_create_for_grant(
     *, person: User | None, tenant: Tenant | None, things: Sequence[LeasablePart]
 ) -> Lease | None:
-    """Make the lease of what was just granted without an end; None where nothing was granted to anybody.
+    """Create the lease of parts that were just granted without an end; None where nothing was granted.
 
-    Raises Conflict where some of it is promised to somebody from a later day on.
+    Raises Conflict where some of it is booked by another tenant from a later day on.
     """
     if tenant is None or not things:
         return None
@@ -188,14 +188,14 @@ def lease_create_for_grant(
 
 
 def items_add(lease: Lease, things: Iterable[LeasablePart]) -> None:
-    """Put things into a lease; they are not taken yet."""
+    """Add parts to a lease, not yet acquired."""
     LeaseItem.objects.bulk_create(
         [LeaseItem(lease=lease, kind=kind_of(thing), name=part_name(thing), **part_filter(thing)) for thing in things]
     )
 
 
 def booked_items(things: Iterable[LeasablePart], span: TimeSpan, *, but: Lease | None = None) -> list[LeaseItem]:
-    """Return the items of other leases that need one of these things within a span."""
+    """Return the items of other leases that need one of these parts within a span."""
     items = LeaseItem.objects.filter(parts_query(things), released_at=None, lease__state__in=Lease.BOOKED)
     if but is not None:
         items = items.exclude(lease=but)
@@ -206,9 +206,9 @@ def booked_items(things: Iterable[LeasablePart], span: TimeSpan, *, but: Lease |
 def check_not_booked(
     things: Iterable[LeasablePart], span: TimeSpan, *, but: Lease | None = None, person: User | None = None
 ) -> None:
-    """Raise Conflict where another lease needs one of these things within the span.
+    """Raise Conflict where another lease needs one of these parts within the span.
 
-    It is named, except to a `person` whose tenant it is not of: to them the thing is in use then.
+    It is named, except to a `person` of another tenant: to them the part is in use then.
     """
     found = booked_items(things, span, but=but)
     if not found:
@@ -224,15 +224,15 @@ def check_not_booked(
 
 
 def booked_parts(lease: Lease) -> list[LeasablePart]:
-    """Return what a lease holds or will hold."""
+    """Return the parts that a lease includes or will include."""
     rows = lease.items.filter(released_at=None).select_related("device__chassis", "device__slot__drawer")
     return [item.thing for item in rows.select_related("host_port__chassis") if item.thing is not None]
 
 
 def lease_acquire(lease: Lease, *, by: str) -> int:
-    """Let the tenant have what its lease holds and nobody else holds any more; returns how many are still awaited.
+    """Grant the tenant all free parts of its lease; returns how many are still pending.
 
-    A thing on which an operation is open is awaited too. Raises Conflict for a lease whose tenant was removed.
+    A part with an open operation is pending too. Raises Conflict for a lease whose tenant was removed.
     """
     tenant = lease.tenant
     if tenant is None:
@@ -242,7 +242,7 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
     lock_parts(devices=[one.device_id for one in wanted], host_ports=[one.host_port_id for one in wanted])
     awaited = 0
     for model in (Device, HostPort):
-        # Once more: of what was swapped until now the lease holds nothing.
+        # Again, under the lock: parts that were replaced meanwhile have left the lease.
         name = "device" if model is Device else "host_port"
         related = ("tenant", "chassis", "slot__drawer") if model is Device else ("tenant", "chassis")
         rows = list(model.objects.select_related(*related).filter(pk__in=items.values(name)).order_by("pk"))
@@ -251,7 +251,7 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
         awaited += len(rows) - len(free) - len(kept)
         ownership_change(free, dict.fromkeys((row.pk for row in free), tenant), by=by, lease=lease)
         for row in kept:
-            # It goes from one lease to the next without leaving the tenant.
+            # It moves from one lease to the next without leaving the tenant.
             at = timezone.now()
             losing = items_release(row, at=at, but=lease)
             LeaseItem.objects.filter(lease=lease, released_at=None, **part_filter(row)).update(taken_at=at)
@@ -260,7 +260,7 @@ def lease_acquire(lease: Lease, *, by: str) -> int:
 
 
 def has_open_operation(row: LeasablePart) -> bool:
-    """Tell whether an operation that has not ended is about a thing."""
+    """Return whether an open operation changes a part."""
     operations = Operation.objects.open()
     if isinstance(row, Device):
         return bool(operations.filter(device=row).exists())
@@ -268,11 +268,11 @@ def has_open_operation(row: LeasablePart) -> bool:
 
 
 def format_period(lease: Lease) -> str:
-    """Return from when to when a lease is."""
+    """Return the period of a lease in words."""
     return f"from {format_instant(lease.starts_at)} {format_end(lease.ends_at)}"
 
 
 def parts_label(things: Iterable[LeasablePart], most: int = 5) -> str:
-    """Return things in words."""
+    """Return the label of parts."""
     names = [part_name(thing) for thing in things]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

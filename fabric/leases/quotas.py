@@ -1,4 +1,4 @@
-"""How much a tenant may hold: set by administrators, told when somebody asks, held to when somebody decides."""
+"""Quotas of tenants: set by administrators, shown with requests, enforced at decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fabric.inventory.locks import lock_tenants
 from fabric.leases.models import KINDS, Lease, LeaseItem, Quota, Tenure
 from fabric.leases.rules import TimeSpan, max_concurrent, month_after, month_begin, month_of, seconds_by_month
 
-MONTHS_AHEAD: Final = 12  # what has no end is counted for so long
+MONTHS_AHEAD: Final = 12  # the horizon of leases without an end
 MAX_LIMIT: Final = 1_000_000
 KIND_NAMES: Final = {
     "gpu": ("GPU", "GPUs"),
@@ -33,7 +33,7 @@ KIND_NAMES: Final = {
 
 @dataclass(frozen=True)
 class QuotaLimits:
-    """The limits of a kind; None is none."""
+    """The limits of a kind; None is no limit."""
 
     most_at_once: int | None = None
     most_hours_a_month: int | None = None
@@ -45,7 +45,7 @@ def count_label(kind: str, number: int) -> str:
 
 
 def quotas_set(*, person: User, tenant: Tenant, limits: Mapping[str, QuotaLimits]) -> None:
-    """Let these be all limits of a tenant; kinds that are left out have none. What is held already is not touched.
+    """Replace all limits of a tenant; kinds that are left out have none. Existing grants are not touched.
 
     Administrators only. Raises Forbidden, NotFound, and Invalid for an unknown kind or a number out of range.
     """
@@ -72,9 +72,9 @@ def quotas_set(*, person: User, tenant: Tenant, limits: Mapping[str, QuotaLimits
 
 
 def quota_objections(tenant: Tenant, wanted: Counter[str], span: TimeSpan, *, but: Lease | None = None) -> list[str]:
-    """Return a sentence for each limit of a tenant that so many more things of each kind within a span would pass.
+    """Return a sentence for each limit of a tenant that these additional parts of each kind would exceed within a span.
 
-    `but` is the lease that they replace. Hours are those held this month so far, and those promised from now on.
+    `but` is the lease that they replace. Hours are those used this month so far, and those booked from now on.
     """
     sentences = []
     for quota in Quota.objects.filter(tenant=tenant, kind__in=[kind for kind, number in wanted.items() if number > 0]):
@@ -116,13 +116,13 @@ def _hours_objection(tenant: Tenant, quota: Quota, number: int, span: TimeSpan, 
 
 
 def _horizon(span: TimeSpan) -> datetime:
-    """Return until when months are looked at: all of the last that the span touches, since others fill it too."""
+    """Return the horizon of the months to check: the span with all of its last month, which others fill too."""
     latest = month_begin(month_after(month_of(max(timezone.now(), span.begin)), MONTHS_AHEAD))
     return latest if span.end is None else min(latest, month_begin(month_after(month_of(span.end))))
 
 
 def _booked_spans(tenant: Tenant, kind: str, but: Lease | None) -> list[TimeSpan]:
-    """Return the times of the things of a kind that a tenant has or will have by its leases."""
+    """Return the times of the parts of a kind that a tenant has or will have by its leases."""
     items = LeaseItem.objects.filter(lease__tenant=tenant, lease__state__in=Lease.BOOKED, kind=kind, released_at=None)
     if but is not None:
         items = items.exclude(lease=but)

@@ -1,6 +1,6 @@
-"""Time that is held or promised, as spans: whether two overlap, how many at once, how much of each month.
+"""Time spans of tenures and bookings: overlap, concurrency, and seconds per month.
 
-Pure: no database. All instants are aware; a span includes its begin and not its end, None ends never. Months are UTC.
+Pure: no database. All instants are aware; a span includes its begin and not its end, None never ends. Months are UTC.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Month = tuple[int, int]  # year, month
 
 @dataclass(frozen=True)
 class RequestedParts:
-    """So many things of a kind, of one chassis (its id) or of any."""
+    """A number of parts of a kind, of one chassis (its id) or of any."""
 
     kind: str
     count: int
@@ -31,7 +31,7 @@ class TimeSpan:
     end: datetime | None
 
     def overlaps(self, other: TimeSpan) -> bool:
-        """Tell whether there is an instant in both."""
+        """Return whether there is an instant in both."""
         return (
             (other.end is None or self.begin < other.end)
             and (self.end is None or other.begin < self.end)
@@ -40,7 +40,7 @@ class TimeSpan:
         )
 
     def within(self, other: TimeSpan) -> TimeSpan:
-        """Return what of it lies in another; what is in both of two that do not overlap is empty."""
+        """Return the intersection with another span; that of two that do not overlap is empty."""
         ends = [end for end in (self.end, other.end) if end is not None]
         return TimeSpan(max(self.begin, other.begin), min(ends) if ends else None)
 
@@ -78,7 +78,7 @@ def month_begin(month: Month) -> datetime:
 
 
 def month_after(month: Month, by: int = 1) -> Month:
-    """Return the month so many months later, or earlier."""
+    """Return the month `by` months later, or earlier if negative."""
     place = month[0] * 12 + month[1] - 1 + by
     return place // 12, place % 12 + 1
 
@@ -96,12 +96,12 @@ def months_between(first: Month, last: Month) -> Iterator[Month]:
 
 
 def seconds_by_month(spans: Iterable[TimeSpan], *, within: TimeSpan) -> dict[Month, float]:
-    """Return how many seconds of the spans lie in each month of `within`, which must have an end.
+    """Return the seconds of the spans in each month of `within`, which must have an end.
 
-    Months in which nothing lies are left out. Raises ValueError for a `within` without an end.
+    Months without any are left out. Raises ValueError for a `within` without an end.
     """
     if within.end is None:
-        raise ValueError("what is summed up must have an end")
+        raise ValueError("the span to sum up must have an end")
     found: dict[Month, float] = defaultdict(float)
     for span in spans:
         part = span.within(within)
@@ -115,12 +115,12 @@ def seconds_by_month(spans: Iterable[TimeSpan], *, within: TimeSpan) -> dict[Mon
 
 
 def format_instant(at: datetime) -> str:
-    """Return an instant as sentences say it."""
+    """Return an instant in the format of sentences."""
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def format_end(at: datetime | None) -> str:
-    """Return an end as sentences say it."""
+    """Return an end in the format of sentences."""
     return f"until {format_instant(at)}" if at else "until further notice"
 
 
@@ -128,7 +128,7 @@ TIME_UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time in its largest unit, rounded: '7 days', '1 hour'."""
+    """Return a duration in its largest unit, rounded: '7 days', '1 hour'."""
     for size, name in TIME_UNITS:
         number = round(seconds / size)
         if number >= 1 and seconds >= size * 0.95:

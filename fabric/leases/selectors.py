@@ -1,4 +1,4 @@
-"""Leases as people see them: lists, what wants a decision or a look, and what could be proposed for a request."""
+"""Leases as users see them: lists, notices, and candidates for a request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KIND_ORDER = {kind: place for place, (kind, _) in enumerate(KINDS)}
 
 @dataclass(frozen=True)
 class LeaseNotice:
-    """Something about a lease that somebody should look at; `bad` where it is wrong now."""
+    """A notice about a lease; `bad` where something is wrong now."""
 
     sentence: str
     lease_id: int
@@ -41,7 +41,7 @@ class LeaseNotice:
 
 @dataclass(frozen=True)
 class LeaseCandidate:
-    """A device or host port that a lease could hold; `why_not` says who has it then, '' where it is free."""
+    """A device or host port that a lease could include; `why_not` says who has it then, '' where it is free."""
 
     thing: LeasablePart
     kind: str
@@ -53,12 +53,12 @@ class LeaseCandidate:
 
     @property
     def field(self) -> str:
-        """The name of its box in a form."""
+        """The name of its checkbox in a form."""
         return "host_ports" if self.kind == HOST_PORT else "devices"
 
 
 def lease_rows(person: User, *, state: str = "", tenant: int | None = None) -> QuerySet[Any]:
-    """Return the leases that a person may see, newest first, with what they hold."""
+    """Return the leases that a user may see, newest first, with their items."""
     rows = Lease.objects.visible_to(person).select_related("tenant", "plan")
     if state:
         rows = rows.filter(state=state)
@@ -69,30 +69,30 @@ def lease_rows(person: User, *, state: str = "", tenant: int | None = None) -> Q
 
 
 def leases_pending(person: User) -> QuerySet[Any]:
-    """Return what waits for an administrator's word: requests and wishes for another end, oldest first."""
+    """Return the requests and extension requests that wait for a decision, oldest first."""
     waits = Q(state=Lease.State.REQUESTED) | Q(extension_to__isnull=False, state__in=Lease.BOOKED)
     return lease_rows(person).filter(waits).order_by("asked_at", "pk")
 
 
 def leases_current(person: User) -> QuerySet[Any]:
-    """Return what returns, is held and is to come: the next end first."""
+    """Return returning, active and future leases: the next end first."""
     rows = lease_rows(person).filter(state__in=(*Lease.BOOKED, Lease.State.ENDING))
     return rows.order_by(F("ends_at").asc(nulls_last=True), "pk")
 
 
 def leases_past(person: User) -> QuerySet[Any]:
-    """Return those that have come to their end, the newest first."""
+    """Return ended leases, the newest first."""
     final = (Lease.State.DECLINED, Lease.State.WITHDRAWN, Lease.State.ENDED)
     return lease_rows(person).filter(state__in=final).order_by(F("ended_at").desc(nulls_last=True), "-pk")
 
 
 def visible_idle_items(person: User) -> list[IdleItem]:
-    """Return what is held and not used, of the leases that a person may see."""
+    """Return idle items of the leases that a user may see."""
     return idle_items(Lease.objects.visible_to(person).filter(state=Lease.State.ACTIVE))
 
 
 def lease_notices(person: User) -> list[LeaseNotice]:
-    """Return what of leases a person should look at, worst first."""
+    """Return the notices about leases for a user, worst first."""
     now = timezone.now()
     rows = list(Lease.objects.visible_to(person).open())
     idle: dict[int, int] = Counter(one.item.lease_id for one in idle_items(rows))
@@ -116,25 +116,25 @@ def lease_notices(person: User) -> list[LeaseNotice]:
         elif person.is_administrator and lease.extension_to is not None:
             rest.insert(0, LeaseNotice(f"{whose}: asked to be {format_end(lease.extension_to)}.", lease.pk))
         if number := idle.get(lease.pk, 0):
-            it = "device that nobody uses" if number == 1 else "devices that nobody uses"
-            rest.append(LeaseNotice(f"{whose} holds {number} {it}.", lease.pk))
+            it = "unused device" if number == 1 else "unused devices"
+            rest.append(LeaseNotice(f"{whose} has {number} {it}.", lease.pk))
     return bad + rest
 
 
 def _shortened(note: str) -> str:
-    """Return what something is for, as it ends a sentence; '' for nothing."""
+    """Return a note as the end of a sentence; '' for none."""
     line = " ".join(note.split())
     return f": ‘{line if len(line) <= MAX_NOTE_LENGTH else line[: MAX_NOTE_LENGTH - 1] + '…'}’" if line else ""
 
 
 def items_label(items: Iterable[LeaseItem]) -> str:
-    """Return '2 GPUs, 1 host port' of what is not released."""
+    """Return '2 GPUs, 1 host port' for the unreleased items."""
     counts = Counter(item.kind for item in items if item.released_at is None)
     return ", ".join(count_label(kind, counts[kind]) for kind in sorted(counts, key=KIND_ORDER.__getitem__))
 
 
 def free_counts() -> dict[str, int]:
-    """Return how many of each kind nobody holds just now, by kind; kinds of which none is free are left out."""
+    """Return how many parts of each kind are free now, by kind; kinds without a free part are left out."""
     free = Device.objects.filter(tenant=None, missing_since=None).order_by().values_list("kind").annotate(Count("pk"))
     found = dict(free)
     if ports := HostPort.objects.filter(tenant=None, missing_since=None).count():
@@ -143,7 +143,7 @@ def free_counts() -> dict[str, int]:
 
 
 def requested_parts(lease: Lease) -> list[RequestedParts]:
-    """Return what a lease was asked for."""
+    """Return the parts that a lease was requested for."""
     return [RequestedParts(one["kind"], one["count"], one["chassis"]) for one in lease.wishes]
 
 
@@ -270,13 +270,13 @@ class OwnedPartRow:
 
     @property
     def taken(self) -> bool:
-        """Whether another tenant holds it."""
+        """Whether it is granted to another tenant."""
         return self.holder is not None and not self.mine
 
 
 @dataclass
 class OwnedPartGroup:
-    """What sits in one drawer of one chassis (drawer '': in none that the chassis names)."""
+    """The parts in one drawer of one chassis (drawer '': outside named drawers)."""
 
     chassis: str
     drawer: str
@@ -285,7 +285,7 @@ class OwnedPartGroup:
 
 
 def ownership_table(tenant: Tenant) -> list[OwnedPartGroup]:
-    """Return all devices and host ports by chassis and drawer, seen from one tenant."""
+    """Return all devices and host ports by chassis and drawer, as seen for one tenant."""
     busy = dict(Operation.objects.open().filter(device__isnull=False).values_list("device_id", "summary"))
     groups: dict[tuple[str, int, str], OwnedPartGroup] = {}
     ports = HostPort.objects.select_related("chassis", "drawer", "host", "tenant")
@@ -326,7 +326,7 @@ def ownership_table(tenant: Tenant) -> list[OwnedPartGroup]:
 
 
 def ownership_revision() -> str:
-    """Return a digest of all grants, which says whether anybody changed one since a page was shown."""
+    """Return a digest of all grants, which changes with every grant."""
     state = [
         sorted(model.objects.filter(tenant__isnull=False).values_list("pk", "tenant_id").order_by())
         for model in (Device, HostPort)
@@ -336,7 +336,7 @@ def ownership_revision() -> str:
 
 @receiver(tenant_holdings)
 def report_owned_counts(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[str]]:
-    """Return in words what tenants own of the fabric, and how many leases they have to come."""
+    """Return labels of what tenants own of the fabric, and of how many leases they have to come."""
     found: dict[int, list[str]] = {}
     for model, one, more in ((Device, "device", "devices"), (HostPort, "host port", "host ports")):
         counted = model.objects.filter(tenant__in=tenant_ids).order_by().values_list("tenant").annotate(Count("pk"))
@@ -349,7 +349,7 @@ def report_owned_counts(tenant_ids: list[int], **kwargs: Any) -> dict[int, list[
 
 
 def _group(groups: dict[tuple[str, int, str], OwnedPartGroup], chassis: str, drawer: Any) -> OwnedPartGroup:
-    # Whatever is in no drawer comes last.
+    # Parts outside drawers come last.
     key = (chassis, drawer.number, drawer.name) if drawer else (chassis, 1_000_000, "")
     return groups.setdefault(key, OwnedPartGroup(chassis=chassis, drawer=drawer.name if drawer else ""))
 
@@ -368,9 +368,9 @@ def _row_notes(device: Device, busy: dict[int, str]) -> tuple[str, ...]:
 
 
 def returning_reason(person: User, devices: Collection[int], host_ports: Collection[int] = ()) -> str:
-    """Return why a member may attach none of these devices, at none of these host ports, any more; '' where they may.
+    """Return why a member may no longer attach any of these devices, or to any of these host ports; '' where they may.
 
-    What a lease that is over held is on its way back to the pool: attached anew, it would never arrive.
+    Parts of an ended lease are being returned to the pool: reattached, they would never get there.
     """
     if person.is_administrator:
         return ""
@@ -383,7 +383,7 @@ ATTACHMENT_CHECKS.append(returning_reason)
 
 
 def requested_label(lease: Lease) -> str:
-    """Return in words what a lease was asked for."""
+    """Return the label of what a lease was requested for."""
     names = dict(Chassis.objects.filter(pk__in=[one["chassis"] for one in lease.wishes]).values_list("pk", "name"))
     words = []
     for one in lease.wishes:

@@ -1,8 +1,8 @@
-"""Leases: asked for by a tenant and decided by an administrator, or given; until they start.
+"""Leases: requested by a tenant and approved by an administrator, or created directly; until they start.
 
-Whoever changes one holds `lock_tenants` and the lease's row, in this order, so that two who decide at once decide one
-after the other. Everything raises NotFound for a lease that the person may not see, Forbidden for those who may not,
-and Conflict for what is not so any more.
+Every change locks with `lock_tenants` and then the lease's row, so that simultaneous decisions are serialised.
+Everything raises NotFound for a lease that the user may not see, Forbidden without permission, and Conflict where the
+lease has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from fabric.leases.selectors import requested_label
 MAX_REQUEST_LINES: Final = 20
 MAX_COUNT: Final = 1000
 MAX_PENDING_REQUESTS: Final = 20  # of a tenant that wait for a decision
-MAX_REQUESTS_PER_DAY: Final = 60  # requests of a tenant, withdrawn ones too: administrators get a letter of each
+MAX_REQUESTS_PER_DAY: Final = 60  # requests of a tenant, withdrawn ones too: administrators get an e-mail of each
 MAX_TEXT_LENGTH: Final = 2000
 MAX_DURATION: Final = timedelta(days=3660)
 DAY: Final = timedelta(days=1)
-START_TOLERANCE: Final = timedelta(minutes=5)  # a start that lies so little in the past means now
+START_TOLERANCE: Final = timedelta(minutes=5)  # a start in the past by at most this means now
 
 
 def lease_request(
@@ -49,17 +49,17 @@ def lease_request(
     ends_at: datetime | None,
     note: str = "",
 ) -> Lease:
-    """Ask for devices and host ports for the person's tenant; `starts_at` None is as soon as it is approved.
+    """Request devices and host ports for the user's tenant; `starts_at` None starts the lease on approval.
 
-    What a quota says of it is for the caller to show (`request_objections`): an administrator decides. Raises Invalid
-    with `errors`, and Conflict while too many requests wait.
+    Exceeded quotas are for the caller to show (`request_objections`): an administrator decides. Raises Invalid with
+    `errors`, and Conflict while too many requests wait.
     """
     with audited(Action.LEASE_REQUEST, actor=person) as act:
         tenant = person.tenant
         if person.is_administrator:
-            raise Forbidden("Administrators ask nobody: give the lease.")
+            raise Forbidden("Administrators create leases directly.")
         if tenant is None or not person.may_compose:
-            raise Forbidden("You may look, but not ask for leases. Ask an administrator for the role 'user'.")
+            raise Forbidden("Viewers cannot request leases. Ask an administrator for the role 'user'.")
         begin = _check_times(starts_at, ends_at)
         _check_requested_parts(person, wishes)
         lock_tenants(tenant)
@@ -67,7 +67,7 @@ def lease_request(
             raise Conflict(f"{MAX_PENDING_REQUESTS} requests of {tenant.name} wait for a decision. Withdraw one first.")
         today = Lease.objects.filter(tenant=tenant, asked_at__gt=timezone.now() - DAY).exclude(wishes=[])
         if today.count() >= MAX_REQUESTS_PER_DAY:
-            raise Conflict(f"{tenant.name} has asked {MAX_REQUESTS_PER_DAY} times within a day. Ask again tomorrow.")
+            raise Conflict(f"{tenant.name} has made {MAX_REQUESTS_PER_DAY} requests within a day. Try again tomorrow.")
         lease = Lease.objects.create(
             tenant=tenant,
             tenant_name=tenant.name,
@@ -94,7 +94,7 @@ def lease_give(
     note: str = "",
     override: bool = False,
 ) -> Lease:
-    """Let a tenant hold these things from `starts_at` (None: now) to `ends_at` (None: until further notice).
+    """Create a lease of these parts from `starts_at` (None: now) to `ends_at` (None: until further notice).
 
     Raises as `lease_approve` does.
     """
@@ -127,10 +127,10 @@ def lease_approve(
     reason: str = "",
     override: bool = False,
 ) -> Lease:
-    """Approve a request with these things and times; what starts now is the tenant's at once.
+    """Approve a request with these parts and times; parts of a lease that starts now are granted immediately.
 
-    Raises Invalid without things or with times that cannot be, Conflict where another lease needs one of them then
-    (it is named), where something is missing, and, unless `override`, where a quota would be passed (`quota`).
+    Raises Invalid without parts or with impossible times, Conflict where another lease needs one of them then (it is
+    named), where a part is missing, and, unless `override`, where a quota would be exceeded (`quota`).
     """
     with audited(Action.LEASE_APPROVE, actor=person, target=target_of(lease, f"Lease {lease.pk}")) as act:
         require_administrator(person)
@@ -162,7 +162,7 @@ def lease_decline(*, person: User, lease: Lease, reason: str = "") -> Lease:
 
 
 def lease_withdraw(*, person: User, lease: Lease) -> Lease:
-    """Take back a request, or an approved lease that has not started: the tenant's users and administrators may."""
+    """Withdraw a request, or an approved lease that has not started, as a user of the tenant or an administrator."""
     with audited(Action.LEASE_WITHDRAW, actor=person, target=target_of(lease, f"Lease {lease.pk}")) as act:
         row = lock_lease(person, lease)
         check_may_change(person)
@@ -186,7 +186,7 @@ def request_objections(
     ends_at: datetime | None,
     but: Lease | None = None,
 ) -> list[str]:
-    """Return a sentence for each quota that a tenant would pass with so much for so long."""
+    """Return a sentence for each quota that the tenant would exceed with these parts for this time."""
     counts: Counter[str] = Counter()
     for wish in wanted:
         counts[wish.kind] += wish.count
@@ -194,10 +194,10 @@ def request_objections(
 
 
 def lock_lease(person: User | None, lease: Lease) -> Lease:
-    """Return a lease that nobody else changes until the end of the transaction; `person` None is the site itself."""
+    """Return a lease locked until the end of the transaction; `person` None is the site itself."""
     lock_tenants()
     rows = Lease.objects.all() if person is None else Lease.objects.visible_to(person)
-    # Asked apart from the lock: a person's sight may take a join, which is no row to lock.
+    # The visibility is checked apart from the lock: it may need a join, which cannot be locked.
     seen = rows.filter(pk=lease.pk).exists()
     row: Lease | None = lock_rows(Lease.objects.select_related("tenant").filter(pk=lease.pk)).first()
     if not seen or row is None:
@@ -206,22 +206,22 @@ def lock_lease(person: User | None, lease: Lease) -> Lease:
 
 
 def check_may_change(person: User) -> None:
-    """Raise Forbidden for those who only look."""
+    """Raise Forbidden for viewers."""
     require_composer(person, "change leases")
 
 
 def check_quota(person: User, lease: Lease, kinds: Counter[str], span: TimeSpan, *, override: bool) -> list[str]:
-    """Return the quotas that are passed on an administrator's word; raises Conflict (`quota`) without it."""
+    """Return the quotas that an administrator overrides; raises Conflict (`quota`) without `override`."""
     if lease.tenant is None:
         raise Conflict(f"The tenant of lease {lease.pk} was removed.")
     objections = quota_objections(lease.tenant, kinds, span, but=lease)
     if objections and not override:
-        raise Conflict(f"{' '.join(objections)} Say that it may be passed, or choose less.", quota=objections)
+        raise Conflict(f"{' '.join(objections)} Allow it over quota, or choose less.", quota=objections)
     return objections
 
 
 def lease_audit_values(lease: Lease) -> dict[str, object]:
-    """Return what the audit log tells of a lease."""
+    """Return the values of a lease for the audit log."""
     return {
         "tenant": lease.tenant_name,
         "state": lease.state,
@@ -232,7 +232,7 @@ def lease_audit_values(lease: Lease) -> dict[str, object]:
 
 
 def clean_text(typed: str) -> str:
-    """Return a text as it is kept; raises Invalid for one that is too long."""
+    """Return a text for storage; raises Invalid for one that is too long."""
     text = typed.replace("\0", " ").strip()
     if len(text) > MAX_TEXT_LENGTH:
         raise Invalid(f"The text is too long: at most {MAX_TEXT_LENGTH} characters.")
@@ -240,12 +240,12 @@ def clean_text(typed: str) -> str:
 
 
 def enqueue_soon(task: str) -> Callable[[], None]:
-    """Return what asks a worker for a task at once; without a broker beat asks for it within a minute."""
+    """Return a function that enqueues a task; without a broker beat runs it within a minute."""
     return partial(enqueue, f"fabric.{task}")
 
 
 def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, override: bool, word: str) -> None:
-    """Let a lease hold things, from now on or from its start."""
+    """Book things for a lease, from now on or from its start."""
     if not things:
         raise Invalid("Choose at least one device or host port.", errors={"things": "Choose at least one."})
     things = _locked_parts(things)
@@ -275,7 +275,7 @@ def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, overrid
 
 
 def _locked_parts(things: Sequence[LeasablePart]) -> list[LeasablePart]:
-    """Return the things as they are now, locked; raises Conflict for one that is gone or missing."""
+    """Return the present rows of the parts, locked; raises Conflict for one that is removed or missing."""
     lock_parts(
         devices=[one.pk for one in things if isinstance(one, Device)],
         host_ports=[one.pk for one in things if isinstance(one, HostPort)],
@@ -307,7 +307,7 @@ def _start_time(starts_at: datetime | None) -> datetime:
 
 
 def _check_times(starts_at: datetime | None, ends_at: datetime | None) -> datetime:
-    """Return the start; raises Invalid for times that cannot be."""
+    """Return the start; raises Invalid for impossible times."""
     now = timezone.now()
     errors = {}
     if starts_at is not None and starts_at < now - START_TOLERANCE:
@@ -333,7 +333,7 @@ def _check_requested_parts(person: User, wishes: Sequence[RequestedParts]) -> No
     seen = set(Chassis.objects.visible_to(person).values_list("pk", flat=True))
     for wish in wishes:
         if wish.kind not in dict(KINDS):
-            raise Invalid(f"'{wish.kind[:50]}' is nothing that can be held.", errors={"wishes": "Choose a kind."})
+            raise Invalid(f"'{wish.kind[:50]}' is not a kind that can be leased.", errors={"wishes": "Choose a kind."})
         if not 1 <= wish.count <= MAX_COUNT:
             raise Invalid("Ask for 1 to 1000 of a kind.", errors={"wishes": f"Give a number from 1 to {MAX_COUNT}."})
         if wish.chassis is not None and wish.chassis not in seen:

@@ -1,4 +1,4 @@
-"""How long tenants held what: exact to the second, by month (UTC), summed up of tenures that never overlap."""
+"""Usage: how long tenants had which parts, exact to the second, by month (UTC), from tenures that never overlap."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS: Final = ("tenant", "kind", "month", "hours", "seconds", "things")
 
 @dataclass(frozen=True)
 class UsageRecord:
-    """How many seconds a tenant held things of a kind in a month, and how many different ones."""
+    """The seconds that a tenant had parts of a kind in a month, and how many different ones."""
 
     tenant: str
     kind: str
@@ -46,7 +46,7 @@ class UsageRecord:
 
     @property
     def kind_label(self) -> str:
-        """The kind in words."""
+        """The label of the kind."""
         return KIND_LABELS[self.kind]
 
     @property
@@ -56,7 +56,7 @@ class UsageRecord:
 
     @property
     def hours(self) -> float:
-        """The same in hours."""
+        """The hours."""
         return self.seconds / 3600
 
 
@@ -72,7 +72,7 @@ class UsageRow:
 
 
 def usage_period(since: str, until: str) -> tuple[Month, Month]:
-    """Return the first and last month to show: what was typed where it can be used, else the last six."""
+    """Return the first and last month to show: the typed ones where they are valid, else the last six."""
     last = parse_month(until) or month_of(timezone.now())
     first = parse_month(since) or month_after(last, 1 - DEFAULT_MONTHS)
     first = min(first, last)
@@ -80,9 +80,9 @@ def usage_period(since: str, until: str) -> tuple[Month, Month]:
 
 
 def usage_of(person: User, first: Month, last: Month, *, tenant: int | None = None) -> list[UsageRecord]:
-    """Return what was held from one month to another, both included, by tenant, kind and month.
+    """Return the usage from one month to another, both included, by tenant, kind and month.
 
-    Members see what their own tenant held. What goes on is counted until now.
+    Members see that of their own tenant. Open tenures are counted until now.
     """
     now = timezone.now()
     whole = TimeSpan(month_begin(first), min(month_begin(month_after(last)), now))
@@ -94,7 +94,7 @@ def usage_of(person: User, first: Month, last: Month, *, tenant: int | None = No
         rows = rows.filter(tenant=tenant)
     seconds: dict[tuple[str, str, Month], float] = defaultdict(float)
     things: dict[tuple[str, str, Month], set[object]] = defaultdict(set)
-    # A tenant is called as it is now; one that was removed as it was.
+    # A tenant has its present name; a removed one its last.
     for tenure in rows.select_related("tenant").iterator(chunk_size=2000):
         name = tenure.tenant.name if tenure.tenant else tenure.tenant_name
         for month, part in seconds_by_month([TimeSpan(tenure.began_at, tenure.ended_at)], within=whole).items():
@@ -117,7 +117,7 @@ def usage_of(person: User, first: Month, last: Month, *, tenant: int | None = No
 
 
 def usage_table(held: Iterable[UsageRecord], first: Month, last: Month) -> list[UsageRow]:
-    """Return the same as rows of a table: a tenant and kind a row, a month a column."""
+    """Return the records as rows of a table: a tenant and kind per row, a month per column."""
     months = list(months_between(first, last))
     hours: dict[tuple[str, str], dict[Month, float]] = defaultdict(dict)
     for one in held:
@@ -135,7 +135,7 @@ def usage_table(held: Iterable[UsageRecord], first: Month, last: Month) -> list[
 
 
 def usage_table_rows(held: Sequence[UsageRecord]) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the sheet with the columns COLUMNS."""
+    """Yield the rows of the CSV with the columns COLUMNS."""
     for one in held:
         yield (one.tenant, one.kind_label, one.month_label, round(one.hours, 4), round(one.seconds, 3), one.things)
 
@@ -144,21 +144,21 @@ def _has_part(tenure: Tenure) -> bool:
     return tenure.device_id is not None or tenure.host_port_id is not None
 
 
-MAX_MEASUREMENT_AGE = timedelta(minutes=10)  # what was last measured before that is not known to be quiet now
+MAX_MEASUREMENT_AGE = timedelta(minutes=10)  # older measurements do not show that a device is idle now
 
 
 @dataclass(frozen=True)
 class IdleItem:
-    """An item of a lease whose device does nothing, since when (or since it is held, where that is later)."""
+    """An item of a lease with an idle device, and since when (or since the grant, where that is later)."""
 
     item: LeaseItem
     since: datetime
 
 
 def idle_items(leases: Iterable[Lease]) -> list[IdleItem]:
-    """Return what these leases hold without using it for as long as is set, longest first.
+    """Return the items of these leases that have been idle for the configured time, longest first.
 
-    Only what was watched all the time is known to be quiet; 0 hours in the settings means that nobody is told.
+    Only gapless measurements show that a device is idle; 0 hours in the settings disables the report.
     """
     hours = settings.CONFIG.idle_hours
     if not hours:
@@ -181,18 +181,18 @@ def idle_items(leases: Iterable[Lease]) -> list[IdleItem]:
     return sorted(found, key=lambda one: (one.since, one.item.pk))
 
 
-# Between two measurements that are so far apart, a device may have been used unseen.
+# Between two measurements further apart, a device may have been used unnoticed.
 MAX_MEASUREMENT_GAP: Final = timedelta(minutes=10)
 
 
 def owned_devices(chassis_id: int) -> dict[int, int | None]:
-    """Return the devices of a chassis that somebody holds, each with the port of its slot."""
+    """Return the granted devices of a chassis, each with the port of its slot."""
     rows = Device.objects.filter(chassis=chassis_id, tenant__isnull=False, missing_since=None)
     return dict(rows.values_list("pk", "slot__port"))
 
 
 def activity_record(*, at: datetime, active: Mapping[int, bool]) -> None:
-    """Keep of each device (by its id) whether it was used in the minute that ended at an instant."""
+    """Record whether each device (by its id) was used in the minute that ended at an instant."""
     with transaction.atomic():
         known = Activity.objects.in_bulk(list(active))
         here = set(Device.objects.filter(pk__in=active).values_list("pk", flat=True))

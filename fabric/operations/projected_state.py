@@ -1,4 +1,4 @@
-"""Drawers as they will be after all that was asked for already: what a new wish is judged by."""
+"""Drawers as they will be after all open operations: the state that new requests are checked against."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from fabric.operations.models import Operation
 from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, DrawerState, PortSetting, PortSnapshot
 
-DrawerKey = tuple[int, int | None]  # a chassis and a drawer of it; None: what is in no drawer
+DrawerKey = tuple[int, int | None]  # a chassis and a drawer of it; None: parts outside drawers
 
 
 @dataclass(kw_only=True)
 class _DrawerBuilder:
-    """A drawer while it is put together."""
+    """A drawer under construction."""
 
     name: str
     mode: DrawerMode = DrawerMode.UNKNOWN
@@ -30,7 +30,7 @@ class _DrawerBuilder:
 def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapshot]:
     """Return all drawers of these chassis as they will be once every open operation is done.
 
-    What is in no drawer is a place of its own. Parts that are missing are left out. Six queries, however many chassis.
+    Parts outside drawers have a snapshot of their own; missing parts are left out. Six queries, however many chassis.
     """
     places = {
         (row.chassis_id, row.pk): _DrawerBuilder(name=row.name, mode=_parse_mode(row.mode))
@@ -60,7 +60,7 @@ def projected_drawers(chassis: Collection[int]) -> dict[DrawerKey, DrawerSnapsho
 
 
 def projected_drawer(drawer: Drawer) -> DrawerSnapshot:
-    """Return one drawer as it will be once every open operation is done; one that is missing has nothing in it."""
+    """Return one drawer as it will be once every open operation is done; a missing one is empty."""
     found = projected_drawers([drawer.chassis_id]).get((drawer.chassis_id, drawer.pk))
     return found or _snapshot(
         drawer.chassis_id, drawer.pk, _DrawerBuilder(name=drawer.name, mode=_parse_mode(drawer.mode))
@@ -80,7 +80,7 @@ def _parse_mode(text: str) -> DrawerMode:
 
 
 def _load_port_settings(chassis: Collection[int], places: dict[DrawerKey, _DrawerBuilder]) -> None:
-    """Note how the ports are configured that slots and host ports are on."""
+    """Add the settings of the ports of slots and host ports."""
     settings = {
         port.pk: PortSetting(port_type=port.port_type, configured_width=port.configured_width)
         for port in Port.objects.filter(chassis__in=chassis).only("pk", "port_type", "configured_width")

@@ -32,7 +32,7 @@ MAX_HOSTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class HostConnection:
-    """A host port of the drawer; `host` names the host behind it, '' where nobody is cabled."""
+    """A host port of the drawer; `host` names the host behind it, '' where no host is cabled."""
 
     label: str
     number: int
@@ -41,7 +41,7 @@ class HostConnection:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawerState:
-    """A drawer as the rules see it: its mode, its host ports, and which port each occupied slot is attached to."""
+    """A drawer as the rules see it: its mode, its host ports, and the port of each occupied slot."""
 
     mode: DrawerMode
     connections: tuple[HostConnection, ...]
@@ -57,9 +57,9 @@ def attach_violation(
 ) -> str:
     """Return '' if the slot's device may be attached to the host port, else the sentence that says why not.
 
-    The device's present attachment does not count: it is detached first. `slot` counts from 1; 0 is a slot whose number
-    nobody knows, so that no half can be told. `others` are the labels of the ports that have the drawer's other
-    devices, by default those of `drawer.attached`. `planned`: the drawer is told as it would be, not as it is.
+    The device's present attachment does not count: it is detached first. `slot` counts from 1; 0 is an unknown slot
+    number, whose half is unknown. `others` are the labels of the ports that have the drawer's other devices, by default
+    those of `drawer.attached`. `planned`: sentences describe the drawer as it would be, not as it is.
     """
     target = drawer.connection(label)
     if target is None:
@@ -74,10 +74,10 @@ def attachment_violation(
 ) -> str:
     """Return '' if the drawer's mode lets the slot's device have the host port, cabled or not, else why not.
 
-    It is asked about what is attached already; the arguments are those of `attach_violation`.
+    It also checks present attachments; the arguments are those of `attach_violation`.
     """
     if drawer.mode is DrawerMode.UNKNOWN:
-        return ""  # a BMC that does not say its mode judges by itself
+        return ""  # a BMC that does not report its mode enforces its own rules
     if slot > SLOTS_PER_DRAWER:
         return f"A drawer has slots 1 to {SLOTS_PER_DRAWER}: there is no slot {slot}."
     if others is None:
@@ -145,9 +145,9 @@ def _mode_phrase(mode: DrawerMode) -> str:
 
 
 def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = False) -> str:
-    """Return '' if the drawer may change to `mode` with its attachments as they are, else what stands in its way.
+    """Return '' if the drawer may change to `mode` with its present attachments, else the obstacle.
 
-    `planned`: the mode is named, for who reads of several drawers.
+    `planned`: the sentence names the mode, for readers of several drawers.
     """
     if mode is DrawerMode.UNKNOWN:
         return "A drawer cannot be changed to a mode that nobody knows."
@@ -200,13 +200,13 @@ PORT_TYPE_LABELS = {
     "BidirectionalPort": "either way",
     UNCONFIGURED_PORT: "not configured",
 }
-# What a port can be configured as; what else a service tells is shown, and never wanted.
+# The types that a port can be configured as; others that a service reports are shown, but cannot be requested.
 PORT_TYPES = ("DownstreamPort", "UpstreamPort", UNCONFIGURED_PORT)
 LANE_COUNTS = (1, 2, 4, 8, 16)
 
 
 def allowed_port_types(*, of_host: bool) -> tuple[str, ...]:
-    """Return what a port that leads to a host, or else to a slot, can be configured as: it is wired for that alone."""
+    """Return the types that a port towards a host, or else a slot, can have: its wiring permits no others."""
     return ("UpstreamPort" if of_host else "DownstreamPort", UNCONFIGURED_PORT)
 
 
@@ -225,7 +225,7 @@ class PortSnapshot:
 class DeviceSnapshot:
     """A device in a slot: where it is attached (a host port's id, None: nowhere), and the id of its slot's port.
 
-    `identity` tells it from another one that may be put into the slot.
+    `identity` distinguishes it from a replacement in the slot.
     """
 
     id: int
@@ -238,21 +238,21 @@ class DeviceSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class PortSetting:
-    """What a port shall be: '' and None leave its type and its lanes as they are."""
+    """The requested setting of a port: '' and None leave its type and its lanes unchanged."""
 
     port_type: str = ""
     configured_width: int | None = None
 
     @property
     def words(self) -> str:
-        """What is not left as it is, as its BMC calls it: 'DownstreamPort x8'."""
+        """The requested values, as the BMC names them: 'DownstreamPort x8'."""
         lanes = f"x{self.configured_width}" if self.configured_width else ""
         return " ".join(one for one in (self.port_type, lanes) if one)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawerSnapshot:
-    """A drawer (id None: what is in no drawer) of a chassis as it will be after all that was asked for already."""
+    """A drawer (id None: parts outside drawers) of a chassis as it will be after all open operations."""
 
     chassis: int
     id: int | None
@@ -260,11 +260,11 @@ class DrawerSnapshot:
     mode: DrawerMode
     ports: tuple[PortSnapshot, ...]
     devices: tuple[DeviceSnapshot, ...]
-    # Ids of ports to what they are set to: only those that are known.
+    # Settings by ids of ports: only the known ones.
     settings: Mapping[int, PortSetting] = field(default_factory=dict)
 
     def state(self, *, is_empty: bool = False) -> DrawerState:
-        """Return it as the rules see it; `is_empty`: as if nothing were attached."""
+        """Return the drawer as the rules see it; `is_empty`: without attachments."""
         labels = {} if is_empty else {port.id: port.label for port in self.ports}
         return DrawerState(
             mode=self.mode,
@@ -282,10 +282,10 @@ def drawer_ports(drawer: DrawerSnapshot) -> set[int]:
     return slots | {port.port for port in drawer.ports if port.port is not None} | set(drawer.settings)
 
 
-CABLE_SECONDS = 600.0  # how long somebody may take to walk to the chassis
+CABLE_SECONDS = 600.0  # time for a person to walk to the chassis and move a cable
 MODE_VALUE_LABELS = {mode.value: name for mode, name in MODE_LABELS.items()}
 
 
 def port_type_label(port_type: str) -> str:
-    """Return a port's PortType in words."""
+    """Return the label of a port's PortType."""
     return PORT_TYPE_LABELS.get(port_type, port_type) or "not given"

@@ -1,4 +1,4 @@
-"""How far an attachment has come: requested, switched, link trained, seen by the host, in use."""
+"""Progress of an attachment: requested, switched, link trained, seen by the host, in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ StageState = Literal["done", "waiting", "wrong", "unknown"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadinessStage:
-    """A rung of the ladder: reached (done), not yet (waiting), not as it should be (wrong), or told by nobody."""
+    """A stage: reached (done), not yet (waiting), not as it should be (wrong), or unknown."""
 
     name: str
     standing: StageState
@@ -34,20 +34,20 @@ class ReadinessStage:
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """The ladder of a device, with the moment its newest change was asked for; no rungs: attached to no host.
+    """The stages of a device, with the time its newest change was requested; no stages: attached to no host.
 
-    `doubt` says why its host does not tell which card it is, and who uses those that it may be; '' where it does.
+    `doubt` says why its host cannot identify its card, and who uses the candidates; '' where it can.
     """
 
     rungs: tuple[ReadinessStage, ...] = ()
     requested_at: datetime | None = None
-    told: bool = False  # whether the host's agent tells who uses it
+    told: bool = False  # whether the host's agent reports who uses it
     used_by: str = ""
     doubt: str = ""
 
     @property
     def reached(self) -> str:
-        """The highest rung that is reached, with all below it."""
+        """The highest stage that is reached with all stages below it."""
         name = ""
         for rung in self.rungs:
             if rung.standing != "done":
@@ -57,7 +57,7 @@ class Readiness:
 
 
 def device_readiness(device: Device, *, operation: Operation | None = None) -> Readiness:
-    """Return the ladder of a device: of what is there, or of the open `operation` that is on its way.
+    """Return the stages of a device: of its present attachment, or of the open `operation` on it.
 
     `device` is best read with `host_port__host` and `slot__port`.
     """
@@ -87,9 +87,7 @@ def device_readiness(device: Device, *, operation: Operation | None = None) -> R
 def _link_stage(device: Device) -> ReadinessStage:
     port = device.slot.port if device.slot is not None else None
     if port is None or not port.link_status:
-        return ReadinessStage(
-            name="Link trained", standing="unknown", sentence="The chassis does not tell of its link."
-        )
+        return ReadinessStage(name="Link trained", standing="unknown", sentence="The chassis does not report its link.")
     if port.link_status in {"Training", "Starting"}:
         return ReadinessStage(name="Link trained", standing="waiting", sentence="It trains.")
     if port.link_status != "LinkUp":
@@ -110,7 +108,7 @@ def _seen_stage(side: DeviceOnHost, *, reached: bool) -> ReadinessStage:
         return ReadinessStage(name=name, standing="unknown", sentence=f"{_capitalized(side.unsure)}.")
     if side.seen is None:
         standing: StageState = "wrong" if reached else "waiting"
-        todo = "Detach and attach it again: then the host looks for it."
+        todo = "Detach and attach it again, so that the host rescans."
         return ReadinessStage(name=name, standing=standing, sentence=f"The host does not see it. {todo}")
     found = side.seen
     width = f", x{found.width}" if found.width else ""
@@ -123,26 +121,26 @@ def _use_stage(side: DeviceOnHost) -> ReadinessStage:
     if side.unsure:
         return ReadinessStage(name="In use", standing="unknown", sentence=f"{_capitalized(uncertainty_label(side))}.")
     if not side.holders:
-        return ReadinessStage(name="In use", standing="waiting", sentence="Nobody uses it now.")
+        return ReadinessStage(name="In use", standing="waiting", sentence="No process uses it now.")
     return ReadinessStage(name="In use", standing="done", sentence=f"By {holders_label(side.holders)}.")
 
 
 def _capitalized(words: str) -> str:
-    """Return words as a sentence begins."""
+    """Return words with a capital first letter."""
     return words[:1].upper() + words[1:]
 
 
 SAMPLE_SIZE = 200
-MIN_SAMPLES = 3  # fewer tell nothing of what is usual
+MIN_SAMPLES = 3  # fewer do not show the usual duration
 QUANTILES = 10
 NO_HISTORY = "no history yet"
 
-DurationKey = tuple[str, int]  # of an operation, and the id of the chassis that it is on
+DurationKey = tuple[str, int]  # the kind of an operation, and the id of its chassis
 
 
 @dataclass(frozen=True, kw_only=True)
 class DurationRange:
-    """The 10th and the 90th percentile of how long something took, in s."""
+    """The 10th and the 90th percentile of a duration, in s."""
 
     low: float
     high: float
@@ -156,7 +154,7 @@ class DurationRange:
 def usual_durations(kinds: Collection[DurationKey]) -> dict[DurationKey, DurationRange]:
     """Return how long operations of these kinds usually take; those without a history are left out.
 
-    It is that of the newest 200 that were done on the same chassis, else on all.
+    The source is the newest 200 that succeeded on the same chassis, else on all.
     """
     found: dict[DurationKey, DurationRange] = {}
     anywhere: dict[str, DurationRange | None] = {}
@@ -175,9 +173,9 @@ def usual_durations(kinds: Collection[DurationKey]) -> dict[DurationKey, Duratio
 def longest_drawer_duration(
     steps: Iterable[tuple[DrawerKey, str]], usual: dict[DurationKey, DurationRange]
 ) -> DurationRange | None:
-    """Return how long steps (where, and of which kind) take: drawers side by side, each one step after the other.
+    """Return how long steps (drawer and kind) take: drawers in parallel, the steps of each one after the other.
 
-    None where there is nothing to do, or no history of one of the kinds.
+    None where there are no steps, or no history of one of the kinds.
     """
     sums: dict[DrawerKey, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for place, kind in steps:
@@ -191,7 +189,7 @@ def longest_drawer_duration(
 
 
 def format_duration_range(low: float, high: float) -> str:
-    """Return two durations in s as '4 to 9 s', '0.4 to 0.9 s' or '2 to 4 min', and as one where they look the same."""
+    """Return two durations in s as '4 to 9 s', '0.4 to 0.9 s' or '2 to 4 min'; as one where they round to one."""
     if high >= 120:
         begin, end, unit = f"{low / 60:.0f}", f"{high / 60:.0f}", "min"
     elif high < 3:
@@ -213,9 +211,9 @@ def _duration_range(done: Any) -> DurationRange | None:
 def operation_rows(
     person: User, *, chassis: int | None = None, device: int | None = None, state: str | None = None
 ) -> Rows:
-    """Return operations, newest first, with what of their chassis, drawer, device and host ports the person may see.
+    """Return operations, newest first, with the chassis, drawers, devices and host ports that the user may see.
 
-    Whoever asked for an operation goes on seeing it when its device is granted to somebody else.
+    The requester of an operation still sees it when its device is granted to another tenant.
     """
     rows = Operation.objects.visible_to(person).order_by("-requested_at")
     if chassis is not None:
@@ -234,24 +232,24 @@ def operation_rows(
 
 
 def may_cancel(person: User, operation: Operation) -> bool:
-    """Tell whether an operation is the person's to end: an administrator's, or of somebody of the same tenant."""
+    """Return whether the user may cancel an operation: administrators, and members of the requester's tenant."""
     return person.may_compose and (person.is_administrator or operation.tenant_id == person.tenant_id)
 
 
 def operations_visible_to(person: User) -> QuerySet[Operation]:
-    """Return the operations a person may see, newest first; each with its plan where they may see that too."""
+    """Return the operations a user may see, newest first; each with its plan where they may see that too."""
     rows = Operation.objects.visible_to(person).select_related("chassis", "device", "source", "target")
     return rows.prefetch_related(Prefetch("plan", Plan.objects.visible_to(person)))
 
 
 def operation_subject(operation: Operation) -> Approvable | None:
-    """Return what an operation is to change."""
+    """Return the part that an operation changes."""
     subject: Approvable | None = getattr(operation, SUBJECTS.get(operation.kind, DEFAULT_SUBJECT)[1])
     return subject
 
 
-# Features above that have parts on their way back to somebody: why a person may attach none of these devices (ids), at
-# none of these host ports (ids), any more; '' where they may.
+# Sources in features above of parts that are being returned: why a user may no longer attach any of these devices (ids)
+# or to any of these host ports (ids); '' where they may.
 ATTACHMENT_CHECKS: Final[list[Callable[[User, Collection[int], Collection[int]], str]]] = []
 
 
@@ -260,11 +258,11 @@ def attachment_obstacle(person: User, devices: Collection[int], host_ports: Coll
     return next((reason for check in ATTACHMENT_CHECKS if (reason := check(person, devices, host_ports))), "")
 
 
-PROOF_UNREAD = "Whether others were touched could not be read from the chassis."
+PROOF_UNREAD = "Whether other links changed could not be read from the chassis."
 
 
 def open_operation_sentence(what: str, operation: Operation, person: User | None) -> str:
-    """Return who is at work on something, since when; of what the person may not see, that it has not ended."""
+    """Return who is changing something, since when; for parts that the user may not see, that it has not ended."""
     if person is not None and not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
         return f"{what} is taken: another operation has not ended."
     when = timezone.localtime(operation.requested_at).strftime("%H:%M:%S %Z")
@@ -274,7 +272,7 @@ def open_operation_sentence(what: str, operation: Operation, person: User | None
 
 
 def operation_summary(device: Device, source: HostPort | None, target: HostPort | None) -> str:
-    """Return what is to happen, for everybody who may see the device: another tenant's host is not named."""
+    """Return the summary of a change, for everybody who may see the device: another tenant's host is not named."""
 
     def place(port: HostPort | None) -> str:
         return port.label if port is not None and not may_name_host(device, port) else host_port_name(port)

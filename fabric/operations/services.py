@@ -1,4 +1,4 @@
-"""Asking for a change of hardware: may this person, do the rules allow it, has anything changed since they looked?"""
+"""Requests for changes of hardware: checked against permissions, the drawer's rules and changes made meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fabric.signals import operation_changed
 
 
 class ExpectedUnknown(Enum):
-    """Whether the person said where they believed the device to be attached."""
+    """Whether the request says where the device is expected to be attached."""
 
     UNKNOWN = "unknown"
 
@@ -55,11 +55,11 @@ def operation_request(
     force: bool = False,
     confirmation: str = "",
 ) -> tuple[Operation, bool]:
-    """Ask for a device to be attached to `target` (None: to no host); returns the operation and whether it is new.
+    """Request that a device be attached to `target` (None: to no host); returns the operation and whether it is new.
 
-    `force` takes it although somebody uses it on its host; `confirmation` must be the device's name then. Raises
-    NotFound for what the person may not see, Forbidden, RuleViolation, InUse, and Conflict when somebody else has an
-    operation on the device, or it is not attached where `expected` says. The same person and key answer the same
+    `force` detaches it although it is in use on its host; `confirmation` must be the device's name then. Raises
+    NotFound for parts that the user may not see, Forbidden, RuleViolation, InUse, and Conflict when another user has
+    an operation on the device, or it is not attached where `expected` says. The same user and key return the same
     operation; the key with another request is KeyReused, and one that is too long is Invalid.
     """
     with attempt(Action.OPERATION_REQUEST, actor=person, target=target_of(device)) as act:
@@ -72,7 +72,7 @@ def operation_request(
         if replayed := find_replayed(Operation, person, idempotency_key, digest):
             return replayed, False
         try:
-            # Once without locks: nobody waits for what is refused.
+            # First without locks: a refusal waits for no lock.
             _validated_device(person, device.pk, target, expected, force=force)
             with act.change():
                 operation, created = _create(
@@ -86,7 +86,7 @@ def operation_request(
                 )
                 act.before, act.after = {"attached_to": host_port_name(operation.source)}, _audit_values(operation)
         except Conflict:
-            # The same request may have come twice at once: then it stands in its own way.
+            # Of two simultaneous copies of a request, the second conflicts with the first: return that one.
             if replayed := find_replayed(Operation, person, idempotency_key, digest):
                 return replayed, False
             raise
@@ -98,14 +98,14 @@ def operation_request(
 
 
 def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: str = "") -> Operation:
-    """Ask for a drawer's mode to be changed by an administrator or its only owner; raises and repeats as above."""
+    """Request another mode of a drawer, as an administrator or its only owner; raises and repeats as above."""
     target = target_of(drawer, f"{drawer.chassis.name} {drawer.name}")
     with attempt(Action.DRAWER_MODE, actor=person, target=target) as act:
         if not Drawer.objects.visible_to(person).filter(pk=drawer.pk).exists():
             raise NotFound("There is no such drawer.")
         refuse_mode_change(person, drawer)
         if mode not in {one.value for one in MODE_DESCRIPTIONS}:
-            raise Invalid(f"'{mode}' is no mode of a drawer.", errors={"mode": "Choose one of the three modes."})
+            raise Invalid(f"'{mode}' is not a mode of a drawer.", errors={"mode": "Choose one of the three modes."})
         digest = request_digest("drawer", drawer.pk, mode)
         if replayed := find_replayed(Operation, person, idempotency_key, digest):
             return replayed
@@ -118,20 +118,20 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
         except IntegrityError as error:
             if replayed := find_replayed(Operation, person, idempotency_key, digest):
                 return replayed
-            raise Conflict(f"{drawer.name} was changed at the same moment. Look again.") from error
+            raise Conflict(f"{drawer.name} was changed at the same moment. Reload, then try again.") from error
         return operation
 
 
 def refuse_mode_change(person: User, drawer: Drawer) -> None:
-    """Raise Forbidden unless the drawer's mode is the person's to change."""
+    """Raise Forbidden unless the user may change the drawer's mode."""
     if not may_change_mode(person, drawer):
         raise Forbidden("Only an administrator, or a tenant that holds all of the drawer, may change its mode.")
 
 
 def operation_cancel(*, person: User, operation: Operation) -> Operation:
-    """End an operation: at once if nobody has begun it, else as soon as it honestly can.
+    """Cancel an operation: immediately if no worker has claimed it, else as soon as possible.
 
-    Raises NotFound, Forbidden, and Conflict for what has ended, or is a step of a plan, which is cancelled as a whole.
+    Raises NotFound, Forbidden, and Conflict if it has ended, or is a step of a plan, which is cancelled as a whole.
     """
     with audited(Action.OPERATION_CANCEL, actor=person, target=target_of(operation, operation.summary)):
         return _cancel(person, operation)
@@ -141,7 +141,7 @@ def _cancel(person: User, operation: Operation) -> Operation:
     if not Operation.objects.visible_to(person).filter(pk=operation.pk).exists():
         raise NotFound("There is no such operation.")
     if not may_cancel(person, operation):
-        raise Forbidden("Only what people of your tenant asked for is yours to cancel.")
+        raise Forbidden("You can cancel only what members of your tenant requested.")
     # A worker claims it under the same lock.
     lock_chassis([operation.chassis_id])
     row: Operation = lock_rows(Operation.objects.filter(pk=operation.pk)).get()
@@ -151,7 +151,7 @@ def _cancel(person: User, operation: Operation) -> Operation:
         raise Conflict("It is a step of a plan: cancel the plan.", plan=str(row.plan_id))
     if row.state == Operation.State.REQUESTED and row.lease_until is None:
         row.state, row.finished_at = Operation.State.CANCELLED, timezone.now()
-        row.error = f"Cancelled by {person.get_username()} before it began. Nothing was changed."
+        row.error = f"Cancelled by {person.get_username()} before it started. Nothing was changed."
         row.steps = [{**step, "state": "skipped"} for step in row.steps]
     row.cancel_requested_at = row.cancel_requested_at or timezone.now()
     row.save(update_fields=["state", "finished_at", "error", "steps", "cancel_requested_at"])
@@ -161,7 +161,7 @@ def _cancel(person: User, operation: Operation) -> Operation:
 
 def _create_mode(*, person: User, drawer: Drawer, mode: str, idempotency_key: str, digest: str) -> Operation:
     lock_chassis([drawer.chassis_id])
-    # Again, under the lock: the same request may have come twice at once.
+    # Again, under the lock: a copy of the request may have arrived at the same time.
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
         return replayed
     if other := Operation.objects.open().filter(drawer=drawer).first():
@@ -198,12 +198,12 @@ def _create(
     digest: str,
     force: bool,
 ) -> tuple[Operation, bool]:
-    # What the rules allow depends on all of a drawer: whoever asks for a change of a chassis waits for the one before.
+    # The rules depend on all of a drawer: changes of a chassis are requested one after the other.
     if not lock_chassis(Device.objects.filter(pk=device_id).values_list("chassis", flat=True)):
         raise NotFound("There is no such device or host port.")
-    # A grant locks these rows too: what was granted away since it was looked at is no longer the person's.
+    # A grant locks these rows too: parts granted to another tenant since the request are refused here.
     lock_parts(devices=[device_id], host_ports=[target.pk if target else None])
-    # Again, under the lock: the same request may have come twice at once.
+    # Again, under the lock: a copy of the request may have arrived at the same time.
     if replayed := find_replayed(Operation, person, idempotency_key, digest):
         return replayed, False
     device = _validated_device(person, device_id, target, expected, force=force)
@@ -237,7 +237,7 @@ def _create(
 def _validated_device(
     person: User, device_id: int, target: HostPort | None, expected: HostPort | ExpectedUnknown | None, *, force: bool
 ) -> Device:
-    """Return the device as it is; raises what stands against its going to `target`."""
+    """Return the locked device; raises the reason why it may not be attached to `target`."""
     _check_visible(person, device_id, target)
     found = Device.objects.select_related("host_port__host", "slot__drawer", "chassis").filter(pk=device_id)
     device: Device | None = found.first()
@@ -300,7 +300,7 @@ def _check_attachable(device: Device, target: HostPort | None) -> None:
 def _busy_conflict(device: Device, person: User) -> Conflict:
     other = Operation.objects.open().filter(device=device).first()
     if other is None:
-        return Conflict(f"{device.name} was changed at the same moment. Look again.")
+        return Conflict(f"{device.name} was changed at the same moment. Reload, then try again.")
     return Conflict(open_operation_sentence(device.name, other, person), operation=str(other.pk))
 
 
@@ -314,13 +314,13 @@ def _moved_sentence(device: Device, person: User) -> str:
     return f"{device.name} is not where you saw it: {last.requested_by_name} changed it at {when}; it is {place} now."
 
 
-# Rooms above that have devices for somebody for a while: of ids of devices, those that are claimed, each with a
-# sentence that says by what. Who claims a device is no obstacle to themselves: the second argument.
+# Sources of claims on devices in rooms above: of ids of devices, the claimed ones, each with a sentence on its claim.
+# The second argument is the claimant, whose own claims do not count.
 DEVICE_HOLD_SOURCES: Final[list[Callable[[Collection[int], str], Mapping[int, str]]]] = []
 
 
 def check_not_held(devices: Collection[Device], *, force: Collection[int] = (), claimant: str = "") -> None:
-    """Raise InUse where one of the devices is claimed by somebody else than `claimant`, but for those of `force`."""
+    """Raise InUse where one of the devices is claimed by another than `claimant`, except for those of `force`."""
     asked = {one.pk: one for one in devices if one.pk not in force}
     for claims in DEVICE_HOLD_SOURCES if asked else ():
         for pk, sentence in claims(list(asked), claimant).items():
@@ -328,38 +328,38 @@ def check_not_held(devices: Collection[Device], *, force: Collection[int] = (), 
 
 
 def check_confirmation(confirmation: str, *, wanted: str) -> None:
-    """Raise Invalid unless what was typed is what has to be typed to force something."""
+    """Raise Invalid unless the typed confirmation of a forced change is correct."""
     if confirmation.strip() != wanted.strip():
         raise Invalid(
-            f"Programs lose what is forced away from them. Type '{wanted}' to confirm that.",
+            f"Programs that use what is detached by force lose it. Type '{wanted}' to confirm that.",
             errors={"confirmation": f"Type exactly: {wanted}"},
         )
 
 
 def check_not_in_use(devices: Collection[Device], *, force: Collection[int] = ()) -> None:
-    """Raise InUse where an agent says who uses one of the devices on its host, but for those of `force` (ids).
+    """Raise InUse where an agent reports one of the devices in use on its host, except for those of `force` (ids).
 
-    So it is where the host shows cards that may be the device: what cannot be told from them cannot be let go. What no
-    agent tells is not known: the operation says so. Best read with `host_port__host`.
+    It is raised too where the host has cards that may be the device: an ambiguous card cannot be released. Without a
+    report of an agent the use is unknown, and the operation says so. Best read with `host_port__host`.
     """
     sides = devices_on_hosts(devices)
     for device in devices:
         side = sides[device.pk]
         if device.pk in force or not (side.holders or side.unsure):
             continue
-        # The people of the device's tenant read it, also where the site or an administrator asked.
+        # Members of the device's tenant read the sentence, also where the site or an administrator asked.
         is_named = device.host_port is None or may_name_host(device, device.host_port)
         if side.unsure:
             doubt = uncertainty_label(side, names=is_named)
             raise InUse(f"{device.name} may be in use: {doubt}.", device=device.pk, holders=f"not known: {doubt}")
-        who = holders_label(side.holders) if is_named else "somebody on its host"
+        who = holders_label(side.holders) if is_named else "a process on its host"
         raise InUse(f"{device.name} is in use: {who}.", device=device.pk, holders=who)
 
 
 def forced_use_record(person: User | None, devices: Collection[Device]) -> None:
-    """Put on record who uses what is taken by force; to be called in the transaction that asks for the change.
+    """Write the audit entries of forced changes: who uses each device; to be called in the requesting transaction.
 
-    Whoever comes until it is carried out is cut off too: also what nobody seems to use is on record.
+    Processes that start before it is carried out are interrupted too, so devices without a known use are recorded.
     """
     sides = devices_on_hosts(devices)
     for device in devices:
@@ -370,7 +370,7 @@ def forced_use_record(person: User | None, devices: Collection[Device]) -> None:
         audit_record(action=Action.OPERATION_FORCE, actor=person, target=target_of(device), before={"in_use_by": who})
 
 
-# What the agent of a host does is skipped, and says so, where none runs.
+# Steps of the host's agent are skipped, with a sentence, where no agent runs.
 STEP_NAMES: Final = {
     "attach": ("Check", "Attach", "Wait for the link", "Seen by the host", "Read back"),
     "detach": ("Check", "Release on the host", "Detach", "Read back"),
@@ -384,7 +384,7 @@ STEP_NAMES: Final = {
 
 
 def initial_steps(kind: str) -> list[dict[str, object]]:
-    """Return the steps of a kind of operation, none begun."""
+    """Return the waiting steps of a kind of operation."""
     return [
         {"name": name, "state": "waiting", "started_at": None, "finished_at": None, "sentence": ""}
         for name in STEP_NAMES[kind]
@@ -392,7 +392,7 @@ def initial_steps(kind: str) -> list[dict[str, object]]:
 
 
 def operation_enqueue(operation: Operation) -> None:
-    """Tell everybody of a new operation, and a worker to take it; to be called once it is committed."""
+    """Publish a new operation, and enqueue it for a worker; to be called once it is committed."""
     operation_changed.send(Operation, operation=operation)
-    # A broker that is away loses nothing: recover_operations picks up what no worker has taken.
+    # An unreachable broker loses nothing: recover_operations picks up what no worker has claimed.
     enqueue("fabric.run_operation", str(operation.pk))

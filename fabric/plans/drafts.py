@@ -1,4 +1,4 @@
-"""The draft that a person makes on the pages: a plan that grows and shrinks entry by entry, one open a person."""
+"""The draft that a user composes on the pages, entry by entry; one open draft per user."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ENTRY_FIELDS: Final = {"device": "attachments", "drawer": "modes", "cable": "cab
 
 
 def draft_add(*, person: User, wanted: DesiredState) -> Plan:
-    """Let the person's draft want this too, begun where there is none; what is so already is no entry.
+    """Add entries to the user's draft, which is created where there is none; satisfied entries are left out.
 
-    Raises as `plan_create` does, and leaves the draft as it was.
+    Raises as `plan_create` does, and leaves the draft unchanged then.
     """
     with audit_batch():
         _lock_person(person)
@@ -42,7 +42,7 @@ def draft_add(*, person: User, wanted: DesiredState) -> Plan:
 
 
 def draft_remove(*, person: User, key: str) -> Plan:
-    """Take an entry (`PlanEntry.key`) out of the person's draft, which is then as if it had never been added.
+    """Remove an entry (`PlanEntry.key`) from the user's draft, as if it had never been added.
 
     Raises NotFound where there is no such draft or entry, else as `plan_change` does.
     """
@@ -60,7 +60,7 @@ def draft_remove(*, person: User, key: str) -> Plan:
 
 
 def draft_title(entries: tuple[PlanEntry, ...]) -> str:
-    """Return what a draft is called as long as nobody gives it another name."""
+    """Return the default title of a draft."""
     if not entries:
         return EMPTY_TITLE
     first = f"{entries[0].name} to {entries[0].after}"
@@ -69,7 +69,7 @@ def draft_title(entries: tuple[PlanEntry, ...]) -> str:
 
 
 def _lock_person(person: User) -> None:
-    """Let two windows of one person change the same draft one after the other."""
+    """Serialise changes of a draft from two windows of one user."""
     lock_rows(User.objects.filter(pk=person.pk)).get()
 
 
@@ -89,7 +89,7 @@ def _set_title(plan: Plan, title: str) -> Plan:
 
 
 def _visible_part(person: User, wanted: DesiredState) -> DesiredState:
-    """Return what is wanted without what is the person's no more: nobody could take it out of the draft."""
+    """Return the desired state without objects that the user has lost access to and so could not remove."""
     devices = visible_rows(Device.objects, person, set(wanted.attachments))
     ends = {port for port in wanted.attachments.values() if port is not None} | set(wanted.cables)
     host_ports = visible_rows(HostPort.objects, person, ends)
@@ -106,13 +106,13 @@ def _visible_part(person: User, wanted: DesiredState) -> DesiredState:
 
 
 def _without_satisfied(person: User, wanted: DesiredState) -> DesiredState:
-    """Return what is wanted without what will be so anyway, once all that was asked for is done."""
+    """Return the desired state without entries that hold anyway once all open operations are done."""
     now = base_state(base_state_json(projected_drawers(desired_parts(person, wanted).chassis).values()))
     if unknown := set(wanted.settings) - set(now.settings):
         name = Port.objects.get(pk=min(unknown)).name
-        raise Conflict(f"{name} is behind neither a device nor a host port: there is nothing to plan for it.")
+        raise Conflict(f"{name} connects neither a device nor a host port: there is nothing to plan for it.")
     return DesiredState(
-        # What is missing stays in, to be refused with its reason.
+        # A missing object stays in, so that it is refused with its reason.
         attachments={
             pk: to for pk, to in wanted.attachments.items() if pk not in now.attachments or now.attachments[pk] != to
         },

@@ -1,7 +1,7 @@
-"""A plan that is being carried out: it goes on by itself, stops at a failure, and is cancelled, resumed, rolled back.
+"""A plan that is being applied: it advances by itself, stops at a failure, and is cancelled, resumed or rolled back.
 
-What is left to do is never remembered, but planned anew from what the hardware shows: the way on after a stop, and the
-way back. So a job survives whatever died meanwhile, and nothing is done twice.
+The remaining steps are never stored, but replanned from the state of the hardware, for a resume and for a rollback
+alike. So a job survives the death of any process, and nothing is done twice.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from fabric.signals import operation_changed, plan_changed
 
 logger = logging.getLogger(__name__)
 
-PLANNING_CLAIM_SECONDS = 10.0  # a worker that died while it planned lets its claim expire
+PLANNING_CLAIM_SECONDS = 10.0  # the claim of a worker that died while planning expires
 PLANNING_RENEW_SECONDS = 3.0
 
 
 def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> Plan:
-    """Begin nothing new of a running plan; what runs ends as soon as it honestly can. Then go back, where wanted.
+    """Start no further step of a running plan, and cancel running ones where possible; then roll back if requested.
 
-    A plan that stopped is left as it is, or rolled back. Raises NotFound, Forbidden, and Conflict where it has ended.
+    A stopped plan stays as it is, or is rolled back. Raises NotFound, Forbidden, and Conflict where it has ended.
     """
     with audited(Action.PLAN_CANCEL, actor=person, target=target_of(plan, plan.title)) as act:
         row = _locked_with_chassis(person, plan)
@@ -64,12 +64,12 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
         if row.state == Plan.State.STOPPED:
             _set_state(row, person, Plan.State.ROLLING_BACK if roll_back else Plan.State.LEFT)
         elif row.state in {Plan.State.RUNNING, Plan.State.RESUMING, Plan.State.CANCELLING}:
-            _cancel_rest(row, f"Not begun: {actor_name(person)} cancelled the plan.")
+            _cancel_rest(row, f"Not started: {actor_name(person)} cancelled the plan.")
             _open(row).filter(cancel_requested_at=None).update(cancel_requested_at=timezone.now())
             row.then = "roll_back" if roll_back else ""
             _set_state(row, person, Plan.State.CANCELLING, new_round=False)
         elif row.state == Plan.State.ROLLING_BACK:
-            raise Conflict("It is on its way back already.")
+            raise Conflict("It is being rolled back already.")
         else:
             raise Conflict(f"The plan is '{row.get_state_display()}': there is nothing to cancel.")
         act.after = {"state": row.state, "roll_back": roll_back}
@@ -78,7 +78,7 @@ def plan_cancel(*, person: User | None, plan: Plan, roll_back: bool = False) -> 
 
 
 def plan_resume(*, person: User | None, plan: Plan) -> Plan:
-    """Go on with a plan that stopped: what failed is tried again, then the rest. Raises as `plan_cancel` does."""
+    """Resume a stopped plan: failed steps are retried, then the rest. Raises as `plan_cancel` does."""
     with audited(Action.PLAN_RESUME, actor=person, target=target_of(plan, plan.title)) as act:
         row = _locked_with_chassis(person, plan)
         act.before = {"state": row.state}
@@ -91,18 +91,18 @@ def plan_resume(*, person: User | None, plan: Plan) -> Plan:
 
 
 def plan_step_failed(operation: Operation) -> None:
-    """Begin nothing more of a plan of which a step fails; to be called in the transaction that ends the step."""
+    """Stop the plan of a failed step; to be called in the transaction that ends the step."""
     if operation.plan is None:
         return
     lock_chassis(_chassis_of(operation.plan))
     plan = lock_plan(operation.plan.pk)
-    _cancel_rest(plan, f"Not begun: '{operation.summary}' failed before it."[:500])
+    _cancel_rest(plan, f"Not started: '{operation.summary}' failed before it."[:500])
 
 
 def plan_advance(plan_id: UUID | str) -> None:
-    """Let a plan go on whose step has ended, or that waits for its way on or back to be planned.
+    """Advance a plan one of whose steps has ended, or whose resume or rollback is to be planned.
 
-    Safe to be called at any time, by several at once. A BMC that cannot be read stops the plan with a sentence.
+    Safe to call at any time, also concurrently. A BMC that cannot be read stops the plan with a sentence.
     """
     with transaction.atomic():
         plan = lock_plan(plan_id)
@@ -119,17 +119,17 @@ def plan_advance(plan_id: UUID | str) -> None:
     except FalconWebError as error:
         _stop(plan, error.sentence)
     except DATABASE_UNAVAILABLE:
-        logger.exception("plan %s waits for the database", plan.pk)  # beat asks for it again
+        logger.exception("plan %s waits for the database", plan.pk)  # beat retries
         raise
     except Exception:
         logger.exception("plan %s", plan.pk)
-        _stop(plan, "An error of the site stopped it; the log of the worker says which.")
+        _stop(plan, "An error of the site stopped it; see the log of the worker.")
     finally:
         Plan.objects.filter(pk=plan.pk).update(planning_until=None)
 
 
 def _claim_planning(plan: Plan) -> bool:
-    """Take the planning of the way on or back; False where another worker is at it."""
+    """Claim the planning of a resume or rollback; False where another worker has the claim."""
     now = timezone.now()
     if plan.planning_until is not None and plan.planning_until > now:
         return False
@@ -139,7 +139,7 @@ def _claim_planning(plan: Plan) -> bool:
 
 
 async def _read_hardware(plan: Plan, chassis: Iterable[Chassis], wanted: DesiredState) -> None:
-    """Read what the hardware shows of these chassis, and let nobody else begin that meanwhile."""
+    """Read the state of these chassis from their BMCs, and renew the planning claim meanwhile."""
 
     async def renew() -> None:
         while True:
@@ -156,19 +156,19 @@ async def _read_hardware(plan: Plan, chassis: Iterable[Chassis], wanted: Desired
 
 
 def plan_id_of(operation_id: str) -> str | None:
-    """Return the id of the plan that an operation is a step of; None where it is on its own."""
+    """Return the id of the plan that an operation is a step of; None for a single operation."""
     plan = Operation.objects.filter(pk=operation_id).values_list("plan", flat=True).first()
     return None if plan is None else str(plan)
 
 
 def idle_plans() -> list[str]:
-    """Return the ids of plans that should go on and of which nothing is open: whoever should have told is dead."""
+    """Return the ids of plans to advance that have no open operation: the worker that should have done it is dead."""
     idle = Plan.objects.active().exclude(operations__in=Operation.objects.open())
     return [str(pk) for pk in idle.values_list("pk", flat=True)]
 
 
 def _settle(plan: Plan) -> bool:
-    """Say how it stands with a plan of which nothing is open; tell whether that is new."""
+    """Set the state of a plan that has no open operation; return whether it has changed."""
     ended = plan.operations.filter(round=plan.round)
     failed = ended.filter(state=Operation.State.FAILED).in_turn().first()
     before = plan.state
@@ -185,7 +185,7 @@ def _settle(plan: Plan) -> bool:
         case Plan.State.CANCELLING:
             plan.state = Plan.State.CANCELLED
         case Plan.State.ROLLING_BACK if failed is not None:
-            plan.state, plan.sentence = Plan.State.STOPPED, f"On the way back: {_failure_sentence(failed)}"
+            plan.state, plan.sentence = Plan.State.STOPPED, f"During the rollback: {_failure_sentence(failed)}"
     if plan.state == before:
         return False
     if plan.is_final:
@@ -197,9 +197,9 @@ def _settle(plan: Plan) -> bool:
 
 
 def _replan(plan: Plan) -> None:
-    """Read the hardware, then write the operations that lead on or back from there.
+    """Read the hardware, then create the operations of the resume or rollback from that state.
 
-    A way back that was gone is read in the same way: it has ended where the hardware shows nothing that is left to do.
+    A finished rollback is checked in the same way: it has ended when the hardware needs no further step.
     """
     back = plan.state == Plan.State.ROLLING_BACK
     wanted = rollback_state(plan) if back else DesiredState.from_json(plan.wanted)
@@ -209,7 +209,7 @@ def _replan(plan: Plan) -> None:
         lock_chassis(chassis)
         row = lock_plan(plan.pk)
         if (row.state, row.round) != (plan.state, plan.round) or _open(row).exists():
-            return  # somebody else was faster, or somebody cancelled it
+            return  # another worker was faster, or the plan was cancelled
         drawers = involved_drawers(projected_drawers(chassis), wanted)
         attached = {device.id: device.attached for one in drawers for device in one.devices}
         _check_not_moved(row, {pk: place for pk, place in attached.items() if pk in wanted.attachments})
@@ -224,10 +224,10 @@ def _replan(plan: Plan) -> None:
             _check_not_undone(row, planned.steps)
             row.state = Plan.State.ROLLING_BACK if back else Plan.State.RUNNING
         elif (other := pending_operation(wanted, planned.steps)) is not None:
-            # It is taken for done above, and may fail: what is left to do shows when it has ended.
+            # The planned state assumes that this operation succeeds; it may fail, so replan after it has ended.
             is_own = other.device is None or row.tenant_id in {None, other.device.tenant_id}
             what = f"'{other.summary}'" if is_own else "another operation"
-            if not back:  # there the sentence is why it goes back
+            if not back:  # the sentence of a rollback is its reason
                 Plan.objects.filter(pk=row.pk).update(sentence=f"It waits for the end of {what}.")
             return
         else:
@@ -244,9 +244,9 @@ def _replan(plan: Plan) -> None:
 def _retry_steps(
     plan: Plan, steps: Collection[PlanStep], wanted: DesiredState, attached: Mapping[int, int | None]
 ) -> Iterator[PlanStep]:
-    """Return the steps that do once more what failed although it is where it shall be: its link, or what its host sees.
+    """Return steps that repeat failed ones although the desired state is reached: the link or the host's view failed.
 
-    A device is detached and attached anew, a port configured as it is: either trains the link.
+    A device is detached and reattached, a port configured with its present values: either retrains the link.
     """
     planned = {_subject(step) for step in steps}
     newest = {_subject(one): one for one in plan.operations.filter(is_rollback=False, attempts__gt=0).in_turn()}
@@ -262,15 +262,15 @@ def _retry_steps(
 
 
 def _check_not_replaced(plan: Plan, wanted: DesiredState, now: Mapping[str, Any]) -> None:
-    """Raise Conflict where there is another device in a slot than the plan was made on."""
+    """Raise Conflict where a slot has another device than when the plan was made."""
     for pk in replaced_devices(plan.base, now):
         if pk in wanted.attachments:
             device = Device.objects.select_related("slot__drawer").get(pk=pk)
-            raise Conflict(f"There is another device in {slot_label(device) or device.uri} by now. Plan anew.")
+            raise Conflict(f"There is another device in {slot_label(device) or device.uri} by now. Replan.")
 
 
 def _check_not_moved(plan: Plan, attached: dict[int, int | None]) -> None:
-    """Raise Conflict where a device of the plan is neither where it was, nor where it shall be, nor free."""
+    """Raise Conflict where a device of the plan is neither at its old or desired host port, nor detached."""
     wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
     elsewhere = {
         pk: attached[pk]
@@ -280,34 +280,34 @@ def _check_not_moved(plan: Plan, attached: dict[int, int | None]) -> None:
     if not elsewhere:
         return
     pk, place = next(iter(elsewhere.items()))
-    # The plan's tenant reads it, whoever resumed it.
+    # The sentence is read by the plan's tenant, whoever resumed it.
     port = HostPort.objects.select_related("host").filter(pk=place or 0).first()
-    # What the site does for a lease is read by its tenant, too.
+    # Plans that the site applies for a lease are read by its tenant, too.
     is_seen = port is not None and not plan.by_site and plan.tenant_id in {None, port.tenant_id}
     device = plan.operations.filter(device=pk).select_related("device").first()
     name = device.device.name if device is not None and device.device is not None else "A device"
     where = host_port_name(port) if is_seen else "another host"
-    raise Conflict(f"{name} was put to {where} by somebody else meanwhile. Plan anew.")
+    raise Conflict(f"{name} was moved to {where} by somebody else meanwhile. Replan.")
 
 
 def _check_not_returning(plan: Plan, steps: Collection[PlanStep]) -> None:
-    """Raise Conflict where a member would attach again what is on its way back to the pool."""
+    """Raise Conflict where a member would reattach a device that is being returned to the pool."""
     targets = {step.device: step.target for step in steps if step.device is not None and step.target is not None}
     if plan.acting is not None and (reason := attachment_obstacle(plan.acting, list(targets), list(targets.values()))):
         raise Conflict(reason)
 
 
 def _check_not_undone(plan: Plan, steps: Collection[PlanStep]) -> None:
-    """Raise Conflict where a step of this round was done already: somebody else changed that since."""
+    """Raise Conflict where a step of this round was done already: its result was changed since."""
     done = {_subject(one): one.summary for one in plan.operations.filter(round=plan.round, state=Operation.State.DONE)}
     for step in steps:
         summary = done.get(_subject(step))
         if summary is not None and not step.interrupts:
-            raise Conflict(f"'{summary}' was done, and is so no more: somebody else changed it meanwhile.")
+            raise Conflict(f"'{summary}' was done, but somebody else has changed it since.")
 
 
 def _subject(one: Operation | PlanStep) -> tuple[int | None, int | None, int | None]:
-    """Return what is changed: a device, the mode of a drawer, or how a port is set up."""
+    """Return what a step changes: a device, the mode of a drawer, or the setting of a port."""
     if isinstance(one, PlanStep):
         return one.device, one.drawer if one.mode else None, one.port
     return one.device_id, one.drawer_id if one.mode else None, one.port_id
@@ -318,7 +318,7 @@ def _chassis_of(plan: Plan) -> Collection[int]:
     known = set(plan.operations.values_list("chassis", flat=True))
     drawers = Drawer.objects.filter(pk__in=wanted.modes).values_list("chassis", flat=True)
     host_ports = HostPort.objects.filter(pk__in=wanted.cables).values_list("chassis", flat=True)
-    # What is as wanted already has no operation, and may be in a chassis of its own.
+    # Parts that are in the desired state already have no operation, and may be in a chassis of their own.
     devices = Device.objects.filter(pk__in=wanted.attachments).values_list("chassis", flat=True)
     ports = Port.objects.filter(pk__in=wanted.settings).values_list("chassis", flat=True)
     return known.union(drawers, host_ports, devices, ports)
@@ -333,7 +333,7 @@ def _stop(plan: Plan, sentence: str) -> None:
         row.state = Plan.State.STOPPED
         for chassis in Chassis.objects.filter(pk__in=_chassis_of(row)):
             sentence = redact_address(sentence, chassis)
-        row.sentence = f"{'The way back' if back else 'The way on'} could not be planned: {sentence}"
+        row.sentence = f"{'The rollback' if back else 'The rest'} could not be planned: {sentence}"
         row.save(update_fields=["state", "sentence"])
         _record_end(row)
         transaction.on_commit(lambda: plan_changed.send(Plan, plan=row), robust=True)
@@ -341,7 +341,7 @@ def _stop(plan: Plan, sentence: str) -> None:
 
 def _locked_with_chassis(person: User | None, plan: Plan) -> Plan:
     check_own_plan(person, plan)
-    # A worker claims a step under the chassis' lock: under it, what is not begun stays so.
+    # A worker claims a step under the chassis' lock: while it is locked, no further step starts.
     lock_chassis(_chassis_of(plan))
     return lock_plan(plan.pk)
 
@@ -356,7 +356,7 @@ def _set_state(plan: Plan, person: User | None, state: Plan.State, *, new_round:
 
 
 def _cancel_rest(plan: Plan, sentence: str) -> None:
-    """Cancel what no worker holds of a plan."""
+    """Cancel the operations of a plan that no worker has claimed."""
     rest = list(_open(plan).filter(state=Operation.State.REQUESTED, lease_until=None).select_related("chassis"))
     now = timezone.now()
     for operation in rest:
@@ -372,7 +372,7 @@ def _open(plan: Plan) -> QuerySet[Operation]:
 
 
 def _record_end(plan: Plan) -> None:
-    """Put on record how a plan ended, or that it stopped; as the last thing of a transaction."""
+    """Write the audit entry of a plan that ended or stopped; as the last statement of a transaction."""
     audit_record(
         action=Action.PLAN_END,
         actor=plan.acting,
@@ -389,7 +389,7 @@ def _failure_sentence(failed: Operation | None) -> str:
 
 
 def _advance_soon(plan: Plan) -> None:
-    """Let a worker plan the way on or back, or settle what has nothing open."""
+    """Enqueue the planning of the resume or rollback, or the settlement of a plan without open operations."""
     if plan.is_active and not _open(plan).exists():
-        # A broker that is away loses nothing: beat asks for it again.
+        # An unreachable broker loses nothing: beat retries.
         transaction.on_commit(partial(enqueue, "fabric.advance_plan", str(plan.pk)), robust=True)

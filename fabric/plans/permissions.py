@@ -1,4 +1,4 @@
-"""Whose a wanted allocation is to have: the rows that it names, and what stands against the person who wants it."""
+"""Permissions of a plan: the rows that its desired state names, and why the user may not change them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_CHANGES: Final = 2000
 
 
 def desired_parts(person: User | None, wanted: DesiredState) -> DesiredParts:
-    """Return the rows that are wanted to change; raises NotFound for one that the person may not see, Invalid."""
+    """Return the rows that the desired state changes; raises NotFound for one that the user may not see, Invalid."""
     sizes = (wanted.attachments, wanted.modes, wanted.cables, wanted.settings)
     if sum(len(one) for one in sizes) > MAX_CHANGES:
-        raise Invalid(f"A plan can change at most {MAX_CHANGES} things at once.")
+        raise Invalid(f"A plan can contain at most {MAX_CHANGES} changes.")
     ports = set(wanted.cables) | {port for port in wanted.attachments.values() if port is not None}
     hosts = {host for host in wanted.cables.values() if host is not None}
     found = DesiredParts(
@@ -46,7 +46,7 @@ def desired_parts(person: User | None, wanted: DesiredState) -> DesiredParts:
 
 
 def check_permitted(person: User | None, wanted: DesiredState, parts: DesiredParts) -> None:
-    """Raise Forbidden for what is not the person's to change, Conflict or Invalid for what nobody can."""
+    """Raise Forbidden for changes that the user may not make, Conflict or Invalid for impossible ones."""
     _check_composable(parts)
     _check_port_types(wanted, parts)
     if person is None:
@@ -62,19 +62,19 @@ def check_permitted(person: User | None, wanted: DesiredState, parts: DesiredPar
     if others := set(parts.drawers) - drawers_changeable(person, parts.drawers):
         drawer = parts.drawers[min(others)]
         raise Forbidden(
-            f"The mode of {drawer.chassis.name} {drawer.name} is an administrator's to change, or that of a tenant "
-            "that holds all of the drawer."
+            f"The mode of {drawer.chassis.name} {drawer.name} can be changed only by an administrator, or by a tenant "
+            "that all of the drawer is granted to."
         )
     if others := set(parts.ports) - ports_configurable(person, parts.ports):
         raise Forbidden(f"{parts.ports[min(others)].name} is not yours to configure.")
     if wanted.cables and not may_move_cable(person):
-        raise Forbidden("Only an administrator may have a cable moved.")
+        raise Forbidden("Only an administrator may change a cable.")
 
 
 def check_no_foreign_parts(tenant: Tenant | None, planned: PlannedSteps) -> None:
-    """Raise Forbidden where a tenant's plan would touch a device of others, such as one that is in the way.
+    """Raise Forbidden where a tenant's plan would touch a device of others, such as one that blocks a change.
 
-    All people of the tenant read its plans, whoever made, changed or applied them: nothing in them names such a device.
+    All members of the tenant read its plans, whoever made, changed or applied them, so no plan may name such a device.
     """
     if tenant is None:
         return
@@ -100,13 +100,13 @@ def _check_composable(parts: DesiredParts) -> None:
 
 
 def _check_port_types(wanted: DesiredState, parts: DesiredParts) -> None:
-    """Raise Invalid for a type that the BMC would refuse: by then the devices behind the port are taken out."""
+    """Raise Invalid for a type that the BMC would refuse, which it would do after the port's devices are detached."""
     typed = {pk: setting.port_type for pk, setting in wanted.settings.items() if setting.port_type}
     of_hosts = set(HostPort.objects.filter(port__in=typed).values_list("port", flat=True))
     of_slots = set(Slot.objects.filter(port__in=typed).values_list("port", flat=True))
     for pk in sorted((of_hosts | of_slots) & set(typed)):
         port, types = parts.ports[pk], allowed_port_types(of_host=pk in of_hosts)
-        # What it was once is what its BMC has taken: so it can be again.
+        # The BMC has accepted the port's initial type, so it accepts it again.
         if typed[pk] not in {*types, port.port_type, port.approved_type}:
             leads = "a host" if pk in of_hosts else "a slot"
             raise Invalid(
@@ -117,7 +117,7 @@ def _check_port_types(wanted: DesiredState, parts: DesiredParts) -> None:
 
 
 def check_own_plan(person: User | None, plan: Plan) -> None:
-    """Raise NotFound or Forbidden unless the plan is the person's own, their tenant's, or they administer the site."""
+    """Raise NotFound or Forbidden unless the plan is the user's or their tenant's, or they are an administrator."""
     if person is None:
         return
     if not Plan.objects.visible_to(person).filter(pk=plan.pk).exists():

@@ -1,4 +1,4 @@
-"""What a draft would do, before anybody does it: steps by drawer, what they touch, what objects, how long it takes."""
+"""The preview of a draft: steps by drawer, affected objects, objections, and the usual duration."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fabric.plans.selectors import PlanEntry, device_location, plan_entries
 from fabric.plans.serialization import base_differences, base_state_json, host_port_names, visible_rows
 from fabric.plans.services import involved_drawers
 
-FOREIGN_DEVICE = "It would take out a device that is not yours. Ask an administrator to do it."
+FOREIGN_DEVICE = "It would detach a device that is not yours. Ask an administrator to do it."
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawerQueue:
-    """What a drawer is busy with: `page` is '' where the person may not see it."""
+    """The open work of a drawer: `page` is '' where the user may not see it."""
 
     words: str
     by: str = ""
@@ -36,7 +36,7 @@ class DrawerQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class PreviewStep:
-    """A step that is planned: numbers count from 1."""
+    """A planned step; numbers count from 1."""
 
     number: int
     sentence: str
@@ -49,7 +49,7 @@ class PreviewStep:
 
 @dataclass(frozen=True, kw_only=True)
 class PreviewLane:
-    """The steps in one drawer; drawers are worked on side by side."""
+    """The steps in one drawer; drawers are processed in parallel."""
 
     name: str
     steps: tuple[PreviewStep, ...]
@@ -59,7 +59,7 @@ class PreviewLane:
 
 @dataclass(frozen=True, kw_only=True)
 class PreviewObjection:
-    """What stands against a plan: a sentence, and the drawer that it is about ('' and None for none)."""
+    """An objection to a plan: a sentence, and its drawer ('' and None for none)."""
 
     sentence: str
     drawer: str = ""
@@ -68,7 +68,7 @@ class PreviewObjection:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceInUse:
-    """A device that is taken from its host although somebody uses it there."""
+    """A device that the draft detaches from its host although it is in use there."""
 
     device: int
     name: str
@@ -78,10 +78,10 @@ class DeviceInUse:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPreview:
-    """A draft as it is looked at before it is applied."""
+    """The preview of a draft."""
 
     entries: tuple[PlanEntry, ...]
-    interrupted: tuple[str, ...]  # devices that are taken out and put back
+    interrupted: tuple[str, ...]  # devices that are detached and reattached
     hosts: tuple[str, ...]
     links: tuple[str, ...]
     objections: tuple[PreviewObjection, ...]
@@ -90,21 +90,21 @@ class PlanPreview:
     usually: str
     differences: tuple[str, ...]
     chassis: tuple[int, ...]
-    away: tuple[str, ...]  # chassis that do not answer now
+    away: tuple[str, ...]  # unreachable chassis
     in_use: tuple[DeviceInUse, ...]
 
     @property
     def why_not(self) -> str:
         """Return why it cannot be applied, '' where it can."""
         if self.differences:
-            return "The state has changed since it was planned: plan anew first."
+            return "The state has changed since it was planned: replan first."
         if self.objections:
-            return "A rule stands against it: change the draft first."
+            return "A rule blocks it: change the draft first."
         return "" if self.steps else "There is nothing to change."
 
 
 def plan_preview(person: User, plan: Plan) -> PlanPreview:
-    """Return a draft with everything that one should know before it is applied."""
+    """Return the preview of a draft."""
     steps = [step for step in plan.preview if "objection" not in step]
     kinds = {(step["kind"], step["chassis"]) for step in steps}
     usual = usual_durations(kinds)
@@ -142,12 +142,12 @@ def _unreachable_chassis(chassis: Collection[int]) -> tuple[str, ...]:
 
 
 def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
-    """Return the devices that a draft takes from hosts where, as agents there tell, somebody uses them, or may."""
+    """Return the devices that a draft detaches from hosts where agents report that they are, or may be, in use."""
     taken = {step["device"] for step in plan.preview if step.get("source") and step.get("device")}
     hosts = HostAgent.objects.values("host")
     rows = Device.objects.select_related("chassis", "slot", "host_port__host").filter(
         host_port__host__in=hosts,
-        # Who works on a host that is another tenant's by now is told to nobody else.
+        # Processes on a host that another tenant has by now are shown to nobody else.
         host_port__in=HostPort.objects.visible_to(person),
     )
     found = visible_rows(rows, person, taken)
@@ -165,7 +165,7 @@ def devices_in_use(person: User, plan: Plan) -> tuple[DeviceInUse, ...]:
 
 
 def current_differences(person: User, plan: Plan) -> list[str]:
-    """Return in sentences what has changed since a draft was planned, or what of it is not the person's any more."""
+    """Return sentences on what has changed since a draft was planned, and on objects the user has lost access to."""
     wanted = DesiredState.from_json(plan.wanted)
     try:
         drawers = involved_drawers(projected_drawers(desired_parts(person, wanted).chassis), wanted)
@@ -180,7 +180,7 @@ def preview_lanes(
     devices: Mapping[int, Any],
     usual: Mapping[DurationKey, DurationRange],
 ) -> tuple[PreviewLane, ...]:
-    """Return planned steps by the drawers they are in."""
+    """Return planned steps by drawer."""
     places = list(dict.fromkeys((step["chassis"], step["drawer"]) for step in steps))
     names = drawer_names(places)
     busy = drawer_queues(person, places)
@@ -206,7 +206,7 @@ def _step(
     hidden = step["device"] is not None and step["device"] not in devices
     return PreviewStep(
         number=step["position"] + 1,
-        sentence="Something is done to a device of others" if hidden else step["sentence"],
+        sentence="Changes a device of others" if hidden else step["sentence"],
         kind=step["kind"],
         after=predecessors_label([position + 1 for position in step["after"]]),
         usually=usually.words if usually is not None else "",
@@ -223,20 +223,20 @@ def predecessors_label(numbers: Iterable[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    told = [
+    parts = [
         f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(str(one) for one in run)
         for run in runs
     ]  # fmt: skip
-    return f"after {', '.join(told)}" if told else ""
+    return f"after {', '.join(parts)}" if parts else ""
 
 
 def duration_label(total: DurationRange | None) -> str:
-    """Return how long something usually takes, or that nobody knows yet."""
+    """Return how long a change usually takes, or that there is no estimate."""
     return total.words if total is not None else NO_HISTORY
 
 
 def drawer_names(places: Iterable[DrawerKey]) -> dict[DrawerKey, str]:
-    """Return drawers in words: 'falcon-1 Drawer 1'; what is in no drawer by its chassis alone."""
+    """Return the labels of drawers: 'falcon-1 Drawer 1'; the chassis alone for what is outside drawers."""
     known = list(places)
     chassis = dict(Chassis.objects.filter(pk__in={one for one, _ in known}).values_list("pk", "name"))
     drawers = dict(Drawer.objects.filter(pk__in={one for _, one in known if one}).values_list("pk", "name"))
@@ -247,7 +247,7 @@ def drawer_names(places: Iterable[DrawerKey]) -> dict[DrawerKey, str]:
 
 
 def drawer_queues(person: User, places: Iterable[DrawerKey], plan: Plan | None = None) -> dict[DrawerKey, DrawerQueue]:
-    """Return what drawers are busy with before it is the turn of `plan` (None: of what would be asked for now)."""
+    """Return the open work of drawers ahead of `plan` (None: ahead of a change that would be requested now)."""
     wanted = set(places)
     found: dict[DrawerKey, list[Operation]] = {}
     rows = Operation.objects.open().filter(chassis__in={chassis for chassis, _ in wanted})
@@ -286,13 +286,13 @@ def _step_key(step: Mapping[str, Any]) -> tuple[DrawerKey, str]:
 
 
 def _hosts(person: User, steps: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the hosts that gain or lose something."""
+    """Return the hosts that gain or lose a device."""
     ports = {step[end] for step in steps for end in ("source", "target") if step[end] is not None}
     return tuple(sorted({name for pk, name in host_port_names(ports, person).items() if pk is not None}))
 
 
 def _links(person: User, steps: Sequence[Mapping[str, Any]], devices: Mapping[int, Any]) -> tuple[str, ...]:
-    """Return the links that go down or are trained anew."""
+    """Return the links that go down or are retrained."""
     links = [device_location(row) for row in devices.values()]
     cables = {step["source"] for step in steps if step["kind"] == "cable"}
     ports = {step["port"] for step in steps if step["kind"] == "port"}
@@ -317,7 +317,7 @@ def _objections(person: User, plan: Plan, *, others: bool) -> tuple[PreviewObjec
 
 
 def _affected_chassis(person: User, plan: Plan) -> set[int]:
-    """Return the chassis that a plan is about, so that the page follows them, steps or not."""
+    """Return the chassis of a plan, so that the page subscribes to them, whether it has steps or not."""
     wanted = DesiredState.from_json(plan.wanted)
     devices = Device.objects.visible_to(person).filter(pk__in=list(wanted.attachments))
     drawers = Drawer.objects.visible_to(person).filter(pk__in=list(wanted.modes))

@@ -1,4 +1,4 @@
-"""A plan that was applied, as it goes: how far, what each step does, the log, and what can be decided."""
+"""An applied plan: its progress, its steps, its log, and the actions that are available."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAITING_STATES = ("requested",)
 
 @dataclass(frozen=True, kw_only=True)
 class StepPart:
-    """A part of a step: what a worker does, one after the other."""
+    """A part of a step; parts run one after the other."""
 
     name: str
     state: str  # waiting, running, done, failed, skipped
@@ -66,7 +66,7 @@ class JobLane:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRound:
-    """Steps that were planned together: at first, again after a stop, or as the way back."""
+    """Steps that were planned together: the first ones, those of a resume, or those of the rollback."""
 
     title: str
     lanes: tuple[JobLane, ...]
@@ -89,29 +89,29 @@ class PlanJob:
     """A plan that was applied."""
 
     progress: PlanProgress
-    is_back: bool  # whether it is, or stopped, on the way back
-    may_undo: bool  # whether it has changed something, and that is so still
-    seconds: float | None  # since it was applied, until it ended or stopped
+    is_back: bool  # whether it is being rolled back, or stopped during the rollback
+    may_undo: bool  # whether it has changed something that is still changed
+    seconds: float | None  # from apply to end or stop
     usually: str
     turns: tuple[PlanRound, ...]
     log: tuple[JobLogLine, ...]
     entries: tuple[PlanEntry, ...]
-    running: tuple[str, ...]  # the steps that a worker has in its hands
-    waiting: int  # how many are not begun
-    ahead: tuple[tuple[str, DrawerQueue], ...]  # what the drawers are busy with before it is this plan's turn
+    running: tuple[str, ...]  # the steps that a worker has claimed
+    waiting: int  # steps that are not started
+    ahead: tuple[tuple[str, DrawerQueue], ...]  # the queues of its drawers ahead of this plan
     proofs: int
-    proven: int  # steps whose proof says that nobody else was touched
-    doubts: tuple[tuple[int, UUID, str], ...]  # the number of a step, its operation, and what its proof says instead
+    proven: int  # steps verified to have changed no other link
+    doubts: tuple[tuple[int, UUID, str], ...]  # number of a step, its operation, and the finding of its verification
     chassis: tuple[int, ...]
 
     @property
     def said(self) -> str:
-        """Return in a few words how far it is, as it is read aloud."""
+        """Return the progress in a few words, as the page announces it."""
         return f"{self.progress.done} of {self.progress.total} steps"
 
 
 def plan_job(person: User, plan: Plan) -> PlanJob:
-    """Return an applied plan as it stands."""
+    """Return an applied plan with its progress."""
     rows = list(plan.operations.select_related("proof").order_by("position"))
     kinds = {(row.kind, row.chassis_id) for row in rows}
     usual = usual_durations(kinds)
@@ -124,8 +124,8 @@ def plan_job(person: User, plan: Plan) -> PlanJob:
     return PlanJob(
         progress=progress,
         may_undo=plan.is_final and plan.state != Plan.State.ROLLED_BACK and any(row.attempts for row in rows),
-        # A way back that could not even be planned has no step that tells.
-        is_back=progress.back or plan.sentence.startswith("The way back"),
+        # A rollback that could not be planned has no step that shows it.
+        is_back=progress.back or plan.sentence.startswith("The rollback"),
         seconds=_elapsed(plan, rows),
         usually=duration_label(
             longest_drawer_duration([((row.chassis_id, row.drawer_id), row.kind) for row in planned], usual)
@@ -158,8 +158,8 @@ def _step_counts(rows: Sequence[Operation]) -> dict[tuple[bool, int, str], int]:
 
 def _round_title(rollback: bool, number: int) -> str:
     if rollback:
-        return "The way back"
-    return "Steps" if number == 0 else "Planned anew and gone on"
+        return "Rollback"
+    return "Steps" if number == 0 else "Replanned steps"
 
 
 def _lanes(
@@ -188,11 +188,11 @@ def _step(row: Operation, usually: DurationRange | None) -> JobStep:
         number=row.position,
         summary=row.summary,
         state=row.state,
-        state_words="Not begun" if row.state == Operation.State.CANCELLED and not begun else row.get_state_display(),
+        state_words="Not started" if row.state == Operation.State.CANCELLED and not begun else row.get_state_display(),
         seconds=_seconds(row.started_at, row.finished_at),
         usually=usually.words if usually is not None else "",
         after=predecessors_label(row.after),
-        # Why so many were not begun is told once, where it stopped.
+        # The reason why the rest was not started is shown once, where the plan stopped.
         error=row.error if begun else "",
         parts=tuple(_step_part(step, row) for step in row.steps) if begun else (),
         is_open=row.is_open,
@@ -209,7 +209,7 @@ def _step_part(step: dict[str, Any], row: Operation) -> StepPart:
 
 
 def _log(rows: Sequence[Operation]) -> tuple[JobLogLine, ...]:
-    """Return all parts of all steps that were begun, in the order of time."""
+    """Return all parts of all started steps, in the order of time."""
     lines = []
     for row in rows:
         for step in row.steps:

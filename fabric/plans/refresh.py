@@ -1,6 +1,6 @@
-"""Reading a chassis' allocation from its BMC into the mirror, ahead of the next walk.
+"""Refresh of the stored allocation of a chassis from its BMC, ahead of the next walk.
 
-Each raises BmcError where it cannot be read; then the mirror stays as it was.
+Each function raises BmcError where the BMC cannot be read; the database is unchanged then.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from fabric.plans.rules import DesiredState
 
 
 async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
-    """Mirror which device is in which zone, and each drawer's mode, as the BMC says now; some requests of a walk.
+    """Store the zone of each device and the mode of each drawer as the BMC reports them; few of a walk's requests.
 
-    Of ports and cables it is those of which something is wanted; of devices all but those that an operation reads back
-    itself meanwhile. Waits for a BMC that is away as an operation does; raises BmcError where it stays away.
+    Of ports and cables it reads those in the desired state; of devices all but those that an operation reads back
+    itself meanwhile. Retries an unreachable BMC as long as an operation does, then raises BmcError.
     """
     begun = timezone.now()
     address = await run_in_thread(chassis.address)
@@ -64,14 +64,14 @@ async def refresh_allocation(chassis: Chassis, wanted: DesiredState) -> None:
 
 
 async def refresh_mode(bmc: BmcClient, drawer: Drawer) -> DrawerMode:
-    """Mirror the mode that a drawer is in, and return it."""
+    """Store the present mode of a drawer, and return it."""
     mode = await read_drawer_mode(bmc, drawer.uri)
     await run_in_thread(Drawer.objects.filter(pk=drawer.pk).update, mode=mode.value)
     return mode
 
 
 async def refresh_port(bmc: BmcClient, port: Port) -> PortConfiguration:
-    """Mirror how a port is set up and how its link has trained, and return how it is set up."""
+    """Store how a port is configured and its link trained, and return the configuration."""
     setting = await read_port_configuration(bmc, port.uri)
     link = await read_link(bmc, port.uri)
     values = {
@@ -83,13 +83,13 @@ async def refresh_port(bmc: BmcClient, port: Port) -> PortConfiguration:
 
 
 async def read_cabled_host_identity(bmc: BmcClient, host_port: HostPort) -> str:
-    """Return the identity of the host that a host port's cable leads to, '' for none; nothing is mirrored."""
+    """Return the identity of the host that a host port's cable leads to, '' for none; stores nothing."""
     system = await read_cabled_host(bmc, host_port.endpoint_uri)
     return "" if system is None else host_identity(host_port.chassis_id, system)
 
 
 async def refresh_cable(bmc: BmcClient, host_port: HostPort) -> str:
-    """Mirror the host behind a host port, and return its identity; one that is unknown yet comes by a walk."""
+    """Store the host behind a host port, and return its identity; an unknown host is added by the next walk."""
     identity = await read_cabled_host_identity(bmc, host_port)
     host = await run_in_thread(Host.objects.filter(identity=identity).first) if identity else None
     await run_in_thread(HostPort.objects.filter(pk=host_port.pk).update, host=host)
@@ -97,7 +97,7 @@ async def refresh_cable(bmc: BmcClient, host_port: HostPort) -> str:
 
 
 async def refresh_attachment(bmc: BmcClient, device: Device, zone_uri: str) -> None:
-    """Mirror that a device is in a zone ('': in none), and how the link of its slot has trained."""
+    """Store that a device is in a zone ('': in none), and how the link of its slot has trained."""
     behind = device.slot.port if device.slot is not None else None
     link = None if behind is None else await read_link(bmc, behind.uri)
     own = Device.objects.filter(pk=device.pk)
@@ -110,7 +110,7 @@ async def refresh_attachment(bmc: BmcClient, device: Device, zone_uri: str) -> N
 
 
 def mirror_attachments(devices: QuerySet[Any], *, chassis: int, zones: Mapping[str, str]) -> None:
-    """Mirror where these devices of a chassis are: `zones` has the zone's URI of each endpoint that is in one."""
+    """Store the zones of these devices of a chassis: `zones` has the zone's URI of each endpoint that is in one."""
     ports = dict(HostPort.objects.filter(chassis=chassis).values_list("uri", "pk"))
     with transaction.atomic():
         rows = list(lock_rows(devices))

@@ -1,9 +1,9 @@
-"""What is, what is wanted, and the steps between them, as frozen values: pure, no database, no BMC.
+"""The present state, the desired state and the steps between them, as frozen values: pure, no database, no BMC.
 
-Within a drawer devices are detached before others are attached, and the mode, cables and ports change in between;
-drawers do not wait for each other. No step breaks a rule of its drawer's mode. What need not move is not touched; a
-device that must make room, or that a change would cut off, is taken out first and put in later; every other one goes
-in a single step.
+Within a drawer devices are detached before others are attached; mode, cables and ports change in between. Drawers do
+not wait for each other. No step breaks a rule of its drawer's mode. Devices that need not move are not touched; a
+device that blocks a change, or that a change would disconnect, is detached first and attached later; every other one
+moves in a single step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ StepKind = Literal["attach", "detach", "move", "mode", "port", "cable"]
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredState:
-    """What is wanted, by ids; what is not named stays as it is.
+    """The desired state, by ids; objects that it does not name stay unchanged.
 
     `attachments` device to host port (None: no host), `modes` drawer to mode, `cables` host port to host (None: no
     cable), `settings` switch port to its type and lanes.
@@ -54,9 +54,9 @@ class DesiredState:
         return msgspec.convert(plain, cls, strict=False)
 
     def with_interrupted(self, steps: Iterable[PlanStep]) -> DesiredState:
-        """Return it with the places of devices that the steps only interrupt.
+        """Return it with the host ports of devices that the steps only interrupt.
 
-        Planned anew after some of the steps, it puts those back too, which by then are elsewhere.
+        After some of the steps a new plan must reattach those devices too, which by then are detached.
         """
         back = {step.device: step.target for step in steps if step.interrupts and step.device and step.kind == "attach"}
         return replace(self, attachments={**back, **self.attachments})
@@ -66,7 +66,7 @@ class DesiredState:
 class PlanStep:
     """One operation of a plan; `after` are the positions of the steps that must be done before it.
 
-    `interrupts` marks a device that is taken out and put back where it was, for something else to change.
+    `interrupts` marks a device that is detached and reattached so that something else can change.
     """
 
     position: int
@@ -86,7 +86,7 @@ class PlanStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Objection:
-    """Why a wanted allocation cannot be: a sentence, and what it is about."""
+    """Why a desired state is not possible: a sentence, and the objects that it is about."""
 
     sentence: str
     drawer: int | None = None
@@ -95,14 +95,14 @@ class Objection:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSteps:
-    """The steps in an order in which each is allowed, or the objections and no steps."""
+    """The steps in a permitted order, or the objections and no steps."""
 
     steps: tuple[PlanStep, ...] = ()
     objections: tuple[Objection, ...] = ()
 
 
 def projected_after(drawer: DrawerSnapshot, wanted: DesiredState) -> DrawerSnapshot:
-    """Return a drawer as it is once all that is wanted of it is so."""
+    """Return a drawer in its desired state."""
     return replace(
         drawer,
         mode=drawer.mode if drawer.id is None else wanted.modes.get(drawer.id, drawer.mode),
@@ -128,12 +128,11 @@ def _merged_setting(now: PortSetting, wanted: PortSetting) -> PortSetting:
 
 
 def plan_steps(drawers: Iterable[DrawerSnapshot], wanted: DesiredState) -> PlannedSteps:
-    """Return how to get from the drawers as they are to what is wanted.
+    """Return the steps from the present state of the drawers to the desired state.
 
-    Every device, drawer and port that shall change must be in `drawers`; raises KeyError for one that is not. A host
-    port that is not in the drawer of the device wanted at it is an objection. Steps are numbered from 0, drawer after
-    drawer; no step of one drawer waits for one of another. In any order in which each comes after those that it waits
-    for, no step breaks a rule.
+    Every device, drawer and port that changes must be in `drawers`; raises KeyError for one that is not. A host port
+    outside the drawer of the device that it is desired for is an objection. Steps are numbered from 0, drawer by
+    drawer; no step waits for a step of another drawer. Any order that respects the dependencies breaks no rule.
     """
     seen = list(drawers)
     _check_known(seen, wanted)
@@ -163,18 +162,18 @@ def _check_known(drawers: list[DrawerSnapshot], wanted: DesiredState) -> None:
 
 
 class _DrawerRules:
-    """The rules of a drawer with its mode and its cables as they are at some moment."""
+    """The rules of a drawer with a given mode and cables."""
 
     def __init__(self, drawer: DrawerSnapshot) -> None:
-        self.hold = drawer.id is not None  # what is in no drawer has no mode
+        self.hold = drawer.id is not None  # devices outside drawers have no mode
         self.labels = {port.id: port.label for port in drawer.ports}
         self.state = drawer.state(is_empty=True)
-        # What the mode counts: a port that has a device, or a host that has one.
+        # The unit that the mode counts: a port that has a device, or a host that has one.
         counts_ports = drawer.mode is DrawerMode.STANDARD_ONE_HOST
         self.users = {port.id: port.id if counts_ports else port.host for port in drawer.ports}
 
     def allow(self, device: DeviceSnapshot, target: int | None, others: Iterable[int | None]) -> bool:
-        """Tell whether a device may have a host port while these host ports have the other devices."""
+        """Return whether a device may use a host port while the other devices use these host ports."""
         if target is None or not self.hold or target not in self.labels:
             return True
         return not attachment_violation(
@@ -186,14 +185,14 @@ class _DrawerRules:
         return {self.labels[port] for port in held if port in self.labels}
 
     def user(self, port: int | None) -> int | None:
-        """Return what the mode counts where a device is attached."""
+        """Return the unit that the mode counts for a device at this host port."""
         return self.users.get(port) if port is not None else None
 
 
 class _DrawerPlan:
-    """The steps within one drawer: in waves, each of which waits for the one before.
+    """The steps within one drawer, in waves, each of which waits for the previous one.
 
-    The steps of a wave may be done in any order, also at once.
+    The steps of a wave may run in any order, also in parallel.
     """
 
     def __init__(self, drawer: DrawerSnapshot, wanted: DesiredState, *, first: int) -> None:
@@ -250,19 +249,19 @@ class _DrawerPlan:
         ]
         first: dict[str, Objection] = {}
         for one in found:
-            first.setdefault(one.sentence, one)  # a rule that all devices of a drawer break is told once
+            first.setdefault(one.sentence, one)  # a rule that all devices of a drawer break is reported once
         return list(first.values())
 
     def _why_not(self, rules: _DrawerRules, device: DeviceSnapshot) -> str:
-        """Return why a device cannot be where it is wanted, '' if it can; only what the plan changes is judged."""
+        """Return why a device cannot have its desired host port, '' if it can; only changes of the plan are checked."""
         target = device.attached
         if target is None:
             return ""
         is_new = self.at[device.id] != target or self._is_cut(device.id)
         if target not in rules.labels:
-            return f"{device.name} and the host port it is wanted at are not in the same drawer." if is_new else ""
+            return f"{device.name} and its host port in this plan are not in the same drawer." if is_new else ""
         through = {device.port, next(port.port for port in self.then.ports if port.id == target)}
-        # A BMC may have its own meaning of what is there: only what is asked for now is objected to.
+        # A BMC may permit existing attachments that the rules do not: only new ones are checked.
         if (self.at[device.id] != target or through & set(self.reset)) and any(
             setting.port_type == UNCONFIGURED_PORT for port, setting in self.then.settings.items() if port in through
         ):
@@ -276,7 +275,7 @@ class _DrawerPlan:
         return judge(rules.state, slot=device.slot, label=rules.labels[target], others=others, planned=True)
 
     def _without_cable(self, port: int, label: str) -> str:
-        """Say what would be attached to no host once the cable of a host port is pulled."""
+        """Return the objection to unplugging the cable of a host port that has devices."""
         names = [
             f"{device.name} (slot {device.slot})" if device.slot else device.name
             for device in self.devices.values()
@@ -289,19 +288,19 @@ class _DrawerPlan:
         )
 
     def _is_cut(self, device: int) -> bool:
-        """Tell whether a change of a cable or a port interrupts what a device has now."""
+        """Return whether a change of a cable or a port interrupts a device's present attachment."""
         held = self.at[device]
         return held is not None and (held in self.changed_ports or self.devices[device].port in self.reset)
 
     def _may_go_before(self, device: int) -> bool:
-        """Tell whether a device could go before the drawer changes: out, or from host port to host port."""
+        """Return whether a device could be detached or moved before the drawer changes."""
         held, goal = self.at[device], self.goal[device]
         if held is None or held == goal:
             return False
         return goal is None or (goal not in self.changed_ports and self.devices[device].port not in self.reset)
 
     def _devices_blocking_change(self) -> list[int]:
-        """Return the devices that must be out while the drawer changes."""
+        """Return the devices that must be detached while the drawer changes."""
         out = {device for device in self.at if self._is_cut(device)}
         if self.changes_mode:
             rules = _DrawerRules(self.then)
@@ -314,10 +313,10 @@ class _DrawerPlan:
         return [device for device in self.at if device in out]
 
     def _through(self, rules: _DrawerRules, pending: list[int], *, insist: bool = True) -> None:
-        """Bring devices where they shall be; those that find no room stay unless `insist` has others taken out."""
+        """Move devices to their desired host ports; blocked ones stay unless `insist` detaches others for them."""
         kept = {rules.user(goal) for goal in self.goal.values()}
         while pending:
-            # Those that leave make room, then those whose host or port is left by all; those that come take it.
+            # Detaching frees capacity, then moves that empty a host or port; attaching uses it.
             pending.sort(
                 key=lambda one: (self.goal[one] is not None, self.at[one] is None, rules.user(self.at[one]) in kept)
             )
@@ -331,7 +330,7 @@ class _DrawerPlan:
                 return
 
     def _together(self, rules: _DrawerRules, pending: list[int]) -> list[int]:
-        """Return devices that may go in any order: each while every other one is still, or already, on either end."""
+        """Return devices that may move in any order: each while all others are at their old or new port."""
         held = set(self.at.values())
         ready = []
         for device in pending:
@@ -341,7 +340,7 @@ class _DrawerPlan:
         return ready
 
     def _alone(self, rules: _DrawerRules, pending: list[int]) -> list[int]:
-        """Return the first device that may go while no other one does."""
+        """Return the first device that may move while no other one does."""
         for device in pending:
             others = {held for other, held in self.at.items() if other != device}
             if rules.allow(self.devices[device], self.goal[device], others):
@@ -349,9 +348,9 @@ class _DrawerPlan:
         return []
 
     def _devices_making_room(self, rules: _DrawerRules, pending: list[int]) -> list[int]:
-        """Return the devices to be taken out: all of one host or port, of one that nobody keeps, of the fewest.
+        """Return the devices to detach: all of one host or port, of one that no other device keeps, of the fewest.
 
-        There are some: with nothing but arrivals left, what is attached is part of the end, where all are allowed.
+        There are some: with only attachments left, all present ones are part of the desired state, which is permitted.
         """
         kept = {rules.user(goal) for goal in self.goal.values()}
         groups: dict[int | None, list[int]] = {}
@@ -362,14 +361,14 @@ class _DrawerPlan:
         return groups[user]
 
     def _go(self, device: int, target: int | None) -> dict[str, Any]:
-        """Return the step that brings a device to a host port, or out."""
+        """Return the step that attaches a device to a host port, or detaches it."""
         source, self.at[device] = self.at[device], target
         kind: StepKind = "detach" if target is None else "attach" if source is None else "move"
         stays = self.devices[device].attached == self.goal[device]
         return {"kind": kind, "device": device, "source": source, "target": target, "interrupts": stays}
 
     def _wave(self, steps: Iterable[dict[str, Any]]) -> None:
-        """Write steps that wait for the wave before."""
+        """Add steps that wait for the previous wave."""
         begin = len(self.steps)
         for position, values in enumerate(steps, self.first + begin):
             self.steps.append(

@@ -1,4 +1,4 @@
-"""What a person sees of plans: the list, what each wants to change, how far it is, and their own draft."""
+"""Plans as a user sees them: the list, the entries of each, its progress, and the user's own draft."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORIGIN_LABELS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class PlanEntry:
-    """One thing that a plan wants to change: from what to what, in words; `page` and `pk` say where it is shown."""
+    """One change of a plan: from and to, in words; `page` and `pk` link to the object."""
 
     key: str  # 'device-3', 'drawer-1', 'cable-2', 'port-7'
     name: str
@@ -55,7 +55,7 @@ class PlanEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanProgress:
-    """How many steps are done of those there are; `back`: of the way back."""
+    """How many of the steps are done; `back`: of the rollback."""
 
     done: int
     total: int
@@ -79,7 +79,7 @@ class PlanSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class DraftView:
-    """A person's open draft: its entries, and how many rules stand against it."""
+    """A user's open draft: its entries, and how many rules it violates."""
 
     id: UUID
     title: str
@@ -89,7 +89,7 @@ class DraftView:
 
 
 def plan_rows(person: User, *, group: str = "", search: str = "") -> QuerySet[Plan]:
-    """Return the plans a person may see, newest first; `group` is a key of FILTERS or '' for all."""
+    """Return the plans visible to a user, newest first; `group` is a key of FILTERS or '' for all."""
     rows: QuerySet[Plan] = Plan.objects.visible_to(person).order_by("-created_at")
     if group in STATE_FILTERS:
         rows = rows.filter(state__in=STATE_FILTERS[group][1])
@@ -98,7 +98,7 @@ def plan_rows(person: User, *, group: str = "", search: str = "") -> QuerySet[Pl
 
 
 def plan_summaries(plans: Iterable[Plan]) -> tuple[PlanSummary, ...]:
-    """Return plans in short; two queries, however many."""
+    """Return the summaries of plans, in two queries."""
     rows = list(plans)
     counts = _counts(rows)
     return tuple(
@@ -121,7 +121,7 @@ StepCounts = Mapping[tuple[bool, int, str], int]  # (is rollback, round, state) 
 
 
 def plan_progress(plan: Plan, counts: StepCounts) -> PlanProgress:
-    """Return how far a plan is. What was planned anew counts once: what was done before, and what there is now."""
+    """Return the progress of a plan. Replanned steps count once: the steps done before, and the present ones."""
     if plan.state == Plan.State.DRAFT:
         return PlanProgress(done=0, total=len([step for step in plan.preview if "objection" not in step]))
     back = any(rollback and round_ == plan.round for rollback, round_, _ in counts)
@@ -143,14 +143,14 @@ def _counts(plans: list[Plan]) -> dict[UUID, dict[tuple[bool, int, str], int]]:
 
 
 def open_draft(person: User) -> Plan | None:
-    """Return the draft that a person is making on the pages, None where there is none."""
-    # What was drafted for another tenant stays there.
+    """Return the draft that a user is composing on the pages, None where there is none."""
+    # A draft for another tenant stays with that tenant.
     rows = Plan.objects.visible_to(person).filter(requested_by=person, state=Plan.State.DRAFT, origin=DRAFT_ORIGIN)
     return rows.order_by("-created_at").first()
 
 
 def draft_view(person: User) -> DraftView | None:
-    """Return the person's open draft in words."""
+    """Return the user's open draft in words."""
     row = open_draft(person) if person.may_compose else None
     if row is None:
         return None
@@ -164,11 +164,11 @@ def draft_view(person: User) -> DraftView | None:
 
 
 def plan_entries(person: User, plan: Plan) -> tuple[PlanEntry, ...]:
-    """Return what a plan wants to change, as far as the person sees it: devices, modes, cables, port settings."""
+    """Return the changes of a plan that the user may see: devices, modes, cables, port settings."""
     wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
     attachments = wanted.attachments
     if plan.state != Plan.State.DRAFT or plan.origin != DRAFT_ORIGIN:
-        # An applied plan wants back what it interrupts, too. Of what a person drafted, all can be taken out again.
+        # The desired state of an applied plan includes interrupted devices. Of a draft every entry can be removed.
         attachments = {pk: to for pk, to in attachments.items() if before.attachments.get(pk, to or 0) != to}
     return (
         *_devices(person, attachments, before.attachments),
@@ -250,14 +250,14 @@ def port_setting_label(setting: PortSetting) -> str:
 
 
 def device_location(row: Any) -> str:
-    """Return where a device is: chassis and slot, which is called after its drawer."""
+    """Return where a device is: chassis and slot, whose name includes its drawer."""
     return f"{row.chassis.name} · {row.slot.name}" if row.slot is not None else str(row.chassis.name)
 
 
 def attachments_broken_by_mode(drawer: DrawerSnapshot, mode: DrawerMode) -> list[tuple[DeviceSnapshot, str]]:
-    """Return the attachments that a mode would not allow, each with the rule: as few as go, the rest may stay.
+    """Return the attachments that a mode would not permit, each with the rule: as few as possible, the rest may stay.
 
-    What most devices have is kept first.
+    Attachments of the most used host or port are kept first.
     """
     labels = {port.id: port.label for port in drawer.ports}
     state = replace(drawer, mode=mode).state(is_empty=True)

@@ -1,4 +1,4 @@
-"""Plans in words and in JSON: what they are made on, their steps, and what has changed since."""
+"""Plans in words and in JSON: their base state, their steps, and the changes since."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fabric.plans.rules import DesiredState, PlannedSteps, PlanStep
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredParts:
-    """The rows that a wanted allocation names, by their ids."""
+    """The rows that a desired state names, by their ids."""
 
     devices: Mapping[int, Device]
     host_ports: Mapping[int, HostPort]
@@ -32,7 +32,7 @@ class DesiredParts:
 
 
 def base_state_json(drawers: Iterable[DrawerSnapshot]) -> dict[str, Any]:
-    """Return, as JSON, the state of drawers that a plan is made on: what `base_state` reads, and which devices."""
+    """Return, as JSON, the state of drawers that a plan is based on: the input of `base_state`, and the devices."""
     seen = list(drawers)
     state = DesiredState(
         attachments={device.id: device.attached for drawer in seen for device in drawer.devices},
@@ -44,18 +44,18 @@ def base_state_json(drawers: Iterable[DrawerSnapshot]) -> dict[str, Any]:
 
 
 def replaced_devices(base: Mapping[str, Any], now: Mapping[str, Any]) -> list[int]:
-    """Return the devices (ids) in whose slots there are others than a plan was made on."""
+    """Return the devices (ids) whose slots have other devices than when the plan was made."""
     then, current = base.get("identities", {}), now.get("identities", {})
     return [int(pk) for pk, identity in then.items() if pk in current and current[pk] != identity]
 
 
 def base_state(base: Mapping[str, Any]) -> DesiredState:
-    """Return the state that a plan was made on as something that could be wanted."""
+    """Return the state that a plan is based on as a desired state."""
     return DesiredState.from_json(base)
 
 
 def base_differences(base: Mapping[str, Any], now: Mapping[str, Any], person: User | None) -> list[str]:
-    """Return in sentences what differs of the state that a plan was made on; of what the person sees only."""
+    """Return sentences on the differences from the base state of a plan that the user may see."""
     then, current = base_state(base), base_state(now)
     devices = visible_rows(
         Device.objects.select_related("slot"), person, _changed(then.attachments, current.attachments)
@@ -90,7 +90,7 @@ def host_port_names(pks: Collection[int | None], person: User | None) -> dict[in
 
 
 def step_sentence(step: PlanStep, parts: DesiredParts) -> str:
-    """Return a step in a sentence, for everybody who may see its device: another tenant's host is not named."""
+    """Return a step as a sentence for everybody who may see its device: another tenant's host is not named."""
     if step.device is not None:
         source = parts.host_ports[step.source] if step.source is not None else None
         target = parts.host_ports[step.target] if step.target is not None else None
@@ -107,14 +107,14 @@ def step_sentence(step: PlanStep, parts: DesiredParts) -> str:
 
 
 def setting_json(setting: PortSetting | None) -> dict[str, Any]:
-    """Return a port's setting as an operation keeps it."""
+    """Return a port's setting as an operation stores it."""
     if setting is None:
         return {}
     return {"port_type": setting.port_type, "configured_width": setting.configured_width}
 
 
 def steps_json(planned: PlannedSteps) -> list[dict[str, Any]]:
-    """Return steps and objections as JSON, as they were looked at."""
+    """Return steps and objections as JSON, as shown in the preview."""
     if planned.objections:
         return [{"objection": one.sentence, "drawer": one.drawer, "device": one.device} for one in planned.objections]
     parts = step_parts(list(planned.steps))
@@ -131,7 +131,7 @@ def steps_json(planned: PlannedSteps) -> list[dict[str, Any]]:
 
 def default_title(planned: PlannedSteps) -> str:
     if planned.objections:
-        return "Not possible as it is"
+        return "Not possible"
     count = len(planned.steps)
     return "Nothing to change" if not count else f"{count} step{'' if count == 1 else 's'}"
 
@@ -148,7 +148,7 @@ def step_parts(steps: list[PlanStep]) -> DesiredParts:
 
 
 def visible_rows(rows: Any, person: User | None, pks: Collection[int]) -> dict[int, Any]:
-    """Return the rows with these ids that the person may see."""
+    """Return the rows with these ids that the user may see."""
     if not pks:
         return {}
     found = rows.filter(pk__in=pks)

@@ -1,4 +1,4 @@
-"""Plans: a wanted allocation becomes ordered steps, to be looked at and then applied as one job."""
+"""Plans: a desired state becomes ordered steps, which are previewed and then applied as one job."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from fabric.plans.serialization import (  # fmt: skip
 )
 from fabric.signals import plan_changed
 
-MAX_DRAFTS: Final = 200  # of one person
+MAX_DRAFTS: Final = 200  # per user
 MAX_TITLE_LENGTH: Final = 200
 FAILURE_POLICIES: Final = ("stop", "roll_back")
 Value = TypeVar("Value")
@@ -57,11 +57,11 @@ Value = TypeVar("Value")
 def plan_create(
     *, person: User | None, wanted: DesiredState, title: str, origin: str, idempotency_key: str = ""
 ) -> Plan:
-    """Make a draft of the steps that lead to what is wanted; `person` None is the site itself.
+    """Create a draft with the steps that lead to the desired state; `person` None is the site itself.
 
-    A rule that stands against it does not keep a draft from being made: `plan_apply` refuses it. Raises NotFound for
-    what the person may not see, Forbidden for what is not theirs to change, Conflict for what cannot be composed, and
-    Invalid for too much at once. The same person and key answer the same plan.
+    A rule violation does not prevent a draft: `plan_apply` refuses it. Raises NotFound for objects that the person may
+    not see, Forbidden for those they may not change, Conflict for those that cannot be composed, and Invalid for too
+    many changes. The same person and key return the same plan.
     """
     with attempt(Action.PLAN_CREATE, actor=person, target=Target(kind="plan", name=title)) as act:
         digest = request_digest("plan", wanted.as_json(), title, origin)
@@ -98,7 +98,7 @@ def plan_create(
 
 
 def plan_change(*, person: User, plan: Plan, wanted: DesiredState, title: str | None = None) -> Plan:
-    """Let a draft want something else, planned on what is now. Raises as `plan_create`, Conflict if it is no draft."""
+    """Replan a draft for another desired state. Raises as `plan_create`, and Conflict if it is not a draft."""
     with attempt(Action.PLAN_CHANGE, actor=person, target=target_of(plan, plan.title)) as act:
         parts = desired_parts(person, wanted)
         check_permitted(person, wanted, parts)
@@ -120,7 +120,7 @@ def plan_change(*, person: User, plan: Plan, wanted: DesiredState, title: str | 
 
 
 def plan_discard(*, person: User, plan: Plan) -> None:
-    """Throw a draft away. Raises Conflict if it is none any more."""
+    """Delete a draft. Raises Conflict if the plan is no longer a draft."""
     with audited(Action.PLAN_DISCARD, actor=person, target=target_of(plan, plan.title)):
         locked = lock_plan(plan.pk)
         check_own_plan(person, locked)
@@ -137,39 +137,38 @@ def plan_apply(
     confirmation: str = "",
     claimant: str = "",
 ) -> Plan:
-    """Carry a draft out, as one job; `force` names devices to be taken although somebody uses them on their host.
+    """Apply a draft as one job; `force` names devices to detach although they are in use on their host.
 
-    Who forces types the plan's title as `confirmation`. `claimant` is who claims devices of it, as CLAIMS of
-    fabric.operations.services knows them; what the site itself does heeds no claims.
+    Forcing requires the plan's title as `confirmation`. `claimant` is the kind of claim owner that applies the plan, a
+    key of CLAIMS in fabric.operations.services; plans of the site itself ignore claims.
 
-    Raises InUse where somebody uses a device of it; Conflict where something has changed since it was planned
-    (`differences` says what), where an operation on a device of it is open, or where it was applied before;
-    RuleViolation with `objections` where rules stand against it; NotFound and Forbidden for what the person may no
-    longer do.
+    Raises InUse where a device of the plan is in use; Conflict where the state has changed since it was planned
+    (`differences` lists the changes), where an operation on one of its devices is open, or where it was applied before;
+    RuleViolation with `objections` where rules are violated; NotFound and Forbidden where the person has lost access.
     """
     if on_failure not in FAILURE_POLICIES:
         raise Invalid(
-            f"'{on_failure[:50]}' is no choice.", errors={"on_failure": f"One of {', '.join(FAILURE_POLICIES)}."}
+            f"'{on_failure[:50]}' is not a choice.", errors={"on_failure": f"One of {', '.join(FAILURE_POLICIES)}."}
         )
     with attempt(Action.PLAN_APPLY, actor=person, target=target_of(plan, plan.title)) as act:
         if force:
             check_confirmation(confirmation, wanted=plan.title)
-        # Once without locks: nobody waits for what is refused.
+        # First without locks: a refusal waits for no lock.
         known = Plan.objects.filter(pk=plan.pk).first()
         if known is None:
             raise NotFound("There is no such plan.")
         chassis = _check_unchanged(person, known, DesiredState.from_json(known.wanted))[0].chassis
         with act.change():
-            # Chassis first, in one order, as every change of a chassis does: then the plan, which one person applies.
+            # Chassis are locked first, in the order that every change of a chassis uses; then the plan.
             lock_chassis(chassis)
             locked = lock_plan(plan.pk)
             wanted = DesiredState.from_json(locked.wanted)
-            # A grant locks these rows too: what was granted away since it was looked at is no longer the person's.
+            # A grant locks these rows too: devices granted to another tenant since the preview are refused here.
             lock_parts(devices=wanted.attachments, host_ports=wanted.attachments.values())
             parts, drawers = _check_unchanged(person, locked, wanted)
             if not parts.chassis <= chassis:
                 raise Conflict(
-                    "The draft was changed at the same moment, and is about another chassis now. Look again."
+                    "The draft was changed at the same moment, and is about another chassis now. Open it again."
                 )
             planned = steps_plan(drawers, wanted)
             check_no_foreign_parts(locked.tenant, planned)
@@ -191,7 +190,7 @@ def plan_apply(
             locked.acting, locked.acting_name = person, actor_name(person)
             locked.request_id = request_id()
             locked.preview = steps_json(planned)
-            # What is taken out only for something else to change is put back by the way on and the way back, too.
+            # Devices that are detached only for another change are reattached after a resume and a rollback, too.
             locked.wanted = wanted.with_interrupted(planned.steps).as_json()
             locked.save()
             operations_create(locked, planned.steps, force=force)
@@ -202,11 +201,11 @@ def plan_apply(
 
 
 def plan_undo(*, person: User, plan: Plan) -> Plan:
-    """Make a draft that leads back to where everything that the plan changed was before it."""
+    """Create a draft that restores the state before the plan of everything that it changed."""
     with attempt(Action.PLAN_UNDO, actor=person, target=target_of(plan, plan.title)):
         check_own_plan(person, plan)
         if not plan.is_final:
-            raise Conflict("Only what has ended can be undone. Cancel it, or roll it back.")
+            raise Conflict("Only a plan that has ended can be undone. Cancel it, or roll it back.")
         wanted = rollback_state(plan)
         if wanted == DesiredState():
             raise Conflict("The plan has changed nothing: there is nothing to undo.")
@@ -214,9 +213,9 @@ def plan_undo(*, person: User, plan: Plan) -> Plan:
 
 
 def rollback_state(plan: Plan) -> DesiredState:
-    """Return what was so before the plan, of all that it began to change.
+    """Return the state before the plan of everything that it began to change.
 
-    Of what it never came to it takes nothing back: whatever became of that meanwhile is the work of others.
+    Changes that it never started are left out: their present state is the work of others.
     """
     wanted, before = DesiredState.from_json(plan.wanted), base_state(plan.base)
     begun = list(plan.operations.filter(attempts__gt=0))
@@ -240,7 +239,7 @@ def _rollback_values(
 def operations_create(
     plan: Plan, steps: Iterable[PlanStep], *, is_rollback: bool = False, force: Collection[int] = ()
 ) -> list[Operation]:
-    """Write the operations of a plan's steps, after those it has; the first of each drawer is handed to a worker."""
+    """Create the operations of a plan's steps, after its existing ones; enqueue the first of each drawer."""
     first = (plan.operations.order_by("-position").values_list("position", flat=True).first() or 0) + 1
     steps = list(steps)
     parts = step_parts(steps)
@@ -284,18 +283,18 @@ def operations_create(
 
 
 def steps_plan(drawers: Iterable[DrawerSnapshot], wanted: DesiredState) -> PlannedSteps:
-    """Return the steps, as `plan_steps` does; raises Conflict where something wanted is in none of the drawers."""
+    """Return the steps, as `plan_steps` does; raises Conflict where a part of the desired state is in no drawer."""
     try:
         return plan_steps(drawers, wanted)
     except KeyError as error:
         raise Conflict(
-            "A part of what is wanted is not where it could be changed: it is missing, or on no slot and no host port. "
-            "Look again, then plan anew."
+            "A part of the plan cannot be changed: it is missing, or on no slot and no host port. "
+            "Check the chassis, then replan."
         ) from error
 
 
 def involved_drawers(drawers: Mapping[DrawerKey, DrawerSnapshot], wanted: DesiredState) -> list[DrawerSnapshot]:
-    """Return the drawers in which something is wanted."""
+    """Return the drawers that the desired state changes."""
     asked = set(wanted.settings)
     return [
         drawer
@@ -310,7 +309,7 @@ def involved_drawers(drawers: Mapping[DrawerKey, DrawerSnapshot], wanted: Desire
 def _check_unchanged(
     person: User | None, plan: Plan, wanted: DesiredState
 ) -> tuple[DesiredParts, list[DrawerSnapshot]]:
-    """Return what a draft is about; raises where it is none, not the person's to apply, or planned on another state."""
+    """Return the parts and drawers of a draft; raises if it is not a draft, is forbidden, or its base has changed."""
     check_own_plan(person, plan)
     _check_draft(plan)
     parts = desired_parts(person, wanted)
@@ -318,21 +317,21 @@ def _check_unchanged(
     drawers = involved_drawers(projected_drawers(parts.chassis), wanted)
     if differences := base_differences(plan.base, base_state_json(drawers), person):
         raise Conflict(
-            "The plan was made on a state that has changed since. Look at the difference, then plan anew.",
+            "The plan was made on a state that has changed since. Check the differences, then replan.",
             differences=differences,
         )
     return parts, drawers
 
 
 def _audit_values(plan: Plan) -> dict[str, Any]:
-    """Return a draft as the audit log keeps it."""
+    """Return the values of a draft for the audit log."""
     return {"title": plan.title, "steps": [step.get("sentence") or step["objection"] for step in plan.preview]}
 
 
 def pending_operation(wanted: DesiredState, steps: Collection[PlanStep]) -> Operation | None:
-    """Return an open operation that shall bring about something that is wanted, and for which there is no step.
+    """Return an open operation that leads to a part of the desired state for which there is no step.
 
-    Steps are planned from what will be so after all open operations; each of those may fail.
+    Steps are planned from the state after all open operations; each of those may fail.
     """
     rest = (
         Q(device__in=set(wanted.attachments) - {step.device for step in steps})
@@ -363,13 +362,13 @@ def _check_draft(plan: Plan) -> None:
 
 
 def _clean_title(title: str, planned: PlannedSteps) -> str:
-    """Return a title as it is kept: one line, without what cannot be shown or turns the rest around."""
+    """Return a title for storage: one line, without unprintable characters and bidirectional overrides."""
     shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
     return shown[:MAX_TITLE_LENGTH] or default_title(planned)
 
 
 def lock_plan(pk: UUID | str) -> Plan:
-    """Wait until nobody else changes a plan, and return it; raises NotFound."""
+    """Lock a plan and return it; raises NotFound."""
     row: Plan | None = lock_rows(Plan.objects.filter(pk=pk)).first()
     if row is None:
         raise NotFound("There is no such plan.")

@@ -1,4 +1,4 @@
-"""What the wire calls things, as people read them."""
+"""Labels for values of Redfish."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOTS = {
     "U2": "U.2",
     "OCP3Small": "OCP 3.0, small",
     "OCP3Large": "OCP 3.0, large",
-    "OEM": "of the maker's own kind",
+    "OEM": "vendor-specific",
 }
 
 

@@ -1,4 +1,4 @@
-"""Leases in words."""
+"""Labels of leases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WATCHED = timedelta(minutes=10)
 
 @register.filter
 def holds(lease: Lease) -> str:
-    """Return what a lease holds, or what it was asked for, or what it held."""
+    """Return the label of a lease's items: present, requested or past ones."""
     items = list(lease.items.all())
     if not items:
         return ", ".join(count_label(wish.kind, wish.count) for wish in requested_parts(lease))
@@ -28,7 +28,7 @@ def holds(lease: Lease) -> str:
 
 @register.filter
 def used_words(item: LeaseItem) -> str:
-    """Return how it stands with the use of a held device."""
+    """Return the label of a leased device's use."""
     activity = Activity.objects.filter(device=item.device_id).first()
     if activity is None or timezone.now() - activity.measured_at > WATCHED:
         return "not measured"
@@ -37,5 +37,5 @@ def used_words(item: LeaseItem) -> str:
 
 @register.filter
 def is_chosen(chosen: set[str] | None, one: LeaseCandidate) -> bool:
-    """Tell whether a box is ticked: as it was sent, or as it is proposed."""
+    """Return whether a checkbox is checked: as submitted, or as proposed."""
     return one.proposed if chosen is None else f"{one.field}/{one.thing.pk}" in chosen

@@ -1,4 +1,4 @@
-"""The draft of whoever looks, on every page where something can be added to it."""
+"""The draft of the user, on every page with changes that can be added to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ register = template.Library()
 
 @register.inclusion_tag("fabric/plan_draft_bar.html", takes_context=True)
 def draft_bar(context: Mapping[str, Any], *, open: bool = False) -> dict[str, Any]:  # noqa: A002 - as in HTML
-    """Show the person's draft, its entries `open` or not, with a way to its review; nothing where none is theirs."""
+    """Render the user's draft, its entries `open` or not, with a link to its review; nothing without the permission."""
     request = context["request"]
     person = request.user if isinstance(request.user, User) else None
     may = person is not None and person.may_compose

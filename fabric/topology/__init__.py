@@ -1,1 +1,1 @@
-"""The pages of the hardware and the picture of it."""
+"""The pages of the hardware and the topology picture."""

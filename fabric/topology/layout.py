@@ -13,25 +13,25 @@ from fabric.topology.presentation import ChassisView, DeviceView, DrawerView, Ho
 WIDTH = 1120
 SLOT_WIDTH, SLOT_HEIGHT, GAP, MARGIN = 124, 100, 12, 18
 HEAD_WIDTH, HEAD_HEIGHT = 160, 64
-HANDLE_SIZE = 32  # at the narrowest a picture gets, still more than the 24 px that fingers need
+HANDLE_SIZE = 32  # in the narrowest picture still more than the 24 px of a touch target
 SWITCH_WIDTH, SWITCH_HEIGHT = 250, 34
 HEAD_Y, SWITCH_Y, SLOT_Y = 14, 140, 240
-BARE_SLOT_Y = 66  # where there is neither host port nor switch above
+BARE_SLOT_Y = 66  # of slots without a host port or switch above
 DRAWER_GAP = 24  # between a drawer's slots and the next drawer
 DRAWER_HEIGHT = SLOT_Y + SLOT_HEIGHT + DRAWER_GAP
 BOTTOM_MARGIN = 4  # below the last box, for the widest of its strokes
-NAME_WIDTH = 180  # kept for the drawer's name and mode
+NAME_WIDTH = 180  # reserved for the drawer's name and mode
 COLUMNS = 8
 KIND_NAMES = {"gpu": "GPU", "nvme": "NVMe", "nic": "NIC", "custom": "Custom"}
 WIDEST_GBPS = 256.0  # x16 Gen4, drawn widest
 HALF_GAP = 1.5  # between the two half-links of a link
-MARK_SIZE = 28  # at the narrowest a picture gets, still 24 px
-MARK_GAP = 6  # between a mark on a link and the box that the link leads to
+MARK_SIZE = 28  # in the narrowest picture still 24 px
+MARK_GAP = 6  # between a mark on a link and the box at the link's end
 
 
 @dataclass(frozen=True, kw_only=True)
 class DraftMarks:
-    """What a draft would change, to be drawn besides what is: by ids; a target None is no host."""
+    """The changes of a draft, drawn beside the present state: by ids; a target None is no host."""
 
     targets: Mapping[int, int | None] = field(default_factory=dict)  # of devices: host ports
     modes: Mapping[int, str] = field(default_factory=dict)  # of drawers
@@ -49,7 +49,7 @@ NO_DRAFT_MARKS = DraftMarks()
 
 @dataclass(frozen=True)
 class SlotBox:
-    """A slot with its place and words."""
+    """A slot with its position and texts."""
 
     slot: SlotView
     x: int
@@ -57,17 +57,17 @@ class SlotBox:
     title: str
     line: str
     detail: str
-    label: str  # read aloud
+    label: str  # for screen readers
     planned: str = ""  # where a draft puts the device: 'node-b · H2'
 
     @property
     def text_x(self) -> int:
-        """Where the words begin."""
+        """The left edge of the texts."""
         return self.x + 10
 
     @property
     def handle_x(self) -> int:
-        """Where the handle is that picks the device up: in the upper right corner."""
+        """The left edge of the drag handle: in the upper right corner."""
         return self.x + SLOT_WIDTH - HANDLE_SIZE
 
 
@@ -81,7 +81,7 @@ class HostPortBox:
     line: str
     label: str
     planned: str = ""  # the host that a draft has it cabled to
-    is_marked: bool = False  # a draft changes its cable, or what is attached to it
+    is_marked: bool = False  # a draft changes its cable, or its attachments
 
     @property
     def middle(self) -> int:
@@ -112,15 +112,15 @@ class HalfLink:
     x2: float
     y2: float
     width: float
-    state: str  # up, training, down, idle (nobody's), unknown (not told)
+    state: str  # up, training, down, idle (unused), unknown (not reported)
     port: int | None
-    direction: str  # rx, tx: as the port counts
-    node: str  # whose link: 'device-3', 'host-port-2'
+    direction: str  # rx, tx: from the port's side
+    node: str  # the owner of the link: 'device-3', 'host-port-2'
 
 
 @dataclass(frozen=True)
 class LinkMark:
-    """Where on a link there is room for a mark about it: the middle of a square of SPOT units."""
+    """The position of a mark on a link: the middle of a square of MARK_SIZE units."""
 
     port: int
     x: int
@@ -128,7 +128,7 @@ class LinkMark:
 
     @property
     def left(self) -> int:
-        """Where the square begins."""
+        """The left edge of the square."""
         return self.x - MARK_SIZE // 2
 
     @property
@@ -138,7 +138,7 @@ class LinkMark:
 
     @property
     def text_y(self) -> int:
-        """The line that its sign stands on."""
+        """The baseline of its sign."""
         return self.y + 5
 
 
@@ -159,7 +159,7 @@ class DrawerPicture:
 
 @dataclass(frozen=True)
 class ChassisPicture:
-    """A chassis as a picture; the same view gives the same picture."""
+    """A chassis as a picture; the same view always gives the same picture."""
 
     width: int
     height: int
@@ -167,7 +167,7 @@ class ChassisPicture:
 
 
 def planned_locations(chassis: ChassisView, marks: DraftMarks) -> dict[int, str]:
-    """Return where a draft puts devices of a chassis, in words: 'node-b · H2', 'no host'; others are left out."""
+    """Return where a draft attaches devices of a chassis, in words: 'node-b · H2', 'no host'; others are left out."""
     places = {port.id: _location(port.host_name, port.label) for port in chassis.host_ports}
     devices = (slot.device for drawer in chassis.drawers for slot in drawer.slots if slot.device is not None)
     return {
@@ -178,7 +178,7 @@ def planned_locations(chassis: ChassisView, marks: DraftMarks) -> dict[int, str]
 
 
 def layout_chassis(chassis: ChassisView, marks: DraftMarks = NO_DRAFT_MARKS) -> ChassisPicture:
-    """Place everything of a chassis, and say what a draft would change."""
+    """Return the positions of everything in a chassis, with the changes of a draft."""
     drawers = []
     y = 0
     for drawer in chassis.drawers:
@@ -193,7 +193,7 @@ def layout_chassis(chassis: ChassisView, marks: DraftMarks = NO_DRAFT_MARKS) -> 
 
 def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks) -> DrawerPicture:
     chips = _switch_boxes(drawer, y)
-    # What hangs on nothing belongs to the first part without a drawer.
+    # Unconnected parts belong to the first part without a drawer.
     first = next((one for one in chassis.drawers if one.id is None), None)
     here = drawer.id is not None or drawer is first
     ports = [port for port in chassis.host_ports if here and port.drawer_id == drawer.id]
@@ -210,7 +210,7 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks)
         )  # fmt: skip
         spots += _link_marks(head.port.port_id, top, (end, y + SWITCH_Y))
     boxes = []
-    # Boxes that hang on nothing stand right below the name.
+    # Unconnected boxes are right below the name.
     slot_y = SLOT_Y if heads or chips else BARE_SLOT_Y
     for index, slot in enumerate(drawer.slots):
         x = (index % COLUMNS) * (SLOT_WIDTH + GAP) + MARGIN
@@ -224,7 +224,7 @@ def _drawer(chassis: ChassisView, drawer: DrawerView, y: int, marks: DraftMarks)
                 start, (x + SLOT_WIDTH // 2, top_y), _capacity(slot.device), state, slot.port_id,
                 f"device-{slot.device.id}",
             )  # fmt: skip
-            # A link to a lower row runs behind boxes: there is room right at its end.
+            # A link to a lower row runs behind boxes: its end has room for a mark.
             spots += _link_marks(slot.port_id, (x + SLOT_WIDTH // 2, top_y), start if index < COLUMNS else None)
     mode = MODE_VALUE_LABELS.get(drawer.mode, drawer.mode)
     wanted = marks.modes.get(drawer.id or 0, drawer.mode)
@@ -245,7 +245,7 @@ def _switch_boxes(drawer: DrawerView, y: int) -> tuple[SwitchBox, ...]:
 
 
 def _switch_x(chips: tuple[SwitchBox, ...], index: int, count: int) -> float:
-    """Return where along the chips the link of the index-th of `count` neighbours begins, so that none cross."""
+    """Return the x of the link of the index-th of `count` neighbours on the chips, so that no links cross."""
     if not chips:
         return WIDTH / 2
     chip = chips[min(len(chips) - 1, index * len(chips) // max(1, count))]
@@ -258,7 +258,7 @@ def _switch_x(chips: tuple[SwitchBox, ...], index: int, count: int) -> float:
 def _host_port_box(port: HostPortView, where: tuple[int, int, int], marks: DraftMarks) -> HostPortBox:
     index, count, y = where
     then = marks.count_of(port)
-    # In the middle, above the chips, as long as the drawer's name has its place.
+    # Centered above the chips, unless that would cover the drawer's name.
     spread = min(max((WIDTH - 2 * NAME_WIDTH) // count, HEAD_WIDTH + GAP), (WIDTH - NAME_WIDTH) // count)
     left = max(NAME_WIDTH, (WIDTH - count * spread) // 2)
     width = f"x{port.active_width}" if port.active_width else "down" if port.link_status else ""
@@ -301,7 +301,7 @@ def _link(  # noqa: PLR0917 - two ends and what runs between them
 
 
 def _link_marks(port: int | None, end: tuple[float, float], other: tuple[float, float] | None) -> list[LinkMark]:
-    """Return where a mark about a link stands: close to its box's end, on the way to the other; on the end without."""
+    """Return the position of a mark on a link: near its box on the way to the other end; without one, at the end."""
     if port is None:
         return []
     if other is None:
@@ -311,7 +311,7 @@ def _link_marks(port: int | None, end: tuple[float, float], other: tuple[float, 
 
 
 def _capacity(device: DeviceView) -> float | None:
-    """Return what the device's link could carry one way, in Gb/s."""
+    """Return the capability of the device's link one way, in Gb/s."""
     lane = LANE_GBPS.get(device.max_pcie_type)
     return lane * device.max_lanes if lane and device.max_lanes else None
 
@@ -347,6 +347,6 @@ def _slot_box(drawer: DrawerView, slot: SlotView, where_to: tuple[int, int], pla
     if wanted:
         label += f", in your draft: to {wanted}"
     title = kind if slot.number is None else f"{slot.number} · {kind}"
-    # Below in both width and generation is too long for the box; the label says it all.
+    # Below in both width and generation is too long for the box; the label has all of it.
     detail = width if "," in device.downgraded else device.downgraded or width
     return SlotBox(slot, x, y, title, where, detail, label, wanted)

@@ -1,4 +1,4 @@
-"""What a person should know first: what is wrong now, what is free, and what is going on."""
+"""The overview: present problems, free devices, and current activity."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fabric.plans.selectors import PlanSummary, plan_summaries
 
 DOWN_STATES = {"LinkDown", "NoLink"}
 BAD_HEALTH = {"Warning", "Critical"}
-FAILED_SHOWN = timedelta(hours=1)  # what failed earlier is history, not wrong now
+FAILED_SHOWN = timedelta(hours=1)  # older failures are history, not present problems
 OPERATIONS_SHOWN = 8
 PLANS_SHOWN = 4
 MAX_PARTS_SHOWN = 4
 MAX_DRIFTS = 200
-KIND_ORDER = {label: place for place, label in enumerate(Device.Kind.labels)}  # in the order people look for them
+KIND_ORDER = {label: place for place, label in enumerate(Device.Kind.labels)}  # the order of display
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """One thing that is wrong now; `page` and `pk` say where to look."""
+    """A present problem; `page` and `pk` link to its details."""
 
     sentence: str
     page: str
@@ -41,49 +41,49 @@ _trouble_sources: list[TroubleSource] = []
 
 
 def register_trouble_source(teller: TroubleSource) -> None:
-    """Let a room above tell of what is wrong, too: `teller` returns what a person may know, worst first."""
+    """Register a source of problems in a room above: `teller` returns those visible to a user, worst first."""
     if teller not in _trouble_sources:
         _trouble_sources.append(teller)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """Devices of one kind and model that a person may see."""
+    """Visible devices of one kind and model."""
 
     kind: str
     model: str
     attached: int
     free: int
-    total: int  # with those of services that are monitored only
+    total: int  # including those of services that are monitored only
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overview:
-    """What a person should know first."""
+    """The content of the overview."""
 
     chassis_count: int
     troubles: tuple[Trouble, ...]
     capacity: tuple[Capacity, ...]
     running: tuple[Operation, ...]
     newest: tuple[Operation, ...]
-    running_plans: tuple[PlanSummary, ...]  # with those that stopped: they wait for somebody
+    running_plans: tuple[PlanSummary, ...]  # including stopped ones, which wait for a decision
     newest_plans: tuple[PlanSummary, ...]
     leases: tuple[LeaseNotice, ...]
 
 
 def overview_for(person: User) -> Overview:
-    """Return what is wrong now, worst first, what is free, and what is going on."""
+    """Return the present problems, worst first, the free devices, and the current activity."""
     chassis = list(Chassis.objects.visible_to(person))
     devices = list(Device.objects.visible_to(person).select_related("chassis", "slot__port", "slot__drawer"))
     operations = Operation.objects.visible_to(person)
     plans = Plan.objects.visible_to(person).exclude(state=Plan.State.DRAFT).order_by("-applied_at")
     going = (*Plan.ACTIVE, Plan.State.STOPPED)
-    # The steps of a plan are told with it.
+    # The steps of a plan are shown with it.
     alone = operations.exclude(plan__in=Plan.objects.visible_to(person).values("pk"))
     counted: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for device in devices:
         if device.missing_since is None:
-            # What nobody can attach is not free.
+            # A device that cannot be attached is not free.
             place = 0 if device.host_port_id else 1 if device.chassis.is_composable else 2
             counted[device.get_kind_display(), device.model or device.name][place] += 1
     notices = lease_notices(person)
@@ -120,7 +120,7 @@ def _troubles(
             )
     yield from _drift_troubles(person)
     for device in devices:
-        # '/redfish/v1/Chassis/CXL1/PCIeDevices/1': one number alone would be many devices.
+        # '/redfish/v1/Chassis/CXL1/PCIeDevices/1': its number alone would be ambiguous.
         steps = device.uri.split("/")
         where = device.slot.name if device.slot else f"{''.join(steps[-3:-2])} {steps[-1]}"
         place = f"{device.name} in {device.chassis.name}, {where}"
@@ -155,7 +155,7 @@ def _troubles(
 
 
 def _drift_troubles(person: User) -> Iterator[Trouble]:
-    """Tell what is not as approved; of a chassis with much of it only how much."""
+    """Yield the drift; of a chassis with much of it only the number."""
     views = drift_views(person, drift_rows(person, is_open=True)[:MAX_DRIFTS])
     by_chassis: dict[int, list[DriftView]] = defaultdict(list)
     for view in views:
@@ -172,7 +172,7 @@ def _drift_troubles(person: User) -> Iterator[Trouble]:
 
 
 def _unhealthy_parts(chassis: Chassis) -> list[str]:
-    """Return the fans and sensors that the chassis reports as ill, worst first, a few of them."""
+    """Return some unhealthy fans and sensors of the chassis, worst first."""
     walk = Walk.objects.filter(chassis=chassis).first()
     parts = [part for kind in ("fans", "sensors") for part in (walk.found.get(kind, []) if walk else [])]
     ill = [part for part in parts if part.get("health") in BAD_HEALTH]

@@ -1,4 +1,4 @@
-"""The fabric as a person sees it: what faces and the API take, and nothing that the person may not see."""
+"""The fabric as a user sees it: values for pages and the API, limited to the visible parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OperationView:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceView:
-    """A device the person may see."""
+    """A device that the user may see."""
 
     id: int
     name: str
@@ -42,29 +42,29 @@ class DeviceView:
     lanes_in_use: int | None
     max_lanes: int | None
     link_status: str
-    downgraded: str  # 'x8 of x16', 'Gen2 of Gen3', '' when the link runs as it can
+    downgraded: str  # 'x8 of x16', 'Gen2 of Gen3', '' when the link runs at its capability
     host_port_id: int | None
     host_name: str
     host_port_label: str
-    held_elsewhere: bool  # attached to a host port that the person may not see: only its holder can move it
+    held_elsewhere: bool  # attached to a host port that the user may not see: only its owner can move it
     tenant_name: str
     missing_since: datetime | None
-    drift: str  # what is approved where that differs from what is found, in words; '' where it does not
+    drift: str  # the approved state where it differs from the found one, in words; '' where it does not
     operation: OperationView | None
     port_uri: str
     errors_total: int
 
     @property
     def is_movable(self) -> bool:
-        """Whether the person may attach it elsewhere, where they may compose its chassis at all."""
+        """Whether the user may attach it elsewhere, where they may compose its chassis at all."""
         return self.missing_since is None and self.operation is None and not self.held_elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlotView:
-    """A slot; without id, device and port where it holds a device that is not the person's: others', or the pool's.
+    """A slot; without id, device and port where its device is not visible: another tenant's, or in the pool.
 
-    A device that is in no slot, as other services have them, is shown as one without number.
+    A device outside slots, as some services have, is shown in one without number.
     """
 
     id: int | None
@@ -75,7 +75,7 @@ class SlotView:
 
     @property
     def title(self) -> str:
-        """The device with its place, as dialogs call it: 'GPU 3, slot 3'."""
+        """The device with its slot, as in dialogs: 'GPU 3, slot 3'."""
         name = self.device.name if self.device else ""
         return name if self.number is None else f"{name}, slot {self.number}"
 
@@ -93,7 +93,7 @@ class SwitchView:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawerView:
-    """A drawer; `id` is None for the slots of a service that knows no drawers."""
+    """A drawer; `id` is None for the slots of a service without drawers."""
 
     id: int | None
     name: str
@@ -101,12 +101,12 @@ class DrawerView:
     mode: str
     switches: tuple[SwitchView, ...]
     slots: tuple[SlotView, ...]
-    drift: str = ""  # the approved mode where it is in another
+    drift: str = ""  # the approved mode where it differs
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostPortView:
-    """A host port the person may see, and which of the visible devices are attached to it."""
+    """A host port that the user may see, and the visible devices attached to it."""
 
     id: int
     label: str
@@ -120,15 +120,15 @@ class HostPortView:
     speed_gbps: float | None
     max_speed_gbps: float | None
     link_status: str
-    downgraded: str  # 'x8 of x16', '' where the link runs as it can
+    downgraded: str  # 'x8 of x16', '' where the link runs at its capability
     tenant_name: str
     device_ids: tuple[int, ...] = field(default=())
-    drift: str = ""  # the host that it is approved to be cabled to, where it is not
+    drift: str = ""  # the approved host of its cable, where it differs
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChassisView:
-    """A chassis with all that the person may see of it."""
+    """A chassis with all parts that the user may see."""
 
     id: int
     name: str
@@ -148,7 +148,7 @@ class ChassisView:
 
 @dataclass(frozen=True, kw_only=True)
 class FabricPage:
-    """Some of the chassis a person may see; `number` counts from 1, `total` counts chassis."""
+    """A page of the chassis that a user may see; `number` counts from 1, `total` counts chassis."""
 
     chassis: tuple[ChassisView, ...]
     number: int
@@ -163,7 +163,7 @@ SLOT_COLUMNS = (
 
 
 def slot_table_rows(views: Iterable[ChassisView]) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each slot that a person sees, masked as on the page."""
+    """Yield a row for each slot that a user sees, masked as on the page."""
     for chassis in views:
         for drawer in chassis.drawers:
             for slot in drawer.slots:

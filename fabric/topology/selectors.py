@@ -1,7 +1,7 @@
-"""What a person sees of the fabric: the one source of topology, list and API.
+"""The fabric as a user sees it: the one source of topology, list and API.
 
-Others' slots are masked here, before any face sees them: a masked slot carries a number and 'in use' or 'in the pool',
-nothing else, as the calendar of leases does.
+Slots of others are masked here, before any page or endpoint reads them: a masked slot has a number and 'in use' or 'in
+the pool', nothing else, as in the calendar of leases.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHASSIS_A_PAGE = 20
 
 
 def fabric_page(person: User, *, search: str = "", number: int = 1) -> FabricPage:
-    """Return a page of the chassis the person may see; with `search`, of those that hold what is looked for."""
+    """Return a page of the chassis that the user may see; with `search`, of those with a match."""
     if search.strip():
         found = [one for one in fabric_view(person, search=search) if any(drawer.slots for drawer in one.drawers)]
         ids = [one.id for one in found]
@@ -58,7 +58,7 @@ def fabric_view(
     chassis_ids: Sequence[int] | None = None,
     search: str = "",
 ) -> tuple[ChassisView, ...]:
-    """Return the chassis the person may see, in order of name; a fixed number of queries, however many there are.
+    """Return the chassis that the user may see, in order of name, with a constant number of queries.
 
     `search` keeps the devices whose name, model, serial number, kind, IDs or host contain it (slots stay in place).
     """
@@ -90,7 +90,7 @@ def fabric_view(
             dialect=row.dialect,
             monitored_only=not row.is_composable,
             enabled=row.enabled,
-            # The sentence names the BMC's address, which is no tenant's business.
+            # The sentence names the BMC's address, which tenants may not see.
             last_error=row.last_error
             if person.is_administrator or not row.last_error
             else "This chassis is not answering.",
@@ -150,7 +150,7 @@ def _slots(
                 port_id=row.port_id if person.is_administrator else None,
             )
         elif device.pk not in devices and device.tenant_id is None and device.missing_since:
-            view = SlotView(id=None, number=row.number, state="empty")  # nobody has it, and nobody can ask for it
+            view = SlotView(id=None, number=row.number, state="empty")  # it has no owner, and cannot be requested
         elif device.pk not in devices:
             view = SlotView(id=None, number=row.number, state="in_pool" if device.pk in pool else "in_use")
         else:
@@ -171,7 +171,7 @@ def _slots(
 
 
 def _pool_devices(ids: list[int]) -> set[int]:
-    """Return the devices of these chassis (ids) that nobody holds just now: what a tenant may ask for."""
+    """Return the unassigned devices of these chassis (ids): those that a tenant may request."""
     free = Device.objects.filter(chassis__in=ids, tenant=None, missing_since=None)
     begun = LeaseItem.objects.filter(
         released_at=None, lease__state__in=(*Lease.BOOKED, Lease.State.ENDING), lease__starts_at__lte=timezone.now()
@@ -296,7 +296,7 @@ def operation_view(row: Operation) -> OperationView:
 
 
 def draft_marks(person: User) -> DraftMarks:
-    """Return what the person's draft changes, as the topology draws it."""
+    """Return the changes of the user's draft, as the topology draws them."""
     row = open_draft(person) if person.may_compose else None
     if row is None:
         return DraftMarks()

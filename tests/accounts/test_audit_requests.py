@@ -214,7 +214,7 @@ def test_a_refusal_that_a_page_tells_after_a_redirect_is_none_that_was_done(lab:
     answer = lab.clients["administrator"].post(reverse("fabric:drawer", args=lab.arguments["drawer"]), {"mode": "x"})
     assert answer.status_code == 302
     assert newest().outcome == Outcome.REFUSED
-    assert "is no mode of a drawer" in newest().sentence
+    assert "is not a mode of a drawer" in newest().sentence
 
 
 def test_the_address_behind_a_trusted_proxy(lab: Lab, settings: Any) -> None:

@@ -153,7 +153,7 @@ async def test_a_bmc_that_accepts_and_does_nothing_is_caught(monkeypatch: pytest
     port.routes[f"PATCH {port.uri}"] = Reply(204, b"")
     with NonsenseServer(port.routes) as server:
         async with server.client() as bmc:
-            with pytest.raises(CompositionRefused, match="the ConfiguredWidth of the port is not as asked"):
+            with pytest.raises(CompositionRefused, match="the ConfiguredWidth of the port is not as requested"):
                 await configure_port(bmc, port.uri, configured_width=8)
             del port.body["ConfiguredWidth"]
             with pytest.raises(CompositionRefused, match="does not let the ConfiguredWidth"):

@@ -123,7 +123,7 @@ def test_a_device_that_its_host_does_not_tell_from_one_in_use_is_not_detached(
         with pytest.raises(InUse) as refused:
             asked(falconweb_administrator, device, None)
         assert refused.value.sentence == (
-            f"{device.name} may be in use: its host does not tell it from other cards of its kind; "
+            f"{device.name} may be in use: its host cannot distinguish it from other cards of its kind; "
             f"in use among them: train (process {MARIA.pid} of maria)."
         )
         assert (ladder(device)["Seen by the host"], ladder(device)["In use"]) == ("unknown", "unknown")
@@ -156,7 +156,7 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
     plan_apply(person=falconweb_administrator, plan=plan, force=[first.pk], confirmation="Free it")
     assert carry_out_plan(plan).state == "done"
     assert told(plan.operations.get(), "Release on the host")[1] == (
-        "Its host was not told to let it go: its host does not tell it from other cards of its kind. "
+        "Its host was not told to release it: its host cannot distinguish it from other cards of its kind. "
         "It is forced all the same."
     )
     assert site.folder("node-a", place).joinpath("driver").is_symlink(), "the other one stays in use"

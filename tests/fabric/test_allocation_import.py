@@ -133,7 +133,7 @@ def test_of_a_host_port_of_others_an_export_says_nothing_and_an_import_moves_not
     assert found.report is not None
     assert found.report.is_empty
     slot_of(plain, 1)["attached_to"] = None
-    assert "only its holder can move it" in misfits(checked(member, json.dumps(plain)))[0]
+    assert "only its owner can move it" in misfits(checked(member, json.dumps(plain)))[0]
 
 
 def test_what_others_hold_is_as_unknown_as_what_there_is_not(
@@ -155,7 +155,7 @@ def test_what_others_hold_is_as_unknown_as_what_there_is_not(
         asked = json.loads(written(member))
         slot_of(asked, 1)["attached_to"] = label
         [sentence] = misfits(checked(member, json.dumps(asked)))
-        assert sentence == f"falcon-1 Drawer 1 has no host port that stands for '{label}', or you may not see it."
+        assert sentence == f"falcon-1 Drawer 1 has no host port that matches '{label}', or you may not see it."
     # The whole lab's file: the tenant's own fits, and nothing of the rest is told.
     whole_report = checked(member, written(administrator)).report
     assert whole_report is not None

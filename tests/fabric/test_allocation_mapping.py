@@ -78,7 +78,7 @@ def test_what_a_file_does_not_say_stays_as_it_is() -> None:
         ("slot: 1, device: {serial_number: S9}", "another serial number: 'S1'"),
         ("slot: 5, device: {kind: gpu, model: A100}", "another model: 'V100'"),
         ("slot: 1, device: {kind: nvme}", "another kind: 'gpu'"),
-        ("slot: 1, attached_to: H4", "no host port that stands for 'H4'"),
+        ("slot: 1, attached_to: H4", "no host port that matches 'H4'"),
         ("slot: 1, lanes: 3", "with 1, 2, 4, 8, 16 lanes, not with 3"),
         ("slot: 1, port_type: ManagementPort", "not as 'ManagementPort'"),
         ("slot: null, device: {name: GPU 1, serial_number: S1}", "no such slot with a device"),
@@ -117,7 +117,7 @@ def test_by_serial_a_device_is_found_where_it_is_now_and_its_host_port_by_the_ho
     assert report.wanted.attachments == {6: 20, 3: 12}
     assert [line.sentence for line in report.misfits] == [
         "No device here has its serial number, or you may not see it.",
-        "falcon-1 Drawer 2 has no host port that stands for 'H2', or you may not see it.",
+        "falcon-1 Drawer 2 has no host port that matches 'H2', or you may not see it.",
     ]
 
 
@@ -195,7 +195,7 @@ def test_another_chassis_of_the_same_name_is_not_taken_for_the_same() -> None:
 def test_a_chassis_that_was_renamed_is_the_same() -> None:
     report = map_document(document(file("slot: 1", chassis="name: old, uuid: U-1")), LAB)
     assert report.lines[0].fit == "exact"
-    assert report.lines[0].sentence == "It was told by its UUID, and is called falcon-1 here."
+    assert report.lines[0].sentence == "It was matched by its UUID, and is named falcon-1 here."
 
 
 def test_by_kind_every_entry_that_can_be_served_is_served() -> None:
@@ -209,7 +209,7 @@ def test_by_kind_every_entry_that_can_be_served_is_served() -> None:
     report = map_document(document(raw), lab, by="kind")
     assert fits(report) == [(5, "mapped"), (6, "mapped"), (7, "does_not_fit")]
     assert report.wanted.attachments == {1: 10}
-    assert "No device of kind nvme here can stand for it" in only_misfit(report)
+    assert "No device of kind nvme here fits" in only_misfit(report)
 
 
 def test_by_kind_the_same_model_comes_before_the_nearest_slot_and_attached_ones_before_free_ones() -> None:
@@ -298,8 +298,8 @@ def test_devices_of_two_hosts_of_a_file_stay_with_two_hosts(by: MappingMode) -> 
     assert report.wanted.attachments == {1: b.id, 2: c.id}
     told = {line.what: (line.fit, line.sentence) for line in report.lines if "host port" in line.what}
     assert told == {
-        "x drawer 1 host port H2": ("mapped", "falcon-1 H1 stands for it."),
-        "x drawer 1 host port H3": ("mapped", "falcon-1 H2 stands for it."),
+        "x drawer 1 host port H2": ("mapped", "Mapped to falcon-1 H1."),
+        "x drawer 1 host port H3": ("mapped", "Mapped to falcon-1 H2."),
     }
 
 
@@ -311,8 +311,8 @@ def test_one_host_port_stands_for_no_two_of_a_file() -> None:
     )  # fmt: skip
     assert there == {1: 12}
     assert misfits == [
-        "x drawer 1 host port H3: H3 here stands for 'H1' of the file, and for no other one.",
-        "x drawer 1 slot 2: falcon-1 Drawer 1 has no host port that stands for 'H3', or you may not see it.",
+        "x drawer 1 host port H3: H3 here is mapped to 'H1' of the file already.",
+        "x drawer 1 slot 2: falcon-1 Drawer 1 has no host port that matches 'H3', or you may not see it.",
     ]
 
 
@@ -371,7 +371,7 @@ def test_ports_are_configured_as_the_file_says_where_the_site_can_tell_how_they_
     dumb = replace(first, settings=dict.fromkeys(first.settings, PortSetting()))
     report = map_document(document(raw), replace(LAB, chassis=(replace(LAB.chassis[0], drawers=(dumb,)),)))
     assert report.is_empty
-    assert "cannot be told here" in report.notes[0].note
+    assert "unknown here: " in report.notes[0].note
 
 
 def test_what_can_be_attached_nowhere_does_not_fit_where_that_would_be_needed() -> None:
@@ -380,7 +380,7 @@ def test_what_can_be_attached_nowhere_does_not_fit_where_that_would_be_needed() 
     report = map_document(document(file("slot: 1, attached_to: H1", "slot: 2, attached_to: null")), lab)
     assert [line.sentence for line in report.misfits] == [
         "It has no endpoint.",
-        "GPU 2 is attached to a host port that is not yours: only its holder can move it.",
+        "GPU 2 is attached to a host port that is not yours: only its owner can move it.",
     ]
     # Where it is, an export does not say, so that the file wants nothing of it.
     assert "attached_to" not in export_document(lab).plain()["chassis"][0]["drawers"][0]["slots"][1]
@@ -399,7 +399,7 @@ def test_devices_outside_slots_are_told_by_serial_number_or_name() -> None:
 def test_whose_a_thing_is_changes_by_no_import() -> None:
     report = map_document(document(file("slot: 1, tenant: Vision")), LAB)
     assert report.is_empty
-    assert report.notes[0].note == "It is in the free pool, where the file says 'Vision': an import grants nothing."
+    assert report.notes[0].note == "It is unassigned, where the file says 'Vision': an import grants nothing."
 
 
 COSTS = st.integers(0, 4).flatmap(

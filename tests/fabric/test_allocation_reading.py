@@ -88,7 +88,7 @@ def test_what_makes_no_sense_is_told_with_line_and_column(raw: str, line: int, c
 
 
 def test_bytes_that_are_no_utf8_are_told_with_their_place() -> None:
-    assert told(b'{"a":\n "\xff"}') == [(2, 3, "", "This is no UTF-8 text. Save the file as UTF-8.")]
+    assert told(b'{"a":\n "\xff"}') == [(2, 3, "", "This is not UTF-8 text. Save the file as UTF-8.")]
     assert "UTF-8" in told('{"format"'.encode("utf-16"))[0][3]
 
 
@@ -129,14 +129,14 @@ def test_all_problems_are_told_at_once_from_top_to_bottom() -> None:
          "'attached_to' must be text or null, not 7. Put it in quotes."),
         (7, "chassis[0].drawers[0].slots[0].lanes", "'lanes' must be from 1 to 64, not 65."),
         (8, "chassis[0].drawers[0].slots[1]",
-         "Slot 1 is asked for twice: first in line 7 (chassis[0].drawers[0].slots[0])."),
+         "Slot 1 is listed twice: first in line 7 (chassis[0].drawers[0].slots[0])."),
         (8, "chassis[0].drawers[0].slots[1].device.kind", "'kind' must be one of gpu, nvme, nic, custom, not 'fpga'."),
         (9, "chassis[0].drawers[0].slots[2]",
-         "The device with serial number 'S1' is asked for twice: first in line 8 (chassis[0].drawers[0].slots[1])."),
+         "The device with serial number 'S1' is listed twice: first in line 8 (chassis[0].drawers[0].slots[1])."),
         (9, "chassis[0].drawers[0].slots[2].slot", "'slot' must be a whole number or null, not 2.5."),
         (9, "chassis[0].drawers[0].slots[2].tenant", "'tenant' must be text or null, not inf. Put it in quotes."),
         (10, "chassis[0].drawers[0].slots[3]", "Neither a slot nor a device is named here."),
-        (12, "chassis[2]", "The chassis 'x' is asked for twice: first in line 12 (chassis[1])."),
+        (12, "chassis[2]", "The chassis 'x' is listed twice: first in line 12 (chassis[1])."),
     ]  # fmt: skip
 
 

@@ -521,7 +521,7 @@ def test_one_and_the_same_bmc_is_followed_once(administrator: User, bmc: Simulat
     first = add_process(administrator, bmc)
     # By another name of the same host it is the same chassis.
     again = bmc.address.replace("127.0.0.1", "localhost")
-    same = f"This is falcon-1, which is followed at {first.url} already: its UUID is the same."
+    same = f"This is falcon-1, which exists at {first.url} already: its UUID is the same."
     values = {"password": bmc.password, "fingerprint": bmc.fingerprint, "name": "falcon-2"}
     assert refused(lambda: add(administrator, again, **values)) == {"url": same}
     assert list(Chassis.objects.all()) == [first]

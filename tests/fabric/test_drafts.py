@@ -206,7 +206,7 @@ def test_a_port_and_a_cable_are_drafted_on_their_pages(chassis: Chassis, adminis
     text = page_of(administrator, plan)
     assert "Cable of host port H1" in text
     assert "upstream, towards a host, x8" in text
-    assert "are taken out, and put back" in text, "what is behind the port is interrupted"
+    assert "are detached, and reattached" in text, "what is behind the port is interrupted"
     assert "Cable another host port to it" in words(browser(administrator).get(reverse("fabric:host", args=[other.pk])))
 
 
@@ -226,7 +226,7 @@ def test_a_mode_that_breaks_something_is_drafted_with_its_detaches(
     plan = Plan.objects.get()
     assert not plan_preview(administrator, plan).steps
     text = page_of(administrator, plan)
-    assert "A rule stands against it" in text
+    assert "A rule blocks it" in text
     assert re.search(r"falcon-1 Drawer 1 :", text), "the drawer that it is about"
     post(administrator, "draft", drawer=drawer(1).pk, mode="StandardOneHost", detach="on")
     plan.refresh_from_db()

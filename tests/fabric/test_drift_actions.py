@@ -180,7 +180,7 @@ def test_a_mode_is_re_applied(chassis: Chassis, simulator: SimulatorProcess, adm
 def test_a_swapped_device_is_for_hands_in_the_lab(chassis: Chassis, administrator: User) -> None:
     gpu = device_in(chassis, drawer=1, slot=1)
     found(chassis, devices={gpu: {"serial_number": "ANOTHER"}})
-    with pytest.raises(Conflict, match="put the approved device back by hand"):
+    with pytest.raises(Conflict, match="reinstall the approved device"):
         drifts_reapply(person=administrator, drifts=[Drift.objects.get().pk])
     assert not Plan.objects.exists()
 
@@ -348,7 +348,7 @@ def test_before_a_cable_is_re_applied_the_page_says_what_is_taken_out_and_that_h
     assert "Somebody has to move a cable by hand." in text
     assert f"The cable of Host port H2 of {chassis.name}, from node-c to node-b" in text
     assert "The plan waits 10 minutes for it." in text
-    assert f"{len(attached)} devices are taken out at once." in text
+    assert f"{len(attached)} devices are detached immediately." in text
     assert all(f"<li>{part_name(device)}</li>" in text for device in attached)
     assert part_name(device_in(chassis, drawer=1, slot=1)) not in text, "it is at H1"
     assert not Plan.objects.exists()
@@ -368,7 +368,7 @@ def test_what_somebody_agreed_to_is_not_done_when_other_devices_would_go_out(
     fields = agreed_to(client.post(reverse("fabric:drift_reapply"), {"only": drift.pk}))
     assert gpu.name not in drifts_reapply_effects(person=administrator, drifts=[drift.pk]).taken_out
     Device.objects.filter(pk=gpu.pk).update(host_port=port, approved_host_port=port)
-    with pytest.raises(Conflict, match="Other devices would be taken out"):
+    with pytest.raises(Conflict, match="Re-applying would detach other devices"):
         drifts_reapply(person=administrator, drifts=[drift.pk], agreed=fields["agreed"][0])
     again = client.post(reverse("fabric:drift_reapply"), fields)
     assert again.status_code == 200

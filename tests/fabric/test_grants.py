@@ -144,7 +144,7 @@ def test_nothing_changes_hands_while_an_operation_on_it_is_open(lab: Lab) -> Non
     operation = lab.busy(lab.devices[0])
     with pytest.raises(Conflict, match="bob asked to 'Attach it', which has not ended"):
         device_grant(person=lab.ada, device=lab.devices[0], tenant=None)
-    with pytest.raises(Conflict, match="GPU 1 cannot change hands now"):
+    with pytest.raises(Conflict, match="GPU 1 cannot be granted now"):
         grants_set(person=lab.ada, tenant=lab.one, devices=[], host_ports=[])
     # What does not change hands is in nobody's way.
     grants_set(person=lab.ada, tenant=lab.one, devices=lab.devices[:2], host_ports=[])
@@ -156,7 +156,7 @@ def test_nothing_changes_hands_while_an_operation_on_it_is_open(lab: Lab) -> Non
 @pytest.mark.parametrize("end", ["source", "target"])
 def test_a_host_port_stays_while_a_device_is_on_its_way(lab: Lab, end: str) -> None:
     lab.busy(lab.devices[0], **{end: lab.ports[0]})
-    with pytest.raises(Conflict, match=r"Host port H1 \(falcon-9\) cannot change hands now"):
+    with pytest.raises(Conflict, match=r"Host port H1 \(falcon-9\) cannot be granted now"):
         host_port_grant(person=lab.ada, host_port=lab.ports[0], tenant=None)
     assert host_port_grant(person=lab.ada, host_port=lab.ports[1], tenant=lab.two).tenant == lab.two
 

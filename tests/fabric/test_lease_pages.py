@@ -322,7 +322,7 @@ def test_by_the_api_a_lease_is_asked_for_approved_extended_and_returned(lab: Lab
     leases_process()
     detail = bob.get(reverse("api:lease", args=[asked["id"]])).json()
     assert detail["state"] == "ended"
-    assert detail["events"][-1]["sentence"] == "Everything that it held is back: the lease has ended."
+    assert detail["events"][-1]["sentence"] == "Everything that it included is returned: the lease has ended."
     assert lab.client(lab.mallory).get(reverse("api:lease", args=[asked["id"]])).status_code == 404
     assert [one["id"] for one in bob.get(reverse("api:leases")).json()["results"]] == [asked["id"]]
 

@@ -80,7 +80,7 @@ def test_at_the_end_a_plan_detaches_what_is_attached_then_it_is_free(
     assert host_port_of(free, "H1").tenant is None
     assert gpu(free).host_port is None
     assert not any("drawer1slot1" in members for members in simulator.state()["zones"].values())
-    assert story(lease)[-1] == "Everything that it held is back: the lease has ended."
+    assert story(lease)[-1] == "Everything that it included is returned: the lease has ended."
 
 
 def test_a_return_that_fails_is_tried_again_and_frees_nothing_meanwhile(

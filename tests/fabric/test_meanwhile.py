@@ -103,7 +103,7 @@ def test_a_card_that_is_swapped_while_its_operation_waits_is_not_attached(
     mirror(chassis)
     ended = carry_out(asked)
     assert (ended.state, ended.error.partition(":")[0]) == (
-        "failed", "There is another device in the slot since this was asked for",
+        "failed", "There is another device in the slot since this was requested",
     )  # fmt: skip
     assert "drawer1slot1" not in simulator.state()["zones"]["hostport1_H1"]
 
@@ -117,7 +117,7 @@ def test_a_plan_that_stopped_goes_not_on_with_another_card(
     attachments = {gpu(chassis, slot).pk: host_port_of(chassis, "H3").pk for slot in (2, 1)}
     plan = applied(administrator, DesiredState(attachments=attachments))
     Operation.objects.filter(plan=plan, device=gpu(chassis)).update(
-        state="cancelled", error="Not begun.", finished_at=timezone.now()
+        state="cancelled", error="Not started.", finished_at=timezone.now()
     )
     assert carry_out_plan(plan).state == "stopped"
     mirror(chassis)
@@ -233,7 +233,7 @@ def test_while_the_bmc_is_away_the_step_says_so(
     with at_step(asked.pk, "Detach", lambda: fail(simulator, "reset_connections", count=12)):
         ended = carry_out(asked)
     watcher.join(60)
-    assert set(told) == {"falcon-1 does not answer: it is asked again until it does."}
+    assert set(told) == {"falcon-1 does not answer: requests are retried until it does."}
     assert (ended.state, [step for step in ended.steps if "does not answer" in step["sentence"]]) == ("done", [])
 
 
@@ -247,7 +247,7 @@ def test_an_end_that_nobody_could_read_is_no_proof(
     plan_advance(plan.pk)
     asked.refresh_from_db()
     assert (asked.state, asked.proof.sentence, asked.proof.untouched) == ("failed", PROOF_UNREAD, None)
-    assert asked.steps[-1]["sentence"] == "falcon-1 could not be read: the next look at it shows how it stands."
+    assert asked.steps[-1]["sentence"] == "falcon-1 could not be read: the next poll shows its state."
     job = plan_job(administrator, plan)
     assert (job.proofs, job.proven, [sentence for _, _, sentence in job.doubts]) == (1, 0, [PROOF_UNREAD])
 

@@ -84,7 +84,7 @@ def test_a_gpu_moves_from_one_host_to_another_and_back_to_none(
         "skipped",
         "No agent runs on node-a. Whether somebody uses the device is not known.",
     )
-    assert told["Seen by the host"] == ("skipped", "No agent runs on node-b. What is known ends at the link.")
+    assert told["Seen by the host"] == ("skipped", "No agent runs on node-b. The device is verified up to its link.")
     gpu.refresh_from_db()
     assert gpu.host_port == port("H2")
     assert zones_with(simulator, "drawer1slot1") == ["hostport1_H2"]
@@ -419,7 +419,7 @@ def test_a_device_that_vanishes_while_its_link_trains_is_told_as_that(
     thread.join(60)
     operation.refresh_from_db()
     assert operation.state == "failed"
-    assert "was taken out, or detached by somebody else, while its link trained" in operation.error
+    assert "was removed, or detached by somebody else, while its link trained" in operation.error
     last = operation.steps[-1]
     assert (last["name"], last["state"], last["sentence"]) == ("Read back", "done", "It is attached to no host.")
     assert zones_with(simulator, "drawer1slot7") == []
@@ -528,7 +528,7 @@ def test_what_nobody_could_begin_for_long_is_not_carried_out(
     Operation.objects.update(requested_at=timezone.now() - timedelta(hours=20))
     execute(str(operation.pk), worker="test")
     operation.refresh_from_db()
-    assert (operation.state, operation.error) == ("failed", "Nobody could begin it within 10 minutes. Ask again.")
+    assert (operation.state, operation.error) == ("failed", "It could not start within 10 minutes. Ask again.")
     assert zones_with(simulator, "drawer1slot7") == []
 
 

@@ -36,7 +36,7 @@ def test_a_preview_says_who_leaves_and_joins_what_and_what_is_touched(chassis: C
     assert [lane.name for lane in preview.lanes] == ["falcon-1 Drawer 1", "falcon-1 Drawer 2"]
     assert preview.usually == "no history yet"
     text = page_of(administrator, plan)
-    assert "Drawers are worked on side by side." in text
+    assert "Drawers are processed in parallel." in text
     assert "Apply plan" in text
     assert "made by the API by ada" in text
 
@@ -97,7 +97,7 @@ def test_a_plan_that_would_take_out_a_device_of_others_is_objected_to_and_names_
     assert preview.why_not
     assert any("a device that is not yours" in one.sentence for one in preview.objections)
     text = page_of(member, Plan.objects.get())
-    assert "Something is done to a device of others" in text
+    assert "Changes a device of others" in text
     assert "Tesla" not in text
 
 
@@ -133,7 +133,7 @@ def test_a_job_tells_how_far_it_is_and_ends_with_its_proof(chassis: Chassis, adm
     assert plan.on_failure == "roll_back"
     text = page_of(administrator, plan)
     assert "Running · 0 of 2 steps" in text
-    assert "2 steps are not begun and never will be." in text
+    assert "2 steps have not started and never will." in text
     first = plan.operations.in_turn().first()
     assert first is not None
     carry_out(first)
@@ -162,14 +162,14 @@ def test_a_cancelled_plan_goes_back_and_says_so(
     assert first is not None
     carry_out(first)
     text = words(post(administrator, "plan_cancel", plan.pk, then="roll_back"))
-    assert "Then everything that was changed goes back." in text
-    assert "Not begun" in text
+    assert "Then everything that was changed is rolled back." in text
+    assert "Not started" in text
     assert "Cancel and roll back" not in text
     ended = carry_out_plan(plan)
     assert {zone: sorted(held) for zone, held in simulator.state()["zones"].items()} == before
     text = page_of(administrator, ended)
-    assert "Rolled back · 1 of 1 steps of the way back" in text
-    assert "The way back" in text
+    assert "Rolled back · 1 of 1 steps of the rollback" in text
+    assert "Rollback" in text
     assert "Undo" not in text, "it is undone"
 
 
@@ -207,14 +207,14 @@ def test_a_plan_that_stopped_goes_on(
     simulator.end_fault(fault)
     # Trained anew: it is detached and attached by the steps that are planned then.
     carry_out(operation_request(person=administrator, device=device_in(1, 7), target=None)[0])
-    assert "The hardware is read, and what is left is planned anew" in words(
+    assert "The hardware is read, and the remaining steps are replanned" in words(
         post(administrator, "plan_resume", plan.pk)
     )
     ended = carry_out_plan(plan)
     assert ended.state == "done"
     job = plan_job(administrator, ended)
     assert job.progress.done == job.progress.total
-    assert [turn.title for turn in job.turns] == ["Steps", "Planned anew and gone on"]
+    assert [turn.title for turn in job.turns] == ["Steps", "Replanned steps"]
 
 
 @pytest.mark.usefixtures("simulator")
@@ -259,7 +259,7 @@ def test_whoever_may_only_look_finds_no_button_and_is_refused(
     granted(tenant, 7, ports=("H2",))
     plan = draft_add(person=member, wanted=DesiredState(attachments={device_in(1, 7).pk: port("H2").pk}))
     text = page_of(viewer, plan)
-    assert "You may look at this draft, but not apply it." in text
+    assert "You may view this draft, but not apply it." in text
     assert "Apply plan" not in text
     for name in ("plan_apply", "plan_title", "plan_anew", "plan_discard", "plan_cancel", "plan_resume", "plan_undo"):
         assert post(viewer, name, plan.pk).status_code in {403, 409}, name

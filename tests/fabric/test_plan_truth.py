@@ -64,7 +64,7 @@ def test_a_way_back_has_ended_when_the_hardware_shows_it(
     plan_advance(plan.pk)
     plan.refresh_from_db()
     assert plan.state == "stopped", "what was brought back is gone again"
-    assert "was done, and is so no more: somebody else changed it meanwhile." in plan.sentence
+    assert "was done, but somebody else has changed it since." in plan.sentence
     ended = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
     assert ended.state == "rolled_back"
     assert "drawer1slot1" in simulator.state()["zones"]["hostport1_H1"]

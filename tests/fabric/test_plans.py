@@ -150,7 +150,7 @@ def test_a_failed_step_stops_the_plan_and_nothing_more_begins(
     assert states == ["done"] * at + ["failed"] + ["cancelled"] * (len(states) - at - 1)
     rest = plan.operations.filter(state="cancelled").first()
     assert rest is not None
-    assert rest.error.startswith("Not begun: '")
+    assert rest.error.startswith("Not started: '")
     assert "' failed before it." in rest.error
 
 

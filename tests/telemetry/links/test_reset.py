@@ -113,13 +113,13 @@ def test_a_bmc_that_is_away_is_told_in_a_sentence_without_its_address(
     port: Port, boss: User, simulator: SimulatorProcess
 ) -> None:
     simulator.fault("reset_connections")
-    with pytest.raises(Unavailable, match="falcon-1 did not answer as it should") as caught:
+    with pytest.raises(Unavailable, match="falcon-1 did not answer correctly") as caught:
         port_reset_counters(person=boss, port=port)
     assert "127.0.0.1" not in caught.value.sentence
     answer = client_of(boss).post(f"/api/v1/links/{port.pk}/counter-reset/", content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     page = client_of(boss).post(f"/links/{port.pk}/counter-reset/", follow=True).content.decode()
-    assert "falcon-1 did not answer as it should" in page
+    assert "falcon-1 did not answer correctly" in page
     assert not CounterReset.objects.exists()
 
 
