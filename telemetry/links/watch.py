@@ -60,10 +60,10 @@ class LinkWatch:
         self._values: dict[tuple[int, str], float] = {}  # what the places held under another catalogue
         self._doubts: dict[int, frozenset[str]] = {}
 
-    def begin(self, told: ReadingContext) -> None:
+    def begin(self, context: ReadingContext) -> None:
         """Take note of which values are a port's; what was known of it stays known."""
         self._keep()
-        catalogue = told.catalogue
+        catalogue = context.catalogue
         found: list[tuple[int, int, str]] = []
         for index, (entry, series) in enumerate(zip(catalogue.entries, catalogue.series, strict=True)):
             name = series.detail if series.quantity is Quantity.ERRORS else VALUE_NAMES.get(series.quantity, "")
@@ -150,7 +150,7 @@ class LinkWatch:
 
     @staticmethod
     def _state_of(last: RawCounts | dict[str, float], now: dict[str, float]) -> LinkState:
-        """Return the state that values tell; what is not told at one reading is as it was."""
+        """Return the state that values tell; a link missing from one reading keeps its state."""
 
         def value(name: str) -> float | None:
             for given in (now.get(name), last.get(name)):

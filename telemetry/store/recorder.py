@@ -53,10 +53,10 @@ class ReadingRecorder:
         self._gap_reported = False
         self._gaps: list[GapNote] = []
 
-    def begin(self, told: ReadingContext) -> None:
+    def begin(self, context: ReadingContext) -> None:
         """Set the series of the following readings."""
         self._submit_rows()
-        self._heading = ColumnLayout(told.catalogue.entries)
+        self._heading = ColumnLayout(context.catalogue.entries)
 
     def take(self, sample: Sample) -> None:
         """Record one reading."""

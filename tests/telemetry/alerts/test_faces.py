@@ -243,11 +243,11 @@ def test_the_api_does_all_of_it(lab: Lab) -> None:
 def test_an_empty_list_says_why_and_what_to_do(lab: Lab) -> None:
     boss, user = lab.client(lab.administrator), lab.client(lab.user)
     assert "No active alerts" in boss.get("/alerts/").content.decode()
-    assert "that your tenant holds" in user.get("/alerts/").content.decode()
+    assert "host ports of your tenant" in user.get("/alerts/").content.decode()
     assert "No matching alerts" in boss.get("/alerts/?q=nobody").content.decode()
     assert "Add a route" in boss.get("/alerts/routes/").content.decode()
     assert Silence.objects.count() == 0
-    assert "None. A silence keeps" in boss.get("/alerts/silences/").content.decode()
+    assert "None. A silence stops" in boss.get("/alerts/silences/").content.decode()
 
 
 def test_a_list_of_many_costs_as_many_queries_as_one_of_few(lab: Lab, django_assert_max_num_queries: Any) -> None:
