@@ -56,8 +56,8 @@ def send_webhook(
 
     `message_id` distinguishes a repeat from a new message (generated where missing); with `secret` the request is
     signed according to Standard Webhooks 1.0 (see `webhook_signature`). `ca` (PEM) replaces the system's trust.
-    `encoding` is the Content-Encoding of `body`. Raises Invalid for a wrong URL or CA, DeliveryFailed for everything else: permanent
-    for 3xx and for 4xx except 408, 425 and 429.
+    `encoding` is the Content-Encoding of `body`. Raises Invalid for a wrong URL or CA, DeliveryFailed for everything
+    else: permanent for 3xx and for 4xx except 408, 425 and 429.
     """
     endpoint = webhook_endpoint(url)
     identity = message_id or f"msg_{uuid.uuid4().hex}"
