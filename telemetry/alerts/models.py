@@ -83,11 +83,11 @@ class Scoped(models.Model):
             case "device_kind":
                 return f"every {self.get_device_kind_display()}"
             case "tenant":
-                return f"what {self.tenant} holds"
+                return f"parts of {self.tenant}"
             case "chassis":
                 return str(self.chassis)
         part: Any = getattr(self, self.scope)
-        return f"{part} of {part.chassis}" if part is not None else "nothing that is there"
+        return f"{part} of {part.chassis}" if part is not None else "a removed part"
 
 
 class Rule(Scoped):

@@ -142,15 +142,15 @@ def _unreported_alerts(route: Route, now: datetime) -> tuple[list[Alert], list[A
     """Return the alerts that a route was not notified of: fired ones, and notified ones that were resolved since."""
     # The worst first, so that the limit of one message never excludes them.
     rows = Alert.objects.select_related("chassis", "device", "host_port").order_by("-rank", "pk")
-    told = Told.objects.filter(route=route, alert=OuterRef("pk"))
+    notified = Told.objects.filter(route=route, alert=OuterRef("pk"))
     # Not those that were acknowledged already, or resolved long ago.
     missed = Q(state=Alert.State.RESOLVED, acknowledged_at=None, resolved_at__gt=now - MISSED)
-    fired = rows.filter(route.alerts(), Q(state=Alert.State.FIRING) | missed, ~Exists(told))
+    fired = rows.filter(route.alerts(), Q(state=Alert.State.FIRING) | missed, ~Exists(notified))
     fired = fired.filter(hushed=False, fired_at__gte=route.enabled_at)
     if route.tenant_id is not None:
         # Alerts that were resolved before the tenant leased the part belong to another tenant.
         fired = fired.filter(Alert.objects.all().granted_to(route.tenant_id))
-    over = rows.filter(Exists(told.filter(resolved_in=None)), state=Alert.State.RESOLVED)
+    over = rows.filter(Exists(notified.filter(resolved_in=None)), state=Alert.State.RESOLVED)
     over = over.filter(resolved_at__gte=route.enabled_at)
     return list(fired[:MAX_ALERTS_PER_ROUND]), list(over[:MAX_ALERTS_PER_ROUND])
 
@@ -163,13 +163,13 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
     site = settings.CONFIG.address
     part = row.device if row.device is not None else row.host_port
     is_lost = tenant is not None and (part is None or part.tenant_id != tenant)
-    held, lost = None, None
+    leased_at, lost = None, None
     if tenant is not None and is_lost:
-        held, lost = _tenure_of(row, tenant)
+        leased_at, lost = _tenure_of(row, tenant)
     elif tenant is not None and part is not None:
-        held = part.tenant_since
-    begun_before = held is not None and row.since < held
-    since = held if begun_before and held is not None else row.since
+        leased_at = part.tenant_since
+    is_older = leased_at is not None and row.since < leased_at
+    since = leased_at if is_older and leased_at is not None else row.since
     resolved = row.resolved_at if lost is None or row.resolved_at is None else min(row.resolved_at, lost)
     return NotificationLine(
         id=row.pk,
@@ -181,8 +181,8 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
         chassis_id=row.chassis_id,
         series_key=row.series_key,
         quantity=row.quantity,
-        value=None if begun_before else row.value,
-        worst_value=None if begun_before or is_lost else row.worst_value,
+        value=None if is_older else row.value,
+        worst_value=None if is_older or is_lost else row.worst_value,
         unit=row.unit,
         threshold=row.threshold,
         since=iso_utc(since),
@@ -316,7 +316,7 @@ def _send(claim: DeliveryClaim) -> bool:
         return _record_failure(claim, error.sentence, permanent=False, retry_after=None)
     except Exception:
         logger.exception("delivery %s", row.pk)
-        sentence = "An error of the site stopped it; the log of the worker says which."
+        sentence = "An internal error stopped it; see the log of the worker."
         return _record_failure(claim, sentence, permanent=False, retry_after=None)
     claim.release(state=Delivery.State.DELIVERED, delivered_at=timezone.now(), last_error="")
     return True

@@ -35,10 +35,10 @@ MAX_PREVIEW_SECONDS: Final = 8.0  # a person waits for the form
 MAX_EPISODES: Final = 200
 CHART_POINTS: Final = 300
 MAX_LINES: Final = 12
-NOTHING_FITS: Final = "Nothing that is stored of this time fits: the rule would have watched nothing."
+NOTHING_FITS: Final = "No stored series of this range matches the rule."
 NEVER_SENT: Final = (
-    "Nothing that is stored of this time fits, so that it cannot be tried. Where the rule names one value of a part "
-    "that is there, and the chassis never sends it, it rings all the time."
+    "No stored series of this range matches the rule, so that there is no preview. If the rule names a single value of "
+    "an existing part that the chassis never sends, it fires all the time."
 )
 
 
@@ -130,8 +130,8 @@ class RulePreview:
         if not self.fired:
             if not self.is_of_missing:
                 return f"It would not have fired on any of {of}."
-            whose = f"Of {of} none was ever" if self.series > 1 else "The one series that fits was never"
-            return f"It would not have fired. {whose} without a value for so long."
+            which = f"None of {of} was" if self.series > 1 else "The one matching series was not"
+            return f"It would not have fired. {which} without a value for that long."
         times = "once" if self.fired == 1 else f"{self.fired} times"
         why = ", as there was no value," if self.is_of_missing else ""
         return f"It would have fired {times}{why} on {of}, for {self.long} altogether."
@@ -188,18 +188,18 @@ def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Chec
         met[_before_first_value(extract, chassis, preview.since)] = 0.0
     unread = _unread_buckets(extract)
     found: dict[str, list[PreviewEpisode]] = {}
-    begun: dict[str, CheckTransition] = {}
+    firing: dict[str, CheckTransition] = {}
     for row, at in enumerate(extract.at):
         if unread[row]:
             continue  # not evaluated live either
         for change in engine.step(float(at), met[:, row], clearing=clearing[:, row]):
             if change.turn == "firing":
-                begun[change.check.key] = change
+                firing[change.check.key] = change
             elif change.turn == "resolved":
-                fired = begun.pop(change.check.key)
+                fired = firing.pop(change.check.key)
                 found.setdefault(change.check.key, []).append(_episode(chassis, name, fired, float(at), change.worst))
     last = {identity[1]: state.worst for identity, state in engine.states().items()}
-    for key, fired in begun.items():
+    for key, fired in firing.items():
         found.setdefault(key, []).append(_episode(chassis, name, fired, None, last.get(key, fired.worst)))
     for check in checks:
         episodes = found.get(check.key, [])
@@ -248,8 +248,8 @@ def _before_first_value(extract: Extract, chassis: int, since: float) -> NDArray
     before = {entry["key"] for entry in known_series(chassis, since=since - MAX_RANGE_SECONDS, until=since)}
     present = ~np.isnan(extract.mean)
     is_new = np.array([entry["key"] not in before for entry in extract.series], dtype=np.bool_)
-    begun = np.logical_or.accumulate(present, axis=1)
-    return np.logical_and((is_new & present.any(axis=1))[:, np.newaxis], np.logical_not(begun))
+    started = np.logical_or.accumulate(present, axis=1)
+    return np.logical_and((is_new & present.any(axis=1))[:, np.newaxis], np.logical_not(started))
 
 
 def _episode(chassis: int, name: str, fired: CheckTransition, until: float | None, worst: float) -> PreviewEpisode:

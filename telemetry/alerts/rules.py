@@ -149,22 +149,22 @@ BUILT_IN_RULES: Final = {
         BuiltInRule(
             NOT_ANSWERING,
             "Chassis does not answer",
-            "Nothing could be read of a chassis. While it lasts, its other alerts notify nobody.",
+            "A chassis could not be polled. Until it can, its other alerts notify nobody.",
             "Critical",
             10.0,
         ),
         BuiltInRule("sensor_critical", "Sensor beyond its critical limit",
-                "A sensor is beyond the critical or fatal threshold that the chassis itself gives for it.",
+                "A sensor is beyond the critical or fatal threshold that its chassis reports.",
                 "Critical", 3.0),
         BuiltInRule("sensor_caution", "Sensor beyond its caution limit",
-                "A sensor is beyond the caution threshold that the chassis itself gives for it. It notifies nobody"
+                "A sensor is beyond the caution threshold that its chassis reports. It notifies nobody"
                 " while the same sensor is beyond its critical limit.", "Warning", 10.0),
-        BuiltInRule("fan_failed", "Fan failed", "The chassis says that a fan is not well.", "Critical", 0.0),
+        BuiltInRule("fan_failed", "Fan failed", "The chassis reports that a fan is not healthy.", "Critical", 0.0),
         BuiltInRule("link_down", "Link down",
                 "The link of an attached device, or of the host port that it is attached to, is not up.",
                 "Critical", 30.0, is_on=False),
         BuiltInRule("link_degraded", "Link narrower than it should be",
-                "The link of an attached device, or of its host port, has fewer lanes than both ends can do.",
+                "The link of an attached device, or of its host port, has fewer lanes than both ends support.",
                 "Warning", 30.0, is_on=False),
     )
 }  # fmt: skip

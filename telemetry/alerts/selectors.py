@@ -122,8 +122,10 @@ def alert_rows(person: User) -> QuerySet[Alert]:
     `shown_since` is when it began as far as the person may know.
     """
     rows: QuerySet[Alert] = Alert.objects.visible_to(person)
-    held = Case(When(device__isnull=False, then=F("device__tenant_since")), default=F("host_port__tenant_since"))
-    known = F("since") if person.is_administrator else Greatest("since", Coalesce(held, "since"))
+    leased_since = Case(
+        When(device__isnull=False, then=F("device__tenant_since")), default=F("host_port__tenant_since")
+    )
+    known = F("since") if person.is_administrator else Greatest("since", Coalesce(leased_since, "since"))
     return rows.select_related("chassis", "device", "host_port").annotate(
         is_silenced=ExpressionWrapper(silenced_alerts(), output_field=BooleanField()),
         is_inhibited=ExpressionWrapper(inhibited_alerts(), output_field=BooleanField()),
@@ -194,12 +196,12 @@ def active_alerts_for(person: User, *, most: int = 5) -> ActiveAlerts:
 
 
 def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertView:
-    held = None if person.is_administrator else _tenant_since(row)
-    begun_before = held is not None and row.since < held
+    leased_since = None if person.is_administrator else _tenant_since(row)
+    is_older = leased_since is not None and row.since < leased_since
     seen = may_see_acknowledgement(person, row)
     device = row.device_id if row.device_id in devices else None
     port = row.port_id if row.port_id in ports else None
-    since = held if begun_before and held is not None else row.since
+    since = leased_since if is_older and leased_since is not None else row.since
     return AlertView(
         id=row.pk,
         severity=row.severity,
@@ -219,10 +221,10 @@ def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> A
         quantity=row.quantity,
         unit=row.unit,
         threshold=row.threshold,
-        value=None if begun_before else row.value,
-        value_words="" if begun_before or row.value is None else _value_label(row.value, row),
-        worst_value=None if begun_before else row.worst_value,
-        worst_words="" if begun_before or row.worst_value is None else _value_label(row.worst_value, row),
+        value=None if is_older else row.value,
+        value_words="" if is_older or row.value is None else _value_label(row.value, row),
+        worst_value=None if is_older else row.worst_value,
+        worst_words="" if is_older or row.worst_value is None else _value_label(row.worst_value, row),
         note=row.note if person.is_administrator or row.rule_id is not None else "",
         since=since,
         fired_at=max(row.fired_at, since) if row.fired_at else None,
@@ -241,8 +243,8 @@ def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> A
 
 def may_see_acknowledgement(person: User, row: Alert) -> bool:
     """Return whether a person may see an acknowledgement: not one from before their tenant leased the subject."""
-    held = None if person.is_administrator else _tenant_since(row)
-    return held is None or row.acknowledged_at is None or row.acknowledged_at >= held
+    leased_since = None if person.is_administrator else _tenant_since(row)
+    return leased_since is None or row.acknowledged_at is None or row.acknowledged_at >= leased_since
 
 
 def _value_label(value: float, row: Any) -> str:
@@ -342,7 +344,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
             links |= {one: None for one in (port, upstream) if one is not None}
             if port is not None:
                 device_lanes[port] = lanes
-    held = {
+    host_ports = {
         port: (pk, tenant, drawer, label)
         for port, pk, tenant, drawer, label in HostPort.objects.filter(
             chassis=chassis_id, port__isnull=False
@@ -353,7 +355,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
     )
     for pk, port_name, drawer, width, configured in ports:
         device_behind = behind.get(pk)
-        host_port, tenant, port_drawer, label = held.get(pk, (None, None, drawer, ""))
+        host_port, tenant, port_drawer, label = host_ports.get(pk, (None, None, drawer, ""))
         subjects["port", pk] = AlertSubject(
             object="port", chassis=chassis_id, drawer=device_behind.drawer if device_behind else port_drawer or drawer,
             device=device_behind.device if device_behind else None,
@@ -367,7 +369,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
 
 
 def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:
-    """Return how it stands with the checks of a chassis, by their identity: what its engine goes on from."""
+    """Return the stored states of a chassis' checks, by their identity, from which its engine continues."""
     rows = Alert.objects.filter(chassis=chassis_id, state__in=Alert.OPEN)
     found = rows.values_list("cause", "series_key", "state", "since", "worst_value")
     return {

@@ -143,7 +143,7 @@ def threshold_label(check: Check) -> str:
     if check.key == "":
         return f"no answer for {check.terms.hold:g} s"
     if check.unit == "health":
-        return "not well"
+        return "not healthy"
     return check.terms.words(check.unit)
 
 
@@ -349,7 +349,7 @@ def _acknowledge(row: Alert, person: User, note: str) -> AcknowledgeResult:
             return AcknowledgeResult(row.pk, name, f"It was over at {when}.")
         case Alert.State.ACKNOWLEDGED:
             if not may_see_acknowledgement(person, row):
-                return AcknowledgeResult(row.pk, name, "It was acknowledged before you held what it is about.")
+                return AcknowledgeResult(row.pk, name, "It was acknowledged before your tenant leased its subject.")
             when = f"{row.acknowledged_at:%H:%M:%S} UTC" if row.acknowledged_at else "a moment ago"
             return AcknowledgeResult(row.pk, name, f"{row.acknowledged_by_name} acknowledged it at {when}.")
         case Alert.State.PENDING:

@@ -40,7 +40,7 @@ MIN_RETRY_PAUSE, MAX_RETRY_PAUSE = 2.0, 300.0  # s between attempts
 GIVES_UP_AFTER = timedelta(hours=24)  # of failing; streams are retried without end
 MAX_REQUEST_BYTES = 2**20  # of one request
 DATAGRAMS_PER_BATCH = 50  # fits the buffer of a receiver
-SITE_ERROR = "An error of the site stopped it; the log of the worker says which."
+SITE_ERROR = "An internal error stopped it; see the log of the worker."
 
 
 @dataclass(frozen=True)

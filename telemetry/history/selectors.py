@@ -26,7 +26,7 @@ MAX_POINTS: Final = 2000
 DEFAULT_POINTS: Final = 500
 MAX_SERIES_READ: Final = 4096  # series of the store for one history
 CACHE_SECONDS: Final = 10.0
-NOT_ANSWERING: Final = "Nothing was read from the chassis."
+NOT_ANSWERING: Final = "The chassis was not read."
 NOT_MEASURED: Final = "There are no such readings in this range."
 
 Floats = NDArray[np.float64]

@@ -85,10 +85,10 @@ def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str =
         read_history(person, refs[begin : begin + MAX_SUBJECTS], metrics, span, points=BUCKETS)
         for begin in range(0, len(refs), MAX_SUBJECTS)
     ]
-    begun = first_stored_at(chassis.pk) or span.since
+    first_stored = first_stored_at(chassis.pk) or span.since
     flows: dict[tuple[str, str], Flow] = {}
     for part in parts:
-        flows |= _flows(part, begun)
+        flows |= _flows(part, first_stored)
     devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
     of_drawers = [
         ThroughputRow("drawer", one.pk, one.name, "", one.number, None, *_both_directions(flows, f"drawer/{one.pk}"))
@@ -107,8 +107,8 @@ def _slot_row(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Fl
     return ThroughputRow("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
 
 
-def _flows(history: MetricHistory, begun: float) -> dict[tuple[str, str], Flow]:
-    seconds = _read_seconds(history, begun)
+def _flows(history: MetricHistory, first_stored: float) -> dict[tuple[str, str], Flow]:
+    seconds = _read_seconds(history, first_stored)
     found = {}
     for line in history.lines:
         present = ~np.isnan(line.mean)
@@ -122,11 +122,11 @@ def _flows(history: MetricHistory, begun: float) -> dict[tuple[str, str], Flow]:
     return found
 
 
-def _read_seconds(history: MetricHistory, begun: float) -> NDArray[np.float64]:
-    """Return how long (s) the chassis was read in each bucket, since `begun`: a bucket may be days long."""
+def _read_seconds(history: MetricHistory, first_stored: float) -> NDArray[np.float64]:
+    """Return how long (s) the chassis was read in each bucket, since `first_stored`: a bucket may be days long."""
 
     def inside(since: float, until: float) -> NDArray[np.float64]:
-        since, until = max(since, begun, history.span.since), min(until, history.span.until)
+        since, until = max(since, first_stored, history.span.since), min(until, history.span.until)
         ends, begins = np.minimum(history.at + history.step, until), np.maximum(history.at, since)
         lasting: NDArray[np.float64] = np.maximum(ends - begins, 0.0)
         return lasting

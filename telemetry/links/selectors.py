@@ -178,8 +178,8 @@ def tenant_baselines(tenant_id: int, chassis: Collection[int]) -> dict[int, Coun
 
     Where no baseline of this lease is recorded yet, the current values are the baseline.
     """
-    held = Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
-    rows = ports_to_judge(Port.objects.filter(held, chassis__in=chassis))
+    leased = Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
+    rows = ports_to_judge(Port.objects.filter(leased, chassis__in=chassis))
     rows = rows.select_related("link_count").annotate(
         verdict=FilteredRelation("link_verdicts", condition=Q(link_verdicts__tenant=tenant_id)),
         held_since=F("verdict__held_since"), base=F("verdict__base"), before=F("verdict__before"),
@@ -190,11 +190,11 @@ def tenant_baselines(tenant_id: int, chassis: Collection[int]) -> dict[int, Coun
     first = dict(resets.order_by().values_list("port_id").annotate(first=Min("at")))
     found: dict[int, CounterBaseline] = {}
     for port in rows:
-        holding = port_tenancy(port)
-        if holding == (tenant_id, None):
+        tenancy = port_tenancy(port)
+        if tenancy == (tenant_id, None):
             continue  # leased from the start: no baseline
         count: LinkCount | None = getattr(port, "link_count", None)
-        if port.base is None or holding != (tenant_id, port.held_since):
+        if port.base is None or tenancy != (tenant_id, port.held_since):
             found[port.pk] = CounterBaseline(error_counts(count) if count is not None else {})
             continue
         until = first[port.pk].timestamp() if port.pk in first else math.inf
@@ -252,7 +252,7 @@ def visible_since(person: User, port: Port) -> datetime | None:
 
 
 def span_begin(span: LinkSpan, held: datetime | None) -> datetime:
-    """Return the start of a state as far as it is visible: not before `held`."""
+    """Return the start of a state as far as it is visible: not before the start of the lease, `held`."""
     return max(span.since, held) if held is not None else span.since
 
 

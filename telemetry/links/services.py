@@ -146,10 +146,10 @@ def _judge(rows: QuerySet[Any], now: datetime | None) -> frozenset[int]:
         if verdict.is_time_dependent or pk in busy or _is_settling(count, now):
             restless.add(pk)
         judged.append(JudgedLink(port, count, verdict, verdicts.pop((pk, None), None)))
-        holding = port_tenancy(port)
-        if holding is None:
+        tenancy = port_tenancy(port)
+        if tenancy is None:
             continue
-        tenant, since = holding
+        tenant, since = tenancy
         row = verdicts.get((pk, tenant))
         if row is not None and row.held_since == since:
             del verdicts[pk, tenant]
@@ -170,16 +170,16 @@ def _judge(rows: QuerySet[Any], now: datetime | None) -> frozenset[int]:
 
 def holders_record() -> None:
     """Record the baselines of links that were just leased or released: a tenant sees only later counts."""
-    held = Q()
+    leased = Q()
     for holder in ("slot__device", "host_port"):
-        held |= Q((f"{holder}__tenant__isnull", False))
+        leased |= Q((f"{holder}__tenant__isnull", False))
     kept: dict[tuple[int, int | None], datetime | None] = {
         (one.port_id, one.tenant_id): one.held_since for one in LinkVerdict.objects.exclude(tenant=None)
     }
     changed = set()
-    for port in ports_to_judge(Port.objects.filter(held, link_count__isnull=False)):
-        holding = port_tenancy(port)
-        if holding is not None and kept.pop((port.pk, holding[0]), NEVER_HELD) != holding[1]:
+    for port in ports_to_judge(Port.objects.filter(leased, link_count__isnull=False)):
+        tenancy = port_tenancy(port)
+        if tenancy is not None and kept.pop((port.pk, tenancy[0]), NEVER_HELD) != tenancy[1]:
             changed.add(port.pk)
     ports = sorted(changed | {port for port, _ in kept})
     for start in range(0, len(ports), BATCH_ROWS):

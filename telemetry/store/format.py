@@ -87,7 +87,7 @@ class ChunkReader:
             magic, version, self._fields, check = HEADER.unpack_from(data)
             body = memoryview(data)[HEADER.size :]
             if (magic, version) != (MAGIC, VERSION) or zlib.crc32(body) != check:
-                raise DamagedError("it is not what was written")
+                raise DamagedError("it has changed since it was written")
             self.rows, self.columns, self._width, kinds, _ = SHAPE.unpack_from(body)
             count = 1 + -(-self.columns // self._width)
             ends = SHAPE.size + 4 * count + np.cumsum(np.frombuffer(body, "<u4", count, SHAPE.size), dtype=np.int64)

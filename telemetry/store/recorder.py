@@ -74,7 +74,7 @@ class ReadingRecorder:
         if self._open_gap is not None:
             self._end_gap(sample.at)
         elif last is not None and sample.at - last.at > slack:
-            self._gaps.append(GapNote(round_to_ms(last.at), round_to_ms(sample.at), "No readings came."))
+            self._gaps.append(GapNote(round_to_ms(last.at), round_to_ms(sample.at), "There were no readings."))
         if verdict is SampleVerdict.SET_BACK:
             metrics.increment("clock_set_back", chassis=self._chassis)
         if verdict is not SampleVerdict.GOES_ON:

@@ -3,7 +3,7 @@
 Each tier is made from the one before it. Spans that are not rolled up yet are read from there, so that no extract has a
 hole.
 
-Columns are series and rows are moments: arrays are [columns, rows], times are whole ms. Where a bucket has no reading,
+Columns are series and rows are times: arrays are [columns, rows], times are whole ms. Where a bucket has no reading,
 its count is 0 and its other fields are NaN.
 
 The BMC's byte and error counters only increase. Raw chunks have the counters; pages and rollups have

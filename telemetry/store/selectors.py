@@ -154,7 +154,7 @@ def _check(since: float, until: float, points: int, keys: int) -> None:
     if not (math.isfinite(since) and math.isfinite(until) and -1e11 < since < until < 1e11):
         raise Invalid("The range must begin before it ends.")
     if points < 1 or points * keys > MAX_VALUES:
-        raise Invalid(f"Ask for at least one point, and for at most {MAX_VALUES:,} values at a time.")
+        raise Invalid(f"Request at least one point, and at most {MAX_VALUES:,} values at a time.")
 
 
 def _live_catalogue(chassis: int) -> list[SeriesEntry]:
