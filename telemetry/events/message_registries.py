@@ -15,11 +15,7 @@ CRITICAL: Final[SeverityName] = "Critical"
 SITE_REGISTRIES: dict[str, dict[str, MessageText]] = {
     "FalconWeb": {
         "OperationBegun": (OK, "A change of hardware began: attach, detach, move, or a setting.", ""),
-        "OperationDone": (
-            OK,
-            "A change of hardware is done and was verified by reading it back.",
-            "",
-        ),
+        "OperationDone": (OK, "A change of hardware is done and was verified by reading it back.", ""),
         "OperationFailed": (
             WARNING,
             "A change of hardware did not succeed.",
@@ -83,11 +79,7 @@ SITE_REGISTRIES: dict[str, dict[str, MessageText]] = {
             "Open the link for the reasons and what to check.",
         ),
         "LinkBetter": (OK, "A PCIe link is better than before.", ""),
-        "AlertFiring": (
-            WARNING,
-            "A reading met the condition of a rule for longer than its hold time.",
-            "Open the alert.",
-        ),
+        "AlertFiring": (WARNING, "A reading met a rule for longer than its hold time.", "Open the alert."),
         "AlertAcknowledged": (OK, "An alert was acknowledged.", ""),
         "AlertResolved": (OK, "The condition of an alert is no longer met.", ""),
     }
@@ -212,11 +204,7 @@ ENVIRONMENTAL: dict[str, MessageText] = {
 
 POWER: dict[str, MessageText] = {
     "PowerSupplyInserted": (OK, "A power supply was inserted.", ""),
-    "PowerSupplyRemoved": (
-        WARNING,
-        "A power supply was removed.",
-        "Insert it again: there is no redundancy.",
-    ),
+    "PowerSupplyRemoved": (WARNING, "A power supply was removed.", "Insert it again: there is no redundancy."),
     "PowerSupplyFailed": (CRITICAL, "A power supply has failed.", "Replace it: there is no redundancy."),
     "PowerSupplyPredictiveFailure": (WARNING, "A power supply will fail soon.", "Replace it."),
     "PowerSupplyWarning": (WARNING, "A power supply works worse than it should.", "Replace it soon."),
@@ -261,11 +249,7 @@ RESOURCE: dict[str, MessageText] = {
     "ResourcePoweredOff": (WARNING, "A part was switched off.", ""),
     "ResourcePoweringOff": (OK, "A part is being switched off.", ""),
     "ResourcePaused": (OK, "A part was paused.", ""),
-    "ResourceErrorThresholdExceeded": (
-        CRITICAL,
-        "A part counted more errors than its threshold.",
-        "Check its counters.",
-    ),
+    "ResourceErrorThresholdExceeded": (CRITICAL, "A part exceeded its error threshold.", "Check its counters."),
     "ResourceErrorThresholdCleared": (OK, "A part counts few errors again.", ""),
     "ResourceErrorsDetected": (WARNING, "A part detected errors.", "Check its counters."),
     "ResourceErrorsCorrected": (OK, "The errors of a part were corrected.", ""),
@@ -324,11 +308,7 @@ BASE: dict[str, MessageText] = {
     "NoOperation": (WARNING, "A request requested the current state: nothing changed.", ""),
     "GeneralError": (CRITICAL, "The BMC had an error that it does not describe.", "Check the BMC's own log."),
     "InternalError": (CRITICAL, "The BMC had an internal error.", "If it happens again, restart the BMC."),
-    "ServiceTemporarilyUnavailable": (
-        CRITICAL,
-        "The BMC is busy or restarting.",
-        "The request is repeated automatically.",
-    ),
+    "ServiceTemporarilyUnavailable": (CRITICAL, "The BMC is busy or restarting.", "It is retried automatically."),
     "ServiceInUnknownState": (CRITICAL, "The BMC no longer accepts requests.", "Restart it."),
     "ServiceShuttingDown": (CRITICAL, "The BMC shuts its service down.", ""),
     "ServiceDisabled": (WARNING, "A service of the BMC is switched off.", ""),
@@ -338,11 +318,7 @@ BASE: dict[str, MessageText] = {
     "AccountNotModified": (WARNING, "An account of the BMC could not be changed.", ""),
     "PasswordChangeRequired": (CRITICAL, "An account must change its password before it can do anything.", ""),
     "NoValidSession": (CRITICAL, "A request came without a session of the BMC.", ""),
-    "InsufficientPrivilege": (
-        CRITICAL,
-        "The account lacks the privilege for the request.",
-        "Give it the role it needs.",
-    ),
+    "InsufficientPrivilege": (CRITICAL, "The account lacks a privilege.", "Give it the role it needs."),
     "SessionLimitExceeded": (CRITICAL, "The BMC allows no more sessions.", "End unused sessions."),
     "SessionTerminated": (OK, "A session of the BMC ended.", ""),
     "EventSubscriptionLimitExceeded": (CRITICAL, "The BMC allows no more event subscriptions.", "Remove some."),
