@@ -99,19 +99,19 @@ def find_subjects(person: User, refs: Sequence[str], span: TimeRange) -> tuple[l
     """Return filters subjects that the person may see, and the names of the others: see `visible_subjects`."""
     ids: dict[str, list[int]] = defaultdict(list)
     found: dict[str, HistorySubject] = {}
-    sights = SightCache(person)
+    scopes = SightCache(person)
     for ref in refs:
         kind, _, rest = ref.partition("/")
         if kind == SERIES_KIND:
             chassis, _, key = rest.partition("/")
-            if one := _series(sights, ref, int(chassis), key):
+            if one := _series(scopes, ref, int(chassis), key):
                 found[ref] = one
         else:
             ids[kind].append(int(rest))
     for kind, pks in ids.items():
         for subject in _OF_KIND[kind](person, pks, span):
             found[subject.ref] = subject
-    return [sights.restrict(found[ref]) for ref in refs if ref in found], [ref for ref in refs if ref not in found]
+    return [scopes.restrict(found[ref]) for ref in refs if ref in found], [ref for ref in refs if ref not in found]
 
 
 class SightCache:
@@ -119,15 +119,15 @@ class SightCache:
 
     def __init__(self, person: User) -> None:
         self._person = person
-        self._sights: dict[int, ReadingScope | None] = {}
+        self._scopes: dict[int, ReadingScope | None] = {}
         self._since: dict[int, Mapping[tuple[str, int], datetime]] = {}
         self._before: dict[int, Mapping[int, CounterBaseline]] = {}
 
     def of(self, chassis: int) -> ReadingScope | None:
         """Return the reading scope of a chassis, None where it is not visible."""
-        if chassis not in self._sights:
-            self._sights[chassis] = reading_scope(self._person, chassis)
-        return self._sights[chassis]
+        if chassis not in self._scopes:
+            self._scopes[chassis] = reading_scope(self._person, chassis)
+        return self._scopes[chassis]
 
     def since(self, chassis: int, kind: str, pk: int) -> float:
         """Return since when the person may see readings of a device or port, Unix s."""
@@ -149,8 +149,8 @@ class SightCache:
         return replace(subject, members=tuple(filter(None, map(self._restrict_member, subject.members))))
 
     def _restrict_member(self, member: SubjectMember) -> SubjectMember | None:
-        sight = self.of(member.chassis)
-        seen = frozenset() if sight is None else sight.devices if member.object == "device" else sight.ports
+        scope = self.of(member.chassis)
+        seen = frozenset() if scope is None else scope.devices if member.object == "device" else scope.ports
         if member.id not in seen:
             return None
         since = self.since(member.chassis, member.object, member.id)
@@ -160,13 +160,13 @@ class SightCache:
         return replace(member, since=since, before=before)
 
 
-def _series(sights: SightCache, ref: str, chassis: int, key: str) -> HistorySubject | None:
+def _series(scopes: SightCache, ref: str, chassis: int, key: str) -> HistorySubject | None:
     """Return a single series; filters of the chassis or a drawer itself are for administrators only, as live."""
     kind, _, rest = key.partition("/")
     owner = parse_id(rest.partition("/")[0])
-    sight = sights.of(chassis)
-    seen = sight is not None and (
-        sight.everything or owner in {"device": sight.devices, "port": sight.ports}.get(kind, frozenset())
+    scope = scopes.of(chassis)
+    seen = scope is not None and (
+        scope.everything or owner in {"device": scope.devices, "port": scope.ports}.get(kind, frozenset())
     )
     if not seen:
         return None
@@ -188,7 +188,7 @@ class _MemberTimes:
         if pk is not None:
             self._spans[subject].setdefault((chassis, kind, pk), []).append(span)
 
-    def add_held(self, rows: Rows, *, ports: bool) -> None:
+    def add_attachments(self, rows: Rows, *, ports: bool) -> None:
         """Add rows of (subject, chassis, device, port of the slot, since, until)."""
         for subject, chassis, device, port, since, until in rows:
             span = (since.timestamp(), until.timestamp() if until else math.inf) if since else ALWAYS[0]
@@ -219,9 +219,9 @@ def _devices(person: User, pks: list[int], span: TimeRange) -> Iterable[HistoryS
     times = _MemberTimes()
     # A device keeps its own readings wherever it is; only the port behind it changes.
     for subject, chassis, device, port, since, until in _attachments_during(person, "device", span, device__in=pks):
-        times.add_held([(subject, chassis, None, port, since, until)], ports=True)
+        times.add_attachments([(subject, chassis, None, port, since, until)], ports=True)
         times.add(subject, chassis, "device", device, ALWAYS[0])
-    times.add_held(_current_devices(person, "pk", pk__in=pks), ports=True)
+    times.add_attachments(_current_devices(person, "pk", pk__in=pks), ports=True)
     rows = Device.objects.visible_to(person).filter(pk__in=pks)
     for pk, name, chassis, lab, slot, drawer in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "slot__name", "slot__drawer__name"
@@ -240,8 +240,8 @@ def slot_place(slot: str | None, drawer: str | None) -> str:
 
 def _slots(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
     times = _MemberTimes()
-    times.add_held(_attachments_during(person, "slot", span, slot__in=pks), ports=False)
-    times.add_held(_current_devices(person, "slot", slot__in=pks), ports=False)
+    times.add_attachments(_attachments_during(person, "slot", span, slot__in=pks), ports=False)
+    times.add_attachments(_current_devices(person, "slot", slot__in=pks), ports=False)
     rows = Slot.objects.visible_to(person).filter(pk__in=pks)
     for pk, name, chassis, lab, drawer, port in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "drawer__name", "port"
@@ -280,8 +280,8 @@ def _chassis(person: User, pks: list[int], span: TimeRange) -> Iterable[HistoryS
 def _contents_of(person: User, by: str, pks: list[int], span: TimeRange) -> _MemberTimes:
     """Return the members of a drawer or chassis: the ports of its slots always, devices while they were there."""
     times = _MemberTimes()
-    times.add_held(_attachments_during(person, by, span, **{f"{by}__in": pks}), ports=False)
-    times.add_held(_current_devices(person, by, **{f"{by}__in": pks}), ports=False)
+    times.add_attachments(_attachments_during(person, by, span, **{f"{by}__in": pks}), ports=False)
+    times.add_attachments(_current_devices(person, by, **{f"{by}__in": pks}), ports=False)
     ports = Port.objects.visible_to(person).filter(slot__isnull=False, **{f"{by}__in": pks})
     for subject, chassis, port in ports.values_list(by, "chassis", "pk"):
         times.add(subject, chassis, "port", port, ALWAYS[0])
@@ -303,7 +303,7 @@ def _hosts(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySub
         now = _current_devices(
             person, "pk", host_port__host=row, **({} if person.is_administrator else {"host_port__in": seen})
         )
-        times.add_held([(row.pk, *one[1:]) for one in (*held, *now)], ports=True)
+        times.add_attachments([(row.pk, *one[1:]) for one in (*held, *now)], ports=True)
         yield HistorySubject(f"host/{row.pk}", "host", row.name, "", times.members(row.pk))
 
 
@@ -312,8 +312,8 @@ def _tenants(person: User, pks: list[int], span: TimeRange) -> Iterable[HistoryS
     if not person.is_administrator:
         rows = rows.filter(pk=person.tenant_id) if person.tenant_id else rows.none()
     times = _MemberTimes()
-    times.add_held(_attachments_during(person, "tenant", span, tenant__in=pks), ports=True)
-    times.add_held(_current_devices(person, "tenant", tenant__in=pks), ports=True)
+    times.add_attachments(_attachments_during(person, "tenant", span, tenant__in=pks), ports=True)
+    times.add_attachments(_current_devices(person, "tenant", tenant__in=pks), ports=True)
     for row in rows:
         yield HistorySubject(f"tenant/{row.pk}", "tenant", row.name, "", times.members(row.pk))
 
