@@ -11,7 +11,7 @@ SwaggerUIBundle({
   layout: "BaseLayout",
   deepLinking: true,
   filter: true,
-  // Drawn once a tag is opened: some two hundred requests at once keep a browser busy for seconds.
+  // Rendered when a tag is opened: rendering two hundred requests together takes a browser seconds.
   docExpansion: "none",
   defaultModelsExpandDepth: 0,
   // No badge of a validator on another site.

@@ -1,4 +1,4 @@
-// What a chart looks like, on a canvas.
+// Draws a chart on a canvas.
 import { timeTicks, valueTicks } from "./axes.js";
 import { formatShort } from "./format.js";
 
@@ -77,7 +77,7 @@ function axes(context, { ink, ticks, gaps }, { x, since, until, bottom, top, rig
     context.fillText(text, Math.min(Math.max(place, MARGIN.left), right - 14), foot + 6);
   }
   context.stroke();
-  // A bar along the foot marks where nothing was read: a hole in a line alone could be missed.
+  // A bar along the time axis marks gaps without readings: a hole in a line alone could be missed.
   context.fillStyle = ink.grid;
   for (const gap of gaps) {
     const from = Math.max(x(gap.since), MARGIN.left);
@@ -86,7 +86,7 @@ function axes(context, { ink, ticks, gaps }, { x, since, until, bottom, top, rig
   }
 }
 
-/** From the lowest to the highest of each bucket. */
+/** Draw the band from the lowest to the highest value of each bucket. */
 function band(context, { at, low, high, gapSeconds, colour }, x, y) {
   context.fillStyle = colour;
   context.globalAlpha = 0.16;

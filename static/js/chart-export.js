@@ -1,4 +1,4 @@
-// What a chart shows as a table, a CSV file and a PNG file.
+// Exports the shown data of a chart as a table, a CSV file and a PNG file.
 
 import { DASHES, drawChart, HEIGHT } from "./chart-drawing.js";
 import { csvCell, saveBlob, saveCsv } from "./csv.js";
@@ -24,14 +24,14 @@ export function columnNames({ columns, lines, options }) {
   );
 }
 
-/** Save what is shown as a table. */
+/** Save the shown data as a CSV file. */
 export function saveTable(chart) {
   saveCsv([["time", ...columnNames(chart)].map(csvCell), ...tableRows(chart)], `${fileName(chart)}.csv`);
 }
 
 const fileName = ({ options }) => options.title.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
 
-/** Save what is shown as a picture, with its caption and the names of its lines. */
+/** Save the shown chart as a picture, with its caption and the names of its lines. */
 export function savePicture(chart) {
   const ratio = 2;
   const line = 20;

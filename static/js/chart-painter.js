@@ -1,6 +1,6 @@
 // Paints charts, in a worker where the browser can: drawing eight charts in software takes some 30 ms, which the main
-// thread cannot spare each second. This file is both sides of it. The worker keeps a copy of the numbers and receives
-// what is added to them: sending all of them each second would cost the main thread as much.
+// thread cannot spare each second. This file is both sides of it. The worker has a copy of the columns and receives
+// additions: sending all columns each second would cost the main thread as much.
 import { drawChart, HEIGHT } from "./chart-drawing.js";
 import { Columns } from "./columns.js";
 
@@ -37,7 +37,7 @@ export class Painter {
     this.post({ columns: columns.state() });
   }
 
-  /** Repeat for the worker what was done to the columns (see Columns.append). */
+  /** Repeat an append in the worker's copy (see Columns.append). */
   append(at, values, since) {
     this.post({ at, values, since });
   }

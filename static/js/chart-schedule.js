@@ -27,7 +27,7 @@ function drawSomeCharts() {
   if (dirty.size > 0) request = requestAnimationFrame(drawSomeCharts);
 }
 
-/** When the browser is idle, load what charts out of sight lack, one after the other, and draw them. */
+/** When the browser is idle, load the data of charts out of view, one after the other, and draw them. */
 export function scheduleIdle() {
   if (isScheduled) return;
   isScheduled = true;
@@ -44,12 +44,12 @@ async function loadAll() {
   drawOutdated();
 }
 
-/** Draw the charts that have more than they show. */
+/** Draw the charts with data that is not drawn yet. */
 function drawOutdated() {
   if (!document.hidden) for (const chart of charts) if (!chart.isDrawn) scheduleDraw(chart);
 }
 
-/** Load charts again: visible ones at once. */
+/** Load charts again, visible ones immediately. */
 export function reload(those) {
   for (const chart of those) {
     chart.loading = null;
@@ -72,7 +72,7 @@ export function unregister(chart) {
   resizeObserver.unobserve(chart.place);
 }
 
-// A chart that comes into sight loads what it missed.
+// A chart that scrolls into view loads the data it missed.
 const visibilityObserver = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     const chart = [...charts].find(({ figure }) => figure === target);
@@ -100,6 +100,6 @@ document.addEventListener("visibilitychange", () => {
   scheduleIdle();
 });
 setInterval(() => {
-  scheduleIdle(); // loads again what failed
+  scheduleIdle(); // retries failed loads
   for (const chart of charts) if (chart.visible && !document.hidden) chart.label();
 }, REPEAT_EVERY);

@@ -70,7 +70,7 @@ export class Chart {
     const head = this.figure.querySelector(".chart-head");
     this.png = element("button", { type: "button", className: "quiet small" }, "PNG");
     this.png.dataset.png = "";
-    this.png.disabled = true; // until there is something in it
+    this.png.disabled = true; // until the chart has data
     head.append(this.png);
     this.png.addEventListener("click", () => savePicture(this));
     head.querySelector("[data-csv]").addEventListener("click", () => this.options.csv?.() ?? saveTable(this));
@@ -106,7 +106,7 @@ export class Chart {
     return element("li", {}, button);
   }
 
-  /** Show an answer of the server, { at, step, series: [{ mean, low, high }], gaps }, and the range that it is of. */
+  /** Show a response of the server, { at, step, series: [{ mean, low, high }], gaps }, and its range. */
   set({ at, step = 0, series, gaps = [] }, range = null) {
     this.columns = Columns.from(at, step, series.slice(0, MOST_LINES));
     this.painter.set(this.columns);
@@ -124,7 +124,7 @@ export class Chart {
     if (!this.paused) this.draw();
   }
 
-  /** Load what the server has; where that fails, it is loaded again when the browser is idle. */
+  /** Load the data of the server; a failed load is retried when the browser is idle. */
   load() {
     const loading = this.options.load(this).then((worked) => {
       if (!worked && this.loading === loading) this.loading = null;
@@ -133,13 +133,13 @@ export class Chart {
     return loading;
   }
 
-  /** Draw it soon; out of sight when the browser is idle. */
+  /** Draw it soon; when the browser is idle if it is out of view. */
   draw() {
     this.isDrawn = false;
     if (this.visible && !document.hidden) scheduleDraw(this);
   }
 
-  /** Show a sentence in the place of lines: why there are none. */
+  /** Show the reason why there are no lines. */
   explain(words) {
     if (this.words.textContent === words) return;
     this.words.textContent = words;
@@ -185,7 +185,7 @@ export class Chart {
       gaps: this.gaps,
       ink,
       lines,
-      banded: this.lines.length <= 4, // more would hide each other
+      banded: this.lines.length <= 4, // more bands would overlap
     };
   }
 

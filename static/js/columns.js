@@ -10,7 +10,7 @@ export class Columns {
     this.counts = new Float64Array(lines); // live readings in the newest bucket
   }
 
-  /** From an answer of the server: [{ mean, low, high }] in the order of the lines. */
+  /** From a response of the server: [{ mean, low, high }] in the order of the lines. */
   static from(at, step, series) {
     const columns = new Columns(0, step);
     const numbers = (values) => {

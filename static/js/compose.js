@@ -38,7 +38,7 @@ function pick(device) {
   status.replaceChildren(`Holding ${device.dataset.name}. ${next}`, keys);
 }
 
-/** Put the device that is held back, and focus it. */
+/** Cancel the move of the picked-up device, and focus it. */
 function putBack() {
   const back = picked;
   pick(null);
@@ -100,7 +100,7 @@ function neighbour(node, key) {
   return nodes[boxByKey(key, node.getBoundingClientRect(), boxes)];
 }
 
-/** Make one node of each picture a tab stop; arrow keys go on from there. */
+/** Make one node of each picture a tab stop; arrow keys move from there. */
 function updateTabStops() {
   for (const picture of document.querySelectorAll("svg.topology")) {
     const nodes = [...picture.querySelectorAll("a[data-node]")];
@@ -125,7 +125,7 @@ function highlight(node) {
   if (node.dataset.hostPort) {
     for (const device of picture.querySelectorAll(`[data-to="${node.dataset.node}"]`)) names.add(device.dataset.node);
   }
-  if (names.size < 2) return; // nothing to follow: dimming would only hide
+  if (names.size < 2) return; // no path to highlight
   for (const name of names) {
     for (const part of picture.querySelectorAll(`[data-node="${name}"], .link.${name}`)) part.classList.add("lit");
   }
@@ -157,7 +157,7 @@ if (dialog()) {
     const port = event.target.closest?.("[data-host-port]");
     if (event.key === " " && device) {
       event.preventDefault();
-      if (!handleOf(device)) return; // missing, busy, or not this person's to move
+      if (!handleOf(device)) return; // missing, busy, or not movable by this person
       pick(picked === device ? null : device);
       document.querySelector("[data-host-port].takes")?.focus();
     } else if ((event.key === " " || event.key === "Enter") && port?.classList.contains("takes")) {
@@ -242,7 +242,7 @@ if (dialog()) {
   document.addEventListener("dragstart", (event) => {
     if (event.target.closest?.("[data-device]")) event.preventDefault();
   });
-  // Close events do not bubble, so they are captured. The focus goes back to the device that was held.
+  // Close events do not bubble, so they are captured. The focus returns to the picked-up device.
   document.addEventListener(
     "close",
     (event) => {

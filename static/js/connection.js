@@ -1,4 +1,4 @@
-// How fresh what a page shows is: of each chassis, and of the page as a whole. Times are ms.
+// Freshness of the shown values: of each chassis, and of the page as a whole. Times are ms.
 const LATE = 3000;
 const STALE = 10_000;
 const LONGEST_PAUSE = 30_000;
@@ -51,7 +51,7 @@ export function composeBlocker({ state, age }) {
 
 export const formatAge = (age) => (age === null ? "before this page was opened" : `${Math.round(age / 1000)} s ago`);
 
-/** How long to wait before another attempt to connect: longer after each, and random, so that not all clients come at
- * once. */
+/** The wait before another attempt to connect: longer after each, with jitter, so that not all clients reconnect
+ * together. */
 export const reconnectDelay = (attempts, random = Math.random()) =>
   500 + random * Math.min(LONGEST_PAUSE, 500 * 2 ** attempts);

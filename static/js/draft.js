@@ -47,7 +47,7 @@ document.addEventListener("submit", async (event) => {
     return;
   }
   announce(`${document.getElementById("attach-words").textContent} ${sentence}`, done);
-  // Closing puts the focus back on the device; only then the page may be refreshed.
+  // Closing returns the focus to the device; only then the page may be refreshed.
   const dialog = form.closest("dialog");
   dialog.addEventListener("close", () => refresh(), { once: true });
   dialog.close();

@@ -1,4 +1,4 @@
-// A drawer's mode changes only after a dialog has shown what that does.
+// A drawer's mode changes only after a dialog has shown the effects.
 import { whyNotCompose } from "./live.js";
 
 const form = document.querySelector("[data-mode-form]");

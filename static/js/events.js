@@ -1,5 +1,5 @@
-// Shows how many events have been recorded since the page was loaded. Rows stay where they are until somebody asks for
-// the new ones.
+// Shows how many events have been recorded since the page was loaded. Rows stay in place until the new ones are
+// requested.
 const EVERY = 5000; // ms
 const MOST = 999;
 const bar = document.querySelector("[data-news]");

@@ -1,5 +1,4 @@
-// How the bars of a figure and the names below them are placed, and what its axes show. Positions are in widths of a
-// bar.
+// Layout of a figure: positions of bars and of the names below them, and the axes. Positions are in widths of a bar.
 import { escapeMarkup } from "./format.js";
 
 export const MARGINS = 90; // px beside the places of an axis

@@ -1,5 +1,5 @@
 // Figures of benchmarks: bars, points or lines with their intervals, drawn from the same data as the table below. Each
-// is drawn once it comes into sight; the library is loaded with the first.
+// is drawn when it scrolls into view; the library is loaded with the first.
 import { element, svgElement } from "./dom.js";
 import {
   barPositions,
@@ -23,8 +23,7 @@ const SIGN = 70; // px of a sign in the legend of a picture, with the room about
 const ROW = 20; // px of its line
 const PNG = { format: "png", width: 1400, height: 720, scale: 2 };
 const ASLANT = 240; // px more of its height where names stand aslant
-// What shows the provenance of a figure besides the word: the filling of bars, the sign of points, the dashes of
-// lines.
+// Marks of provenance besides the word: the filling of bars, the sign of points, the dashes of lines.
 const STYLES = {
   measured: { pattern: "", symbol: "circle", dash: "solid" },
   simulated: { pattern: "/", symbol: "square", dash: "dash" },
@@ -394,7 +393,7 @@ addEventListener("resize", () => {
   width = innerWidth;
   redraw();
 });
-// Paper has all charts, also those that nobody has scrolled to.
+// Print all charts, also those that were never in view.
 onPrint(() => {
   for (const chart of charts) chart.draw();
 }, redraw);

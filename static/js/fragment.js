@@ -3,8 +3,8 @@ import { element } from "./dom.js";
 
 const requests = new WeakMap(); // part -> number of its newest request
 
-/** Replace what a part shows by what the server sends. An answer that a later request has overtaken is dropped; where
- * there is none, the part keeps what it shows, or shows the sentence `failure`. */
+/** Replace the content of a part by the server's response. A response older than a later request is dropped; without
+ * one, the part is unchanged, or shows the sentence `failure`. */
 export async function loadFragment(part, address, failure = "") {
   const request = (requests.get(part) ?? 0) + 1;
   requests.set(part, request);

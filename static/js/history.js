@@ -1,5 +1,5 @@
-// The telemetry page: charts of any range, live at their right end while it ends now. The address has all that is
-// shown, so that back, forward and a shared link show the same.
+// The telemetry page: charts of any range, live at their right end while it ends now. The address has the whole state,
+// so that back, forward and a shared link show the same.
 
 import { axisOf } from "./axes.js";
 import { Chart, chartsOf } from "./chart.js";
@@ -39,7 +39,7 @@ function addressOf(panel, path, points) {
   return `/api/v1/telemetry/${path}?${query}`;
 }
 
-/** Load what a panel shows; returns whether there is nothing to load again. */
+/** Load the data of a panel; returns whether no retry is needed. */
 async function load(panel) {
   panel.request += 1;
   const { request } = panel;
@@ -119,7 +119,7 @@ function buildChart(panel, series, found) {
   if (origin) panel.chart.legend.after(element("p", { className: "faint made" }, origin));
 }
 
-/** What the lines are derived from, '' where they are as measured. */
+/** The combination of the lines in words, '' for measured lines. */
 function originOf(series, names) {
   const derived = series.filter((one) => one.made_of);
   if (derived.length === 0) return "";
@@ -164,7 +164,7 @@ function showRange() {
   reload(chartsOf(place));
 }
 
-/** Update where the links of the page lead, and what would be pinned. */
+/** Update the addresses of the page's links, and the view to be pinned. */
 function updateLinks(query) {
   query.delete("q");
   document.querySelector("#pin [name=query]").value = queryText(query);

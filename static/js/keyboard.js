@@ -1,11 +1,11 @@
-// What keys mean, apart from the page.
+// The meaning of keys, independent of the page.
 const STEPS = { ArrowLeft: -1, ArrowRight: 1 };
 
 /** Whether a key goes to what has the focus: a field, or a shortcut of the browser. */
 export const isTyping = ({ target, ctrlKey, metaKey, altKey }) =>
   ctrlKey || metaKey || altKey || Boolean(target.closest?.("input, select, textarea, [contenteditable]"));
 
-/** The point of `length` that a key leads to from the point `now`, with Shift ten at once; undefined for other keys.
+/** The point of `length` that a key leads to from the point `now`, ten points with Shift; undefined for other keys.
  * */
 export function pointByKey(key, isFar, now, length) {
   if (key === "Home") return 0;

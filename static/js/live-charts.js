@@ -1,5 +1,5 @@
 // Charts of the last ten minutes. A section with data-charts and data-chart-objects="device/3 port/5" gets a chart for
-// each group of its series; what came before the page was opened is loaded from the server.
+// each group of its series; readings from before the page was opened are loaded from the server.
 
 import { axisOf } from "./axes.js";
 import { Chart, chartsOf, MOST_LINES } from "./chart.js";

@@ -13,7 +13,7 @@ const icon = document.querySelector("link[rel=icon]");
 const icons = icon ? { good: icon.href, bad: icon.dataset.bad } : null;
 
 document.addEventListener("falconweb:frame", ({ detail }) => show(detail));
-// Refreshed parts show their values at once, not at the next frame.
+// Refreshed parts show their values immediately, not at the next frame.
 document.addEventListener("falconweb:refreshed", () => {
   for (const frame of shownChassis().map(newestFrame)) if (frame) show(frame);
   showFreshness();
@@ -64,7 +64,7 @@ function showTopology(section, frame) {
 function labelLoads(section, frame) {
   const now = Date.now();
   for (const node of section.querySelectorAll("[data-link]")) {
-    // A changed name of what has the focus may be read at once, again and again.
+    // A screen reader may read each change of the focused element's name.
     const isRecent = now - Number(node.dataset.labelledAt ?? 0) < LABEL_EVERY;
     if (frame && (isRecent || node === document.activeElement)) continue;
     node.dataset.labelledAt = now;

@@ -49,7 +49,7 @@ function frameOf(chassis, { at, series, places, values }) {
 
 function connect() {
   clearTimeout(timer);
-  // Pages without a chassis learn of a sign-out too; pages of nobody have no place to show it.
+  // Pages without a chassis detect a sign-out too; pages without a signed-in person do not show it.
   if (socket || signedOut || !document.getElementById("freshness")) return;
   socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/live/`);
   socket.binaryType = "arraybuffer";
@@ -75,7 +75,7 @@ function connect() {
   };
 }
 
-/** Subscribe to what the page shows; key frames follow. */
+/** Subscribe to the chassis of the page; key frames follow. */
 function subscribe() {
   subscription = JSON.stringify({ subscribe: shownChassis() });
   if (socket?.readyState === WebSocket.OPEN) socket.send(subscription);

@@ -15,7 +15,7 @@ if (button && navigation) {
   });
 }
 
-/** Have a menu (a details element) close like any other: by Escape, by a click elsewhere, and when it loses the focus.
+/** Close a menu (a details element) like any other: by Escape, by a click elsewhere, and when it loses the focus.
  * */
 export function closeLikeMenu(menu) {
   menu.addEventListener("keydown", (event) => {

@@ -7,7 +7,7 @@ document.addEventListener("falconweb:refreshed", () => {
   refreshedAt = performance.now();
 });
 
-/** Put a status into a live region: at once where the state has changed, else only now and then. */
+/** Put a status into a live region: immediately if the state has changed, else every ANNOUNCE_EVERY. */
 export function announce(region, status, state) {
   if (!status || !region || region.textContent === status) return;
   if (Date.now() - announcedAt < ANNOUNCE_EVERY && region.dataset.state === state) return;

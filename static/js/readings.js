@@ -1,5 +1,5 @@
-// What is derived from readings. A frame is { chassis, at (s), series, value(key): NaN where it has none }.
-const STALE_SECONDS = 3; // a value of another chassis is used as long
+// Values derived from readings. A frame is { chassis, at (s), series, value(key): NaN where it has none }.
+const STALE_SECONDS = 3; // maximum age of a value of another chassis
 
 /** The load of a link in one direction ('rx', 'tx') as a share of its capacity; NaN where one of both is unknown. */
 export function linkLoad(frame, port, direction) {
@@ -23,7 +23,7 @@ export function combine(how, values) {
 }
 
 /** The values of lines, each of which combines parts { chassis_id, key }: those of other chassis than that of a frame
- * keep their newest value for a while, and a counter ('.../rate') becomes a rate. */
+ * keep their newest value for STALE_SECONDS, and a counter ('.../rate') becomes a rate. */
 export class LineValues {
   constructor() {
     this.newest = new Map(); // chassis and key -> { at, value }

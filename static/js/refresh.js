@@ -5,8 +5,8 @@ import { updateSubscription } from "./live.js";
 
 const PAUSE = 300; // ms; changes come in bursts
 const RETRY = 2000; // ms
-const LEAVING = 10_000; // ms in which another page, or a file, comes
-// What is marked with data-keep gets the focus back by that name, links by where they lead.
+const LEAVING = 10_000; // ms in which another page, or a file, is loaded
+// Elements with data-keep regain the focus by that name, links by their address.
 const FORM_CONTROLS = "input, select, textarea, form *:not([data-keep])";
 const received = new WeakMap(); // part -> the HTML that the server sent for it
 let timer = 0;
@@ -17,19 +17,19 @@ let isOutdated = false; // something has changed since all parts were refreshed
 
 const parts = () => [...document.querySelectorAll("[data-refresh]")];
 
-/** Whether a refresh would interrupt what somebody is doing. */
+/** Whether a refresh would interrupt the person. */
 const isBusy = (part) =>
   document.querySelector("dialog[open], .lifted, .pressed") ||
   (part.contains(document.activeElement) && document.activeElement.matches(FORM_CONTROLS));
 
-/** A place for the focus where its element is gone: the part itself, or the page where that is empty now. */
+/** The element to focus if the focused one is gone: the part itself, or the page if that is empty now. */
 function focusPlace(part) {
   if (!part.checkVisibility()) return document.getElementById("content");
   part.tabIndex = -1;
   return part;
 }
 
-/** Copy what somebody has chosen or written in a part to its replacement. */
+/** Copy the input of the person in a part to its replacement. */
 function copyInput(part, replacement) {
   for (const field of part.querySelectorAll("select[id], textarea[id], input[id]:not([type=file], [type=hidden])")) {
     const next = replacement.querySelector(`#${CSS.escape(field.id)}`);
@@ -47,7 +47,7 @@ function copyInput(part, replacement) {
   }
 }
 
-/** Replace the content of a part; the focus, what is open and what is filled in stay. */
+/** Replace the content of a part; the focus, open details and input stay. */
 function replace(part, replacement) {
   const focused = part.contains(document.activeElement) ? document.activeElement : null;
   const node = focused?.closest("[data-node]")?.dataset.node;
@@ -68,12 +68,12 @@ function replace(part, replacement) {
   }
 }
 
-/** Refresh the page's parts now, or once that interrupts nobody. */
+/** Refresh the page's parts now, or when it no longer interrupts the person. */
 export async function refresh() {
   isOutdated = true;
   if (running) return;
   if (document.hidden || performance.now() < leftAt + LEAVING || parts().some(isBusy)) {
-    // A tab out of sight refreshes once it comes into sight.
+    // A hidden tab refreshes when it becomes visible.
     if (!document.hidden) schedule(RETRY);
     return;
   }
@@ -116,23 +116,23 @@ function schedule(pause) {
 }
 
 if (parts().length > 0) {
-  // `within` grows with the number of browsers: they do not all ask for the page at the same moment.
+  // `within` grows with the number of browsers: they do not all request the page at the same moment.
   document.addEventListener("falconweb:changed", ({ detail }) =>
     schedule(PAUSE + Math.random() * 1000 * detail.within),
   );
-  // What a page shows may be gone once its form was sent: it is not requested while the page is being left. Forms of
-  // dialogs, and those that scripts send, leave no page.
+  // The content of a page may be gone after its form was sent: it is not requested while the page is being left. Forms
+  // of dialogs, and those that scripts send, leave no page.
   addEventListener("beforeunload", () => {
     leftAt = performance.now();
     request.abort();
   });
   document.addEventListener("visibilitychange", () => document.hidden || !isOutdated || refresh());
 }
-// Pages that follow no single chassis refresh by themselves.
+// Pages that subscribe to no single chassis refresh on a timer.
 const seconds = Number(document.querySelector("[data-refresh-every]")?.dataset.refreshEvery);
 if (seconds > 0) setInterval(refresh, seconds * 1000);
 
-// Parts with an address of their own are loaded at once, and again once something has changed.
+// Parts with an address of their own are loaded immediately, and again after a change.
 const sources = [...document.querySelectorAll("[data-source]")];
 let sourceTimer = 0;
 

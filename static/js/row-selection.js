@@ -31,7 +31,7 @@ document.addEventListener("falconweb:refreshed", () => {
     box.checked = selected.has(box.value);
     present.add(box.value);
   }
-  // A row that is gone, or that somebody else has dealt with, is deselected.
+  // Removed rows, and rows without a checkbox now, are deselected.
   for (const value of [...selected]) if (!present.has(value)) selected.delete(value);
   for (const field of document.querySelectorAll("[data-chosen] input")) field.value ||= typed.get(field.id) ?? "";
   show();

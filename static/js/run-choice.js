@@ -1,4 +1,4 @@
-// What is chosen for a run: the order in which GPUs are taken, their sum in words, and which executors can run it.
+// The choice of a run: the order in which GPUs are taken, their summary, and the executors that can run it.
 const GIB = 2 ** 30;
 const listFormat = new Intl.ListFormat("en", { type: "conjunction" });
 

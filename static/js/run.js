@@ -99,7 +99,7 @@ async function updateCharts() {
   const shown = figures
     .map((figure) => ({ figure, ...chartKeys(keysOfRun, figure.dataset, gpus) }))
     .filter(({ keys }) => keys.length > 0);
-  // All at once: each further one makes the others narrower.
+  // All together: each further one makes the others narrower.
   for (const { figure } of shown) figure.hidden = false;
   for (const { figure, keys, all } of shown) {
     const more = figure.querySelector("[data-not-shown]");
@@ -140,7 +140,7 @@ async function update() {
   const open = isOpen();
   if (pause) pause.hidden = !open;
   if (!document.hidden) await Promise.all([updateCharts().catch(() => {}), updateLog().catch(() => {})]);
-  // Once more after the end, for what came with it.
+  // Once more after the end, for the last data.
   if (open) setTimeout(update, EVERY);
 }
 

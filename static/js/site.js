@@ -1,4 +1,4 @@
-// What every page of a signed-in person needs, and the keys that work everywhere.
+// Functions of every page of a signed-in person, and the global keyboard shortcuts.
 import "./live.js";
 import "./live-values.js";
 import "./refresh.js";
@@ -23,7 +23,7 @@ document.addEventListener("keydown", (event) => {
 // A secret is shown to be copied: focus selects it.
 document.addEventListener("focusin", ({ target }) => target.matches("input.secret") && target.select());
 document.getElementById("keys-open")?.addEventListener("click", ({ currentTarget }) => {
-  // The menu closes, and gets the focus back once the dialog has closed.
+  // The menu closes, and regains the focus after the dialog has closed.
   const menu = currentTarget.closest("details");
   menu.querySelector("summary").focus();
   menu.open = false;

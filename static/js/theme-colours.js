@@ -1,5 +1,4 @@
-// The theme's colours for charts, read once: to read them at each drawing would make the browser compute all styles
-// again.
+// The theme's colours for charts, read once: reading them at each drawing makes the browser compute all styles again.
 let ink = null;
 
 export function colours() {

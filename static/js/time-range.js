@@ -28,7 +28,7 @@ export function zoomQuery(search, since, until) {
   return query;
 }
 
-/** The ends of a range that has been moved: by half of it earlier or later, or zoomed 'in' or 'out' by half. */
+/** The ends of a moved range: by half of it earlier or later, or zoomed 'in' or 'out' by half. */
 export function movedRange(direction, since, until) {
   const seconds = until - since;
   return {

@@ -1,4 +1,4 @@
-"""The checks of a chassis, made of the rules and its catalogue. Pure."""
+"""Derives the checks of a chassis from the rules and its catalogue. Pure."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from telemetry.alerts.rules import (
 )
 from telemetry.live.catalogue import Sample, SeriesEntry, elapsed_between, is_repeat
 
-RATE = "/rate"  # what a counter's rate has after the counter's key, as in the store
+RATE = "/rate"  # suffix of the key of a counter's rate, as in the store
 ERROR_RATE = "error_rate"  # the quantity of such a rate
 UNHEALTHY = frozenset({"Warning", "Critical"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveRule:
-    """An administrators' rule without the database."""
+    """An administrators' rule, independent of the database."""
 
     pk: int
     name: str
@@ -45,12 +45,12 @@ class ActiveRule:
     scope: AlertScope
     terms: Terms
     severity: str
-    version: str = ""  # another one each time that somebody changes it
+    version: str = ""  # differs after each change
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """All that may ring: administrators' rules, and the names of the built-in ones that are on."""
+    """The active rules: administrators' rules, and the names of the enabled built-in ones."""
 
     rules: tuple[ActiveRule, ...] = ()
     built_ins: frozenset[str] = frozenset()
@@ -58,20 +58,20 @@ class RuleSet:
 
     @property
     def moves(self) -> bool:
-        """Whether what it is about changes without a walk: who holds what, and what is attached."""
+        """Whether the subjects of its rules change without a walk: by tenant, and by attachment."""
         return bool(self.built_ins & LINK_RULES) or any(rule.scope.kind == "tenant" for rule in self.rules)
 
     def holds(self, cause: str) -> bool:
-        """Tell whether a cause is among them."""
+        """Return whether a cause is one of its rules."""
         name = cause.partition(":")[0]
         return name in self.built_ins or any(rule_cause(rule.pk) == cause for rule in self.rules)
 
 
 @dataclass(frozen=True)
 class ChassisFacts:
-    """What the database knows of a chassis: its parts by object and id, and the links that should be up.
+    """Facts of a chassis from the database: its parts by object and id, and the links that should be up.
 
-    `links` maps the id of a port to the lanes that it should have, None where that is not known.
+    `links` maps the id of a port to the number of lanes that it should have, None where that is not known.
     """
 
     chassis: int
@@ -80,53 +80,53 @@ class ChassisFacts:
     links: Mapping[int, int | None] = field(default_factory=dict)
 
     def subject(self, kind: str, pk: int) -> AlertSubject:
-        """Return a part; the chassis where there is none such."""
+        """Return a part; the chassis where there is no such part."""
         return self.subjects.get((kind, pk)) or AlertSubject(object="chassis", chassis=self.chassis, name=self.name)
 
 
 @dataclass(frozen=True)
 class PlannedChecks:
-    """The checks of a chassis, and where the value of each stands in what `values` makes of a sample."""
+    """The checks of a chassis, and the index of each check's value in the array that `values` returns."""
 
     checks: tuple[Check, ...]
     places: tuple[int, ...]
-    counters: NDArray[np.intp]  # places of the counters of which a rate is wanted
+    counters: NDArray[np.intp]  # indices of the counters whose rates are checked
     constants: Values
 
     def values(self, sample: Sample, before: Sample | None) -> Values:
-        """Return the values of a sample, then the rates (1/s) since the one before, then what walks told."""
+        """Return the values of a sample, then the rates (1/s) since the previous one, then the results of walks."""
         return np.concatenate((sample.values, self._rates(sample, before), self.constants))
 
     def _rates(self, sample: Sample, before: Sample | None) -> Values:
         if before is None or not len(self.counters):
             return np.full(len(self.counters), math.nan)
-        # Not as counted: there a counter may be below zero, which is none, and from which none rises.
+        # Not from `counted`: it may have negative counters, which are invalid and give no rate.
         moved = sample.values[self.counters] - before.values[self.counters]
         elapsed = 0.0 if is_repeat(sample, before) else elapsed_between(before, sample)
-        # Less than before is a reset, and no time between the two is the same report once more.
+        # A decrease is a reset; no time in between is the same report again.
         return np.where(moved >= 0, moved / elapsed, math.nan) if elapsed > 0 else np.full(len(moved), math.nan)
 
 
 def is_key_pattern(metric: str) -> bool:
-    """Tell whether a metric is a pattern of keys, not a quantity."""
+    """Return whether a metric is a pattern of keys, not a quantity."""
     return "/" in metric
 
 
 def is_rate_metric(metric: str) -> bool:
-    """Tell whether a metric is of rates of error counters."""
+    """Return whether a metric names rates of error counters."""
     return metric == ERROR_RATE or metric.endswith(RATE)
 
 
 def metric_matches(metric: str, entry: SeriesEntry) -> bool:
-    """Tell whether a metric names a series: by its quantity, or by a pattern of its key."""
+    """Return whether a metric names a series: by its quantity, or by a pattern of its key."""
     if not is_key_pattern(metric):
         return entry["quantity"] == metric
-    # A star takes in slashes too: the rate of a counter is meant only where it is named.
+    # '*' matches slashes too: rates of counters match only where they are named.
     return is_rate_metric(metric) == (entry["quantity"] == ERROR_RATE) and fnmatchcase(entry["key"], metric)
 
 
 def rate_entry(entry: SeriesEntry) -> SeriesEntry:
-    """Return the series that a counter's rate is."""
+    """Return the series of a counter's rate."""
     rate = entry["key"] + RATE
     return {**entry, "key": rate, "quantity": ERROR_RATE, "label": f"{entry['label']}, rate", "unit": "1/s"}
 
@@ -141,14 +141,16 @@ def plan_checks(
     fans: Iterable[RedfishFan] = (),
     owners: Mapping[str, ReadingOwner] | None = None,
 ) -> PlannedChecks:
-    """Return what is to be checked of a chassis; the built-in rule of a chassis that is silent is not among it.
+    """Return the checks of a chassis, without the built-in one of a chassis that does not answer.
 
     `series` is aligned with `entries`; sensors and fans are those of the newest walk.
     """
     planned: dict[tuple[str, str], tuple[Check, int]] = {}
     counters = [place for place, entry in enumerate(entries) if entry["quantity"] == "errors"]
-    wanted = any(is_rate_metric(rule.metric) for rule in book.rules)
-    rates = [(rate_entry(entries[place]), len(entries) + nth) for nth, place in enumerate(counters)] if wanted else []
+    with_rates = any(is_rate_metric(rule.metric) for rule in book.rules)
+    rates = (
+        [(rate_entry(entries[place]), len(entries) + nth) for nth, place in enumerate(counters)] if with_rates else []
+    )
     known = [*((entry, place) for place, entry in enumerate(entries)), *rates]
     found: list[tuple[Check, int]] = []
     for rule in book.rules:
@@ -166,7 +168,7 @@ def plan_checks(
     return PlannedChecks(
         checks=tuple(check for check, _ in planned.values()),
         places=tuple(place for _, place in planned.values()),
-        counters=np.array(counters if wanted else [], dtype=np.intp),
+        counters=np.array(counters if with_rates else [], dtype=np.intp),
         constants=np.array(constants, dtype=np.float64),
     )
 
@@ -201,10 +203,10 @@ def _rule_checks(
 
 
 def _named_series(rule: ActiveRule, facts: ChassisFacts) -> tuple[str, AlertSubject] | None:
-    """Return the one series that a rule names, although the chassis does not send it."""
+    """Return key and subject of the single series that a rule names, although the chassis does not report it."""
     if is_key_pattern(rule.metric):
-        told = re.fullmatch(r"(chassis|drawer|device|port)/(\d{1,18})/[^*?\[]+", rule.metric)
-        place = (told[1], int(told[2])) if told else None
+        match = re.fullmatch(r"(chassis|drawer|device|port)/(\d{1,18})/[^*?\[]+", rule.metric)
+        place = (match[1], int(match[2])) if match else None
         key = rule.metric
     else:
         scope = rule.scope
@@ -241,7 +243,7 @@ def _sensor_checks(
     names = [name for name in ("sensor_critical", "sensor_caution") if name in book.built_ins]
     by_uri = {sensor.uri: sensor for sensor in sensors} if names else {}
     for place, (entry, one) in enumerate(zip(entries, series, strict=False)):
-        # Of the older Thermal and Power a sensor is a part of its resource.
+        # In the older Thermal and Power resources a sensor is a part of its resource.
         sensor = by_uri.get(one.property.partition("#")[0]) or by_uri.get(one.property.rpartition("/")[0])
         if sensor is None:
             continue
@@ -259,7 +261,7 @@ def _sensor_checks(
 
 
 def sensor_limits(known: Thresholds, name: str) -> Iterator[tuple[str, float]]:
-    """Yield the sides of a sensor's thresholds of one kind with their limits; a fatal limit is a critical one."""
+    """Yield side and limit of a sensor's thresholds of one kind; fatal thresholds count as critical."""
     if name == "sensor_caution":
         pairs = (("upper", known.upper_caution), ("lower", known.lower_caution))
     else:

@@ -28,7 +28,7 @@ MAX_SEARCH_LENGTH = 200
 
 @dataclass(frozen=True, kw_only=True)
 class AlertFilter:
-    """Which alerts to keep; ids are of rows, times aware."""
+    """Selection and order of alerts; ids are of rows, times are timezone-aware."""
 
     show: str = "open"
     search: str = ""
@@ -44,7 +44,7 @@ class AlertFilter:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, show: str = "open") -> AlertFilter:
-        """Read it from the parameters of an address; raises Invalid with what is wrong."""
+        """Parse query parameters; raises Invalid with the parameters that are wrong."""
         errors: dict[str, str] = {}
         texts = {name: given.get(name, "").replace("\0", " ").strip() for name in (
             "show", "q", "severity", "state", "sort", "since", "until")}  # fmt: skip
@@ -68,7 +68,7 @@ class AlertFilter:
         )  # fmt: skip
 
     def apply(self, rows: QuerySet[Alert]) -> QuerySet[Alert]:
-        """Return those of `alert_rows` that it keeps, sorted; by the times that the person may know."""
+        """Return the matching rows of `alert_rows`, sorted by the times that the person may see."""
         if self.show == "open":
             rows = rows.filter(state__in=Alert.OPEN)
         elif self.show == "history":
@@ -83,7 +83,7 @@ class AlertFilter:
         for word in self.search.split()[:20]:
             fields = ("title", "subject_name", "chassis__name", "quantity", "threshold", "series_key")
             rows = rows.filter(reduce(or_, (Q((f"{field}__icontains", word)) for field in fields)))
-        # Of the same severity, what nobody has taken notice of comes before what somebody has, and both before pending.
+        # Within a severity: unacknowledged alerts, then acknowledged ones, then pending ones.
         rows = rows.annotate(
             is_pending=ExpressionWrapper(Q(state=Alert.State.PENDING), output_field=BooleanField()),
             is_acknowledged=ExpressionWrapper(Q(state=Alert.State.ACKNOWLEDGED), output_field=BooleanField()),

@@ -1,4 +1,4 @@
-"""Forms of alerts: they read what was typed; the services decide whether it may be."""
+"""Forms of alerts: they parse the input; the services validate it."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ CONDITIONS = (
 )
 
 
-class NamedChoiceField(forms.ModelChoiceField):  # type: ignore[type-arg]  # takes none when it runs
-    """A part, told with its chassis."""
+class NamedChoiceField(forms.ModelChoiceField):  # type: ignore[type-arg]  # not generic at run time
+    """A choice of parts, labelled with their chassis."""
 
     def label_from_instance(self, obj: Any) -> str:
-        """Return it in words."""
+        """Return the label of a part."""
         chassis = getattr(obj, "chassis", None)
         return f"{obj} of {chassis}" if chassis is not None else str(obj)
 
 
 class ScopedForm(forms.Form):
-    """What it is about: the field that `scope` names counts."""
+    """A form with a scope: the field that `scope` names counts."""
 
-    scope = forms.ChoiceField(label="Of what", choices=SCOPES, initial="all")
+    scope = forms.ChoiceField(label="Scope", choices=SCOPES, initial="all")
     chassis = NamedChoiceField(
         label="Chassis", queryset=Chassis.objects.none(), required=False, empty_label="choose one"
     )
@@ -65,7 +65,7 @@ class ScopedForm(forms.Form):
                 field.queryset = rows
 
     def about(self) -> dict[str, Any]:
-        """Return what a valid form is about, as services take it."""
+        """Return the scope of a valid form, as keyword arguments of services."""
         values = self.cleaned_data
         scope = values["scope"]
         chosen = values.get(scope) if scope not in {"all", "device_kind"} else None
@@ -99,22 +99,22 @@ class RuleForm(ScopedForm):
         help_text="A quantity such as power_watts, or a pattern of keys such as port/*/link_status.",
         widget=forms.TextInput(attrs={**PLAIN_INPUT, "list": "metrics"}),
     )
-    condition = forms.ChoiceField(label="Rings when it", choices=CONDITIONS)
+    condition = forms.ChoiceField(label="Condition", choices=CONDITIONS)
     value = forms.FloatField(
-        label="Value", required=False, help_text="In the unit of what is measured. A link that is up has 4.",
+        label="Value", required=False, help_text="In the unit of the measured value. A link that is up has 4.",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )  # fmt: skip
     clear_value = forms.FloatField(
-        label="Clears at",
+        label="Resolves at",
         required=False,
-        help_text="Empty: at the same value. A margin keeps a value that trembles from ringing again and again.",
+        help_text="Empty: at the same value. A margin prevents flapping (hysteresis).",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     hold_seconds = forms.FloatField(
-        label="Has to last (s)",
+        label="For at least (s)",
         min_value=0,
         initial=30,
-        help_text="Until then it is pending and nobody is told.",
+        help_text="Until then the alert is pending and notifies nobody.",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     severity = forms.ChoiceField(label="Severity", choices=AlertSeverity.choices)
@@ -122,7 +122,7 @@ class RuleForm(ScopedForm):
         label="What to do",
         required=False,
         max_length=MAX_TEXT_LENGTH,
-        help_text="Stands in each notification, such as a link to your handbook.",
+        help_text="Included in each notification, such as a link to your handbook.",
         widget=forms.Textarea(attrs={"rows": 3}),
     )
     enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
@@ -136,19 +136,19 @@ class RuleForm(ScopedForm):
         return cls(initial=initial)
 
     def values(self) -> RuleValues:
-        """Return what a valid form says."""
+        """Return the values of a valid form."""
         return RuleValues(**{name: self.cleaned_data[name] for name in RULE_FIELDS}, **self.about())
 
 
 class SilenceForm(ScopedForm):
     """A silence."""
 
-    what = forms.ChoiceField(label="Of which rule", required=False)
+    what = forms.ChoiceField(label="Rule", required=False)
     severity = forms.ChoiceField(label="Severity", required=False, choices=[("", "any"), *AlertSeverity.choices])
     starts_at = UtcMinuteField(label="From (UTC)", required=False, help_text="Empty: now.")
     ends_at = UtcMinuteField(label="Until (UTC)")
     why = forms.CharField(
-        label="Why", max_length=500, help_text="Whoever looks at a silenced alert reads it.",
+        label="Why", max_length=500, help_text="Shown with each silenced alert.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
 
@@ -163,7 +163,7 @@ class SilenceForm(ScopedForm):
             self.initial.setdefault("ends_at", timezone.now() + timedelta(hours=2))
 
     def values(self) -> SilenceValues:
-        """Return what a valid form says."""
+        """Return the values of a valid form."""
         given = self.cleaned_data
         what = given["what"]
         rule = int(what.removeprefix("rule-")) if what.startswith("rule-") else None
@@ -177,7 +177,7 @@ class RouteForm(ScopedForm):
     """A route."""
 
     name = forms.CharField(label="Name", max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    kind = forms.ChoiceField(label="How", choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
+    kind = forms.ChoiceField(label="Channel", choices=Route.Kind.choices, initial=Route.Kind.EMAIL)
     address = forms.CharField(
         label="Address",
         max_length=500,
@@ -194,7 +194,7 @@ class RouteForm(ScopedForm):
         help_text="Each message is signed with it (HMAC-SHA256). Kept encrypted and never shown again.",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
-    forget_secret = forms.BooleanField(label="Forget the stored secret", required=False)
+    forget_secret = forms.BooleanField(label="Delete the stored secret", required=False)
     severity = forms.ChoiceField(label="At least", choices=AlertSeverity.choices)
     enabled = forms.BooleanField(label="Switched on", required=False, initial=True)
 
@@ -211,7 +211,7 @@ class RouteForm(ScopedForm):
         return cls(initial=_initial(row, ROUTE_FIELDS), has_secret=bool(row.secret_encrypted))
 
     def values(self) -> RouteValues:
-        """Return what a valid form says."""
+        """Return the values of a valid form."""
         given = {name: self.cleaned_data[name] for name in ROUTE_FIELDS}
         secret = self.cleaned_data["secret"] or ("" if self.cleaned_data.get("forget_secret") else None)
         return RouteValues(secret=secret, **given, **self.about())

@@ -18,8 +18,8 @@ from telemetry.delivery.endpoints import DeliveryFailed
 from telemetry.delivery.formats import one_line, rfc5424_message
 from telemetry.delivery.senders import send_syslog, send_webhook
 
-MAX_LISTED = 50  # alerts of a message; of the rest there is the number
-AROUND = 900  # s of a chart before an alert began, and after it ended
+MAX_LISTED = 50  # alerts listed in a message; of the rest it has the number
+AROUND = 900  # s; time of a chart before the start of an alert, and after its end
 
 
 class NotificationLine(TypedDict):
@@ -47,7 +47,7 @@ class NotificationLine(TypedDict):
 
 
 class Notification(TypedDict):
-    """What is delivered, the same at each try; `kind` is 'alerts' or 'test'."""
+    """Content of a delivery, the same at each attempt; `kind` is 'alerts' or 'test'."""
 
     kind: str
     site: str
@@ -77,7 +77,7 @@ def summary_text(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def build_notification(lines: Sequence[NotificationLine], *, site: str, at: datetime) -> Notification:
-    """Return the message that tells of alerts, the worst first; of more than MAX_LISTED only their number."""
+    """Return the message about alerts, the worst first; of those beyond MAX_LISTED it has only the number."""
     ranked = sorted(lines, key=lambda one: (one["state"] != "firing", one["severity"] != "Critical", one["since"]))
     firing = [one for one in ranked if one["state"] == "firing"]
     return Notification(
@@ -95,7 +95,7 @@ def build_notification(lines: Sequence[NotificationLine], *, site: str, at: date
 
 
 def build_test_notification(*, site: str, at: datetime, route: str, person: str) -> Notification:
-    """Return what 'Send a test' sends."""
+    """Return the message of 'Send a test'."""
     return Notification(
         kind="test", site=site, made_at=iso_utc(at), summary=f"Test of the route '{route}', sent by {person}",
         firing=0, resolved=0, critical=0, warning=0, alerts=[], more=0,
@@ -103,9 +103,9 @@ def build_test_notification(*, site: str, at: datetime, route: str, person: str)
 
 
 def email_body(message: Notification) -> str:
-    """Return a message as the text of a letter."""
+    """Return a message as the body of an e-mail."""
     if message["kind"] == "test":
-        return f"{message['summary']}.\n\nNothing is wrong: somebody looks whether alerts arrive.\n"
+        return f"{message['summary']}.\n\nNothing is wrong: this is a test of the delivery of alerts.\n"
     parts = [_alert_text(one) for one in message["alerts"]]
     if message["more"]:
         parts.append(f"And {message['more']} more: see {message['site']}/alerts/" if message["site"] else
@@ -117,12 +117,12 @@ def line_text(one: Mapping[str, Any]) -> str:
     """Return one alert in a line."""
     word = one["severity"] if one["state"] == "firing" else "Resolved"
     measured = "" if one["value"] is None or not one["series_key"] else f" {value_label(one['value'], one['unit'])},"
-    # Names are a BMC's: a line end in one would begin a line of its own, such as another alert.
+    # Names come from a BMC: a line break in one could forge another alert.
     return one_line(f"{word}: {one['title']}, {_place(one)}.{measured} {one['threshold']}".strip())
 
 
 def _place(one: Mapping[str, Any]) -> str:
-    """Return what an alert is about, and of which chassis, where that is not the same."""
+    """Return the subject of an alert, with its chassis where that is another name."""
     return one["subject"] if one["subject"] == one["chassis"] else f"{one['subject']} of {one['chassis']}"
 
 
@@ -136,19 +136,19 @@ def _alert_text(one: NotificationLine) -> str:
 
 
 def iso_utc(at: datetime) -> str:
-    """Return a moment as programs read it: ISO 8601, UTC, to the second."""
+    """Return a time as ISO 8601 in UTC, to the second."""
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def telemetry_url(reference: str, quantity: str, since: datetime, until: datetime) -> str:
-    """Return where a subject's chart of a metric ('' for a series) shows a time, with some before and after it."""
-    wanted = {
+    """Return the address of a subject's chart of a metric ('' for a series), from AROUND before to AROUND after."""
+    parameters = {
         "of": reference,
         "metric": quantity,
         "since": iso_utc(datetime.fromtimestamp(since.timestamp() - AROUND, UTC)),
         "until": iso_utc(datetime.fromtimestamp(until.timestamp() + AROUND, UTC)),
     }
-    return f"/telemetry/?{urlencode({name: value for name, value in wanted.items() if value})}"
+    return f"/telemetry/?{urlencode({name: value for name, value in parameters.items() if value})}"
 
 
 SMTP_SECONDS: Final = 10
@@ -157,28 +157,28 @@ NO_MAIL_SERVER: Final = "E-mail is not set up: FALCONWEB_EMAIL_URL names a mail 
 
 
 def send_by_email(addresses: Sequence[str], message: Notification, *, message_id: str) -> None:
-    """Send a letter to all addresses at once; raises DeliveryFailed, permanent where every address is refused."""
+    """Send one e-mail to all addresses; raises DeliveryFailed, permanent where every address is refused."""
     if not settings.EMAIL_IS_SENT:
         raise DeliveryFailed(NO_MAIL_SERVER)
     host = settings.CONFIG.address.partition("://")[2].partition(":")[0] or "falconweb"
-    letter = EmailMessage(
+    email = EmailMessage(
         " ".join(f"[FalconWeb] {message['summary']}".split())[:180],
         email_body(message),
         settings.DEFAULT_FROM_EMAIL,
         list(addresses),
         connection=get_connection(timeout=SMTP_SECONDS),
-        # The same at each try: who gets it twice can tell.
+        # The same at each attempt, so that a receiver can detect duplicates.
         headers={"Auto-Submitted": "auto-generated", "Message-ID": f"<{message_id}@{host}>"},
     )
     try:
-        letter.send()
+        email.send()
     except smtplib.SMTPRecipientsRefused as error:
         code, why = next(iter(error.recipients.values()), (0, b""))
         words = why.decode(errors="replace")
-        # Beyond 500 it stays so; below, a mailbox may be full for now.
+        # Codes from 500 on are permanent; below, a mailbox may be full for now.
         raise DeliveryFailed(f"The mail server refused the address: {code} {words}", permanent=code >= 500) from error
     except (OSError, smtplib.SMTPException) as error:
-        raise DeliveryFailed(f"The mail server did not take it: {error}"[:500]) from error
+        raise DeliveryFailed(f"The mail server did not accept the message: {error}"[:500]) from error
 
 
 def send_to_webhook(url: str, message: Notification, *, message_id: str, secret: str) -> None:
@@ -204,7 +204,7 @@ def send_to_syslog(address: str, message: Notification, *, message_id: str) -> N
         for one in message["alerts"]
     ]
     if message["more"] or not lines:
-        # The rest of a storm is one line.
+        # The alerts that are not listed are one line.
         text = f"{message['summary']}; {message['more']} of them are not listed" if lines else message["summary"]
         severity = "Critical" if message["critical"] else "Warning" if message["warning"] else "OK"
         data = {"falconweb@32473": {"delivery": message_id}}

@@ -1,10 +1,10 @@
 """Groups alerts into one notification a route, and delivers notifications in order, with retries.
 
-Nothing is remembered but which route was told of which alert: what is left to tell follows from the alerts as they
-stand. So a storm, a restart and a silence that ends need no cases of their own, and nothing is told twice.
+The only state is which route was notified of which alert (`Told`): the notifications that are due follow from the
+current alerts. So a storm, a restart and a silence that ends need no special cases, and no notification is repeated.
 
-At least once: who dies between the receiver's answer and the note of it leaves a claim that expires, and the same
-message goes out again under the same id.
+Delivery is at least once: a sender that dies between the receiver's answer and its own commit leaves a claim that
+expires, and the same message is sent again with the same id.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from telemetry.delivery.endpoints import DeliveryFailed
 
 logger = logging.getLogger(__name__)
 
-# What comes within so long of the first goes with it; the more messages there were lately, the longer.
+# Alerts within this time (s) of the first share its message; the more messages there were lately, the longer.
 GATHER_WAITS: Final = (10.0, 10.0, 60.0, 180.0)
-# What is critical waits for other critical news alone, and less long: it takes along what waits besides.
+# Critical alerts wait for other critical ones only, and less long; their message includes all that are waiting.
 URGENT_GATHER_WAITS: Final = (10.0, 10.0, 30.0, 60.0)
 LATELY: Final = timedelta(minutes=15)
 MISSED: Final = timedelta(hours=1)
@@ -59,7 +59,7 @@ class GatheringClaim(RowClaim[Route]):
 
 
 def notifications_gather() -> int:
-    """Make the messages that are due, of all routes; returns how many."""
+    """Create the due messages of all routes; returns their number."""
     now = timezone.now()
     _mark_suppressed(now)
     made = 0
@@ -71,27 +71,27 @@ def notifications_gather() -> int:
         try:
             made += _gather(claim.row, now)
         except IntegrityError:
-            logger.info("route %s was gathered for by another worker", pk)
+            logger.info("another worker gathered for route %s", pk)
         finally:
             claim.release()
     return made
 
 
 def gather_wait(messages_lately: int, *, urgent: bool = False) -> float:
-    """Return how long (s) the first news waits for others, by how many messages there were lately.
+    """Return how long (s) the first alert waits for others, by the number of recent messages.
 
-    Of what is `urgent` only messages that told of something critical count.
+    For `urgent`, that is the number of messages with critical alerts.
     """
     waits = URGENT_GATHER_WAITS if urgent else GATHER_WAITS
     return waits[min(messages_lately, len(waits) - 1)]
 
 
 def _mark_suppressed(now: datetime) -> None:
-    """Note which firing alerts are to notify nobody just now: what resolves meanwhile is not told at all."""
-    quiet = suppressed_alerts(now)
+    """Mark the firing alerts that are suppressed now: those that resolve meanwhile are never notified."""
+    suppressed = suppressed_alerts(now)
     ringing = Alert.objects.filter(state__in=Alert.RINGING)
-    ringing.filter(quiet, hushed=False).update(hushed=True)
-    ringing.filter(hushed=True).exclude(pk__in=ringing.filter(quiet).values("pk")).update(hushed=False)
+    ringing.filter(suppressed, hushed=False).update(hushed=True)
+    ringing.filter(hushed=True).exclude(pk__in=ringing.filter(suppressed).values("pk")).update(hushed=False)
 
 
 def _gather(route: Route, now: datetime) -> int:
@@ -99,13 +99,13 @@ def _gather(route: Route, now: datetime) -> int:
     critical = [row.fired_at for row in firing if row.severity == AlertSeverity.CRITICAL and row.is_ringing]
     moments = [*(row.fired_at for row in firing), *(row.resolved_at for row in resolved)]
     lately = route.deliveries.filter(is_test=False)
-    # Firing and resolved are told in one order, whichever of them does not wait any longer.
+    # One message has both the firing and the resolved alerts, whichever of them is due.
     if not _is_due(moments, lately, now) and not _is_due(
         critical, lately.filter(content__critical__gt=0), now, urgent=True
     ):
         return 0
     with transaction.atomic():
-        # What another worker told of meanwhile is found by the constraint of Told.
+        # The constraint of Told detects alerts that another worker notified meanwhile.
         lines = [notification_line(row, tenant=route.tenant_id) for row in (*firing, *resolved)]
         message = build_notification(lines, site=settings.CONFIG.address, at=now)
         delivery = delivery_add(route, message["summary"], dict(message))
@@ -120,56 +120,56 @@ def _gather(route: Route, now: datetime) -> int:
             resolved_in=delivery
         )
         if route.kind == Route.Kind.PAGE:
-            # The mark in the header tells it by itself.
+            # The header reads the alerts itself.
             Delivery.objects.filter(pk=delivery.pk).update(state=Delivery.State.DELIVERED, delivered_at=now)
     return 1
 
 
 def _is_due(
-    moments: Iterable[datetime | None], told: QuerySet[Delivery], now: datetime, *, urgent: bool = False
+    moments: Iterable[datetime | None], earlier: QuerySet[Delivery], now: datetime, *, urgent: bool = False
 ) -> bool:
-    """Tell whether news of these moments have waited long enough for others, after what was `told` before them."""
+    """Return whether alerts of these moments have waited long enough for others, given the `earlier` deliveries."""
     first = min((at for at in moments if at is not None), default=None)
     if first is None:
         return False
-    lately = list(told.filter(made_at__gt=now - LATELY).order_by("-made_at").values_list("made_at", flat=True))
+    lately = list(earlier.filter(made_at__gt=now - LATELY).order_by("-made_at").values_list("made_at", flat=True))
     if len(lately) > 1:
         first = max(first, lately[0])
     return now >= first + timedelta(seconds=gather_wait(len(lately), urgent=urgent))
 
 
 def _unreported_alerts(route: Route, now: datetime) -> tuple[list[Alert], list[Alert]]:
-    """Return what a route has not been told of: alerts that fired, and those that it knows of which are over."""
-    # What is worst first: more than goes into one message must not stand before it.
+    """Return the alerts that a route was not notified of: fired ones, and notified ones that were resolved since."""
+    # The worst first, so that the limit of one message never excludes them.
     rows = Alert.objects.select_related("chassis", "device", "host_port").order_by("-rank", "pk")
-    told = Told.objects.filter(route=route, alert=OuterRef("pk"))
-    # Of what somebody has acknowledged already nobody needs to be told, nor of what was over long before.
+    notified = Told.objects.filter(route=route, alert=OuterRef("pk"))
+    # Not those that were acknowledged already, or resolved long ago.
     missed = Q(state=Alert.State.RESOLVED, acknowledged_at=None, resolved_at__gt=now - MISSED)
-    fired = rows.filter(route.alerts(), Q(state=Alert.State.FIRING) | missed, ~Exists(told))
+    fired = rows.filter(route.alerts(), Q(state=Alert.State.FIRING) | missed, ~Exists(notified))
     fired = fired.filter(hushed=False, fired_at__gte=route.enabled_at)
     if route.tenant_id is not None:
-        # What was over before the tenant held it was another's.
+        # Alerts that were resolved before the tenant leased the part belong to another tenant.
         fired = fired.filter(Alert.objects.all().granted_to(route.tenant_id))
-    over = rows.filter(Exists(told.filter(resolved_in=None)), state=Alert.State.RESOLVED)
+    over = rows.filter(Exists(notified.filter(resolved_in=None)), state=Alert.State.RESOLVED)
     over = over.filter(resolved_at__gte=route.enabled_at)
     return list(fired[:MAX_ALERTS_PER_ROUND]), list(over[:MAX_ALERTS_PER_ROUND])
 
 
 def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationLine:
-    """Return an alert as messages have it.
+    """Return an alert in the form of messages.
 
-    A `tenant` is told nothing that was measured while another held what it is about, nor since when another does.
+    A `tenant` sees no values measured while another tenant leased the part, nor since when another one has it.
     """
     site = settings.CONFIG.address
     part = row.device if row.device is not None else row.host_port
     is_lost = tenant is not None and (part is None or part.tenant_id != tenant)
-    held, lost = None, None
+    leased_at, lost = None, None
     if tenant is not None and is_lost:
-        held, lost = _tenure_of(row, tenant)
+        leased_at, lost = _tenure_of(row, tenant)
     elif tenant is not None and part is not None:
-        held = part.tenant_since
-    begun_before = held is not None and row.since < held
-    since = held if begun_before and held is not None else row.since
+        leased_at = part.tenant_since
+    is_older = leased_at is not None and row.since < leased_at
+    since = leased_at if is_older and leased_at is not None else row.since
     resolved = row.resolved_at if lost is None or row.resolved_at is None else min(row.resolved_at, lost)
     return NotificationLine(
         id=row.pk,
@@ -181,8 +181,8 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
         chassis_id=row.chassis_id,
         series_key=row.series_key,
         quantity=row.quantity,
-        value=None if begun_before else row.value,
-        worst_value=None if begun_before or is_lost else row.worst_value,
+        value=None if is_older else row.value,
+        worst_value=None if is_older or is_lost else row.worst_value,
         unit=row.unit,
         threshold=row.threshold,
         since=iso_utc(since),
@@ -195,7 +195,7 @@ def notification_line(row: Alert, *, tenant: int | None = None) -> NotificationL
 
 
 def _tenure_of(row: Alert, tenant: int) -> tuple[datetime | None, datetime | None]:
-    """Return from when to when a tenant held what an alert is about, as it fired; None where nothing tells."""
+    """Return start and end of the tenant's lease of an alert's part at the time it fired; None where unknown."""
     of = Q(device=row.device_id) if row.device_id is not None else Q(host_port=row.host_port_id)
     if row.device_id is None and row.host_port_id is None:
         return None, None
@@ -203,19 +203,29 @@ def _tenure_of(row: Alert, tenant: int) -> tuple[datetime | None, datetime | Non
     return ended.values_list("began_at", "ended_at").first() or (None, None)
 
 
-RETRY_DELAYS: Final = (5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 240.0, 300.0, 600.0)  # s between tries; the last one stays
-MAX_RETRY_AFTER: Final = 3600.0  # s that a receiver may ask us to wait
+RETRY_DELAYS: Final = (
+    5.0,
+    10.0,
+    20.0,
+    40.0,
+    60.0,
+    120.0,
+    240.0,
+    300.0,
+    600.0,
+)  # s between attempts; the last one repeats
+MAX_RETRY_AFTER: Final = 3600.0  # s; longest wait that a receiver may request
 GIVE_UP: Final = timedelta(days=7)
-# What the receiver refuses for good is tried for a while all the same: who restarts answers nonsense for minutes.
+# Permanent refusals are retried for a shorter time: a receiver that restarts may send wrong statuses for minutes.
 GIVE_UP_REFUSED: Final = timedelta(hours=2)
-PARALLEL_ROUTES: Final = 8  # routes side by side: a slow one does not stand before the others
-DELIVERIES_IN_A_ROW: Final = 50  # deliveries of a route in a row
-DELIVERIES_KEPT: Final = timedelta(days=90)  # of what has come to its end
+PARALLEL_ROUTES: Final = 8  # a slow route does not block the others
+DELIVERIES_IN_A_ROW: Final = 50  # deliveries of one route in one run
+DELIVERIES_KEPT: Final = timedelta(days=90)  # of delivered and failed ones
 ALERTS_KEPT: Final = timedelta(days=400)
 
 
 def deliveries_send() -> int:
-    """Send what is due of every route; returns how many arrived."""
+    """Send the due deliveries of every route; returns the number of delivered ones."""
     routes = list(_due_routes())
     if not routes:
         return 0
@@ -224,7 +234,7 @@ def deliveries_send() -> int:
 
 
 def deliveries_delete_old() -> None:
-    """Delete what came to its end long ago: deliveries first, then alerts."""
+    """Delete old deliveries, then old resolved alerts."""
     now = timezone.now()
     ended = Delivery.objects.exclude(state=Delivery.State.WAITING).filter(made_at__lt=now - DELIVERIES_KEPT)
     ended.delete()
@@ -232,7 +242,7 @@ def deliveries_delete_old() -> None:
 
 
 def route_deliver(route_id: int) -> int:
-    """Send what is due of one route, the oldest first, until one fails or none is left; returns how many arrived."""
+    """Send the due deliveries of one route, the oldest first, until one fails; returns the number of delivered ones."""
     arrived = 0
     for _ in range(DELIVERIES_IN_A_ROW):
         claim = _claim_next(route_id)
@@ -268,7 +278,7 @@ def _due_routes() -> set[int]:
 
 
 class DeliveryClaim(RowClaim[Delivery]):
-    """A sender's claim on a delivery; a receiver knows one that is sent twice by its id."""
+    """A sender's claim on a delivery; a receiver detects duplicates by the id."""
 
     duration = timedelta(seconds=120)  # longer than any sender takes
     until_column = "claimed_until"
@@ -277,9 +287,9 @@ class DeliveryClaim(RowClaim[Delivery]):
 
 
 def _claim_next(route_id: int) -> DeliveryClaim | None:
-    """Claim what is to be sent next by a route; None where nothing is due, or another sender was faster.
+    """Claim the next delivery of a route; None where none is due, or another sender was faster.
 
-    That is a test, or the oldest of the others: while that one waits for its next try, those behind it wait too.
+    That is a test, or the oldest of the others: while that one waits for its next attempt, those behind it wait too.
     """
     now = timezone.now()
     waiting = Delivery.objects.waiting().filter(route=route_id)
@@ -295,19 +305,19 @@ def _claim_next(route_id: int) -> DeliveryClaim | None:
 
 
 def _send(claim: DeliveryClaim) -> bool:
-    """Try one delivery and note how it went; tells whether the next one of the route may be tried."""
+    """Attempt one delivery and record the result; returns whether the next one of the route may be attempted."""
     row = claim.row
     try:
         _transmit(row)
     except DeliveryFailed as error:
-        return _record_failure(claim, error.sentence, permanent=error.permanent, asked=error.retry_after)
+        return _record_failure(claim, error.sentence, permanent=error.permanent, retry_after=error.retry_after)
     except FalconWebError as error:
-        # An address that was fine when it was entered, or a secret whose key is lost: people have to see to it.
-        return _record_failure(claim, error.sentence, permanent=False, asked=None)
+        # An address that was valid when it was entered, or a secret whose key is lost: an administrator has to act.
+        return _record_failure(claim, error.sentence, permanent=False, retry_after=None)
     except Exception:
         logger.exception("delivery %s", row.pk)
-        sentence = "An error of the site stopped it; the log of the worker says which."
-        return _record_failure(claim, sentence, permanent=False, asked=None)
+        sentence = "An internal error stopped it; see the log of the worker."
+        return _record_failure(claim, sentence, permanent=False, retry_after=None)
     claim.release(state=Delivery.State.DELIVERED, delivered_at=timezone.now(), last_error="")
     return True
 
@@ -324,14 +334,14 @@ def _transmit(row: Delivery) -> None:
 
 
 def retry_delay(attempts: int) -> float:
-    """Return how long (s) to wait after so many tries."""
+    """Return how long (s) to wait after a number of attempts."""
     return RETRY_DELAYS[min(max(attempts, 1), len(RETRY_DELAYS)) - 1]
 
 
-def _record_failure(claim: DeliveryClaim, sentence: str, *, permanent: bool, asked: float | None) -> bool:
-    """Note a failure; tells whether the next delivery of the route may be tried: after one that is given up."""
+def _record_failure(claim: DeliveryClaim, sentence: str, *, permanent: bool, retry_after: float | None) -> bool:
+    """Record a failure; returns whether the next delivery of the route may be attempted: after one that failed."""
     row, now = claim.row, timezone.now()
-    wait = max(retry_delay(row.attempts), min(asked or 0.0, MAX_RETRY_AFTER))
+    wait = max(retry_delay(row.attempts), min(retry_after or 0.0, MAX_RETRY_AFTER))
     over = row.is_test or now - row.made_at > (GIVE_UP_REFUSED if permanent else GIVE_UP)
     state = Delivery.State.FAILED if over else Delivery.State.WAITING
     # Only where it still waits: another sender may have delivered it since this claim expired.
@@ -344,7 +354,7 @@ def _record_failure(claim: DeliveryClaim, sentence: str, *, permanent: bool, ask
 
 
 def enqueue_delivery() -> None:
-    """Have what is due delivered once the transaction is committed; a broker that is away only makes it later."""
+    """Start a delivery run once the transaction is committed; without a broker, the schedule starts it later."""
     transaction.on_commit(partial(_enqueue), robust=True)
 
 

@@ -1,4 +1,4 @@
-"""What a rule would have done: its engine played on what the store has, before somebody saves it."""
+"""Preview of a rule: evaluates it on stored readings before it is saved."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from telemetry.store.selectors import Extract, known_series, read_series
 
 DAY: Final = 86400.0
 MAX_RANGE_SECONDS: Final = 92 * DAY
-POINTS: Final = 8640  # of a day: 10 s each
+POINTS: Final = 8640  # buckets of 10 s for one day
 MAX_SERIES: Final = 400
-MAX_PREVIEW_SECONDS: Final = 8.0  # nobody waits longer for a form
+MAX_PREVIEW_SECONDS: Final = 8.0  # a person waits for the form
 MAX_EPISODES: Final = 200
 CHART_POINTS: Final = 300
 MAX_LINES: Final = 12
-NOTHING_FITS: Final = "Nothing that is stored of this time fits: the rule would have watched nothing."
+NOTHING_FITS: Final = "No stored series of this range matches the rule."
 NEVER_SENT: Final = (
-    "Nothing that is stored of this time fits, so that it cannot be tried. Where the rule names one value of a part "
-    "that is there, and the chassis never sends it, it rings all the time."
+    "No stored series of this range matches the rule, so that there is no preview. If the rule names a single value of "
+    "an existing part that the chassis never sends, it fires all the time."
 )
 
 
 @dataclass(frozen=True)
 class PreviewEpisode:
-    """A time during which the rule would have fired; `until` None: it would fire still. Unix s."""
+    """A span in which the rule would have fired, Unix s; `until` is None where it would still fire."""
 
     chassis_id: int
     chassis_name: str
@@ -59,12 +59,12 @@ class PreviewEpisode:
 
     @property
     def seconds(self) -> float:
-        """How long it would have fired, of what was looked at."""
+        """How long it would have fired within the range."""
         return (self.until if self.until is not None else time.time()) - self.fired_at
 
     @property
     def long(self) -> str:
-        """The same in words."""
+        """The duration in words."""
         return duration_label(max(0.0, self.seconds))
 
     @property
@@ -74,13 +74,13 @@ class PreviewEpisode:
 
     @property
     def worst_words(self) -> str:
-        """The value furthest off, in words."""
+        """The worst value, in words."""
         return "" if self.worst is None else value_label(self.worst, self.unit)
 
 
 @dataclass(frozen=True)
 class PreviewLine:
-    """One series over the range: for a chart, in at most CHART_POINTS points; None where there is no value."""
+    """One series over the range for a chart, in at most CHART_POINTS points; None where there is no value."""
 
     series_key: str
     subject_name: str
@@ -94,9 +94,9 @@ class PreviewLine:
 
 @dataclass
 class RulePreview:
-    """How often, when, for how long and on what; `step` is the s of a bucket that was judged at a time.
+    """How often, when, how long and on which series a rule would have fired; `step` is the width of a bucket, s.
 
-    `value` is what was compared with, None where a value that is missing was looked for.
+    `value` is the limit, None for a rule on missing values.
     """
 
     since: float
@@ -109,42 +109,42 @@ class RulePreview:
     episodes: list[PreviewEpisode] = field(default_factory=list)
     lines: list[PreviewLine] = field(default_factory=list)
     gaps: int = 0
-    left_out: int = 0  # series that were not looked at
+    left_out: int = 0  # series that were not evaluated
 
     @property
     def is_of_missing(self) -> bool:
-        """Whether values that are missing were looked for."""
+        """Whether the rule is on missing values."""
         return self.value is None
 
     @property
     def long(self) -> str:
-        """How long all of them together, in words."""
+        """Total duration of all episodes, in words."""
         return duration_label(self.seconds)
 
     @property
     def sentence(self) -> str:
-        """What came out of it."""
+        """The result in a sentence."""
         if not self.series:
             return NEVER_SENT if self.is_of_missing else NOTHING_FITS
         of = f"{self.series} series" if self.series > 1 else "one series"
         if not self.fired:
             if not self.is_of_missing:
                 return f"It would not have fired on any of {of}."
-            whose = f"Of {of} none was ever" if self.series > 1 else "The one series that fits was never"
-            return f"It would not have fired. {whose} without a value for so long."
+            which = f"None of {of} was" if self.series > 1 else "The one matching series was not"
+            return f"It would not have fired. {which} without a value for that long."
         times = "once" if self.fired == 1 else f"{self.fired} times"
         why = ", as there was no value," if self.is_of_missing else ""
         return f"It would have fired {times}{why} on {of}, for {self.long} altogether."
 
 
 def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) -> RulePreview:
-    """Play a rule on the store from `since` until `until` (Unix s), on what the person may see.
+    """Evaluate a rule on stored readings from `since` until `until` (Unix s), on the chassis the person may see.
 
-    Raises Invalid for a range that is none or longer than LONGEST.
+    Raises Invalid for a range that is empty or longer than MAX_RANGE_SECONDS.
     """
     if not 0 < until - since <= MAX_RANGE_SECONDS:
         wrong = "Give a range of at most 92 days that ends after it begins."
-        raise Invalid("The range cannot be looked at.", errors={"since": wrong})
+        raise Invalid("The range is not valid.", errors={"since": wrong})
     compares = rule.terms.condition is not Condition.MISSING
     preview = RulePreview(since=since, until=until, value=rule.terms.value if compares else None)
     deadline = time.monotonic() + MAX_PREVIEW_SECONDS
@@ -166,7 +166,7 @@ def rule_preview(*, person: User, rule: ActiveRule, since: float, until: float) 
 
 def _preview_checks(chassis: int, rule: ActiveRule, since: float, until: float) -> list[Check]:
     entries = known_series(chassis, since=since, until=until)
-    # The store may name the rates beside the counters; they are made of the counters here, as they are live.
+    # The store may list rates beside the counters; here they are derived from the counters, as for live readings.
     entries = [entry for entry in entries if not entry["key"].endswith(RATE)]
     plan = plan_checks(book=RuleSet(rules=(rule,)), facts=chassis_facts(chassis), entries=entries)
     return [check for check, place in zip(plan.checks, plan.places, strict=True) if place != NO_COLUMN]
@@ -188,18 +188,18 @@ def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Chec
         met[_before_first_value(extract, chassis, preview.since)] = 0.0
     unread = _unread_buckets(extract)
     found: dict[str, list[PreviewEpisode]] = {}
-    begun: dict[str, CheckTransition] = {}
+    firing: dict[str, CheckTransition] = {}
     for row, at in enumerate(extract.at):
         if unread[row]:
-            continue  # who reads nothing judges nothing
+            continue  # not evaluated live either
         for change in engine.step(float(at), met[:, row], clearing=clearing[:, row]):
             if change.turn == "firing":
-                begun[change.check.key] = change
+                firing[change.check.key] = change
             elif change.turn == "resolved":
-                fired = begun.pop(change.check.key)
+                fired = firing.pop(change.check.key)
                 found.setdefault(change.check.key, []).append(_episode(chassis, name, fired, float(at), change.worst))
     last = {identity[1]: state.worst for identity, state in engine.states().items()}
-    for key, fired in begun.items():
+    for key, fired in firing.items():
         found.setdefault(key, []).append(_episode(chassis, name, fired, None, last.get(key, fired.worst)))
     for check in checks:
         episodes = found.get(check.key, [])
@@ -211,9 +211,9 @@ def _replay(preview: RulePreview, chassis: int, name: str, checks: Sequence[Chec
 
 
 def _bucket_values(extract: Extract, rule: ActiveRule) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return by which values of each bucket the rule is met, and by which it clears: [series, rows].
+    """Return the values of each bucket that decide whether the rule is met, and whether it clears: [series, rows].
 
-    What has to hold for a while has to hold in all of a bucket; what fires at once, at any moment of it.
+    A rule with a hold has to be met in all of a bucket; one without a hold, at any moment of it.
     """
     least, most = extract.low.astype(np.float64), extract.high.astype(np.float64)
     mean = extract.mean.astype(np.float64)
@@ -222,7 +222,7 @@ def _bucket_values(extract: Extract, rule: ActiveRule) -> tuple[NDArray[np.float
     if rule.terms.condition is Condition.BELOW:
         return (most if rule.terms.hold > 0 else least), most
     if rule.terms.condition is Condition.EQUALS:
-        # Equal all the time, or, where it fires at once, at any time that the bucket still tells of.
+        # Equal in all of the bucket or, without a hold, at its minimum or maximum.
         steady = np.where(least == most, least, np.nan)
         mixed = np.where((least == rule.terms.value) | (most == rule.terms.value), rule.terms.value, mean)
         return (np.where(np.isnan(steady), mean, steady) if rule.terms.hold > 0 else mixed), mean
@@ -235,7 +235,7 @@ def _bucket_values(extract: Extract, rule: ActiveRule) -> tuple[NDArray[np.float
 
 
 def _unread_buckets(extract: Extract) -> NDArray[np.bool_]:
-    """Tell in which buckets nothing at all was read of the chassis: [rows]."""
+    """Return in which buckets the chassis was not read at all: [rows]."""
     begins, ends = extract.at, extract.at + extract.step
     unread = np.zeros(len(extract.at), dtype=np.bool_)
     for gap in extract.gaps:
@@ -244,12 +244,12 @@ def _unread_buckets(extract: Extract) -> NDArray[np.bool_]:
 
 
 def _before_first_value(extract: Extract, chassis: int, since: float) -> NDArray[np.bool_]:
-    """Tell in which buckets a series was not measured yet: [series, rows]. What never was before is not missing."""
+    """Return in which buckets a series was not measured yet, and so is not missing: [series, rows]."""
     before = {entry["key"] for entry in known_series(chassis, since=since - MAX_RANGE_SECONDS, until=since)}
-    here = ~np.isnan(extract.mean)
+    present = ~np.isnan(extract.mean)
     is_new = np.array([entry["key"] not in before for entry in extract.series], dtype=np.bool_)
-    begun = np.logical_or.accumulate(here, axis=1)
-    return np.logical_and((is_new & here.any(axis=1))[:, np.newaxis], np.logical_not(begun))
+    started = np.logical_or.accumulate(present, axis=1)
+    return np.logical_and((is_new & present.any(axis=1))[:, np.newaxis], np.logical_not(started))
 
 
 def _episode(chassis: int, name: str, fired: CheckTransition, until: float | None, worst: float) -> PreviewEpisode:
@@ -262,7 +262,7 @@ def _episode(chassis: int, name: str, fired: CheckTransition, until: float | Non
 
 
 def _line(extract: Extract, place: int, check: Check, name: str, episodes: list[PreviewEpisode]) -> PreviewLine:
-    """Return a series in few points: of each the least and the most."""
+    """Return a series in CHART_POINTS points, with minimum and maximum of each."""
     rows = len(extract.at)
     edges = np.unique(np.linspace(0, rows, min(rows, CHART_POINTS) + 1).astype(int))[:-1]
     low, high = extract.low[place].astype(np.float64), extract.high[place].astype(np.float64)
@@ -287,7 +287,7 @@ WIDTH, HEIGHT, TOP = 1000.0, 120.0, 8.0
 
 @dataclass(frozen=True)
 class PreviewBar:
-    """A time during which the rule would have fired, in the picture's units."""
+    """A span in which the rule would have fired, in the drawing's units."""
 
     x: float
     width: float
@@ -295,24 +295,24 @@ class PreviewBar:
 
 @dataclass(frozen=True)
 class PreviewDrawing:
-    """A picture of WIDTH times HEIGHT: the band between least and most, the limit, and when it would have fired."""
+    """A drawing of WIDTH times HEIGHT: the band from minimum to maximum, the limit, and the spans of firing."""
 
     line: PreviewLine
     bands: list[str]  # points of polygons
     limit: float | None
     bars: list[PreviewBar]
-    range: str  # from the least to the most, in words
+    range: str  # from minimum to maximum, in words
 
     @property
     def label(self) -> str:
-        """What it shows, read aloud."""
+        """The text alternative."""
         count = len(self.line.episodes)
         times = "not at all" if not count else "once" if count == 1 else f"{count} times"
         return f"{self.line.subject_name} of {self.line.chassis_name}: {self.range}, fired {times}"
 
 
 def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing:
-    """Return the picture of a line of a preview."""
+    """Return the drawing of a line of a preview."""
     known = [one for one in (*line.low, *line.high) if one is not None]
     least, most = (min(known), max(known)) if known else (0.0, 1.0)
     bottom, top = least, most
@@ -330,7 +330,7 @@ def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing
     bands = []
     for run in _value_runs(line):
         upper = [f"{x(line.at[place])},{y(high)}" for place, _, high in run]
-        # A pixel at least, so that a value that stands still is a line.
+        # At least a pixel high, so that a constant value is a line.
         lower = [f"{x(line.at[place])},{max(y(low), y(high) + 1.5)}" for place, low, high in reversed(run)]
         bands.append(" ".join(upper + lower))
     bars = []
@@ -338,12 +338,14 @@ def draw_preview_line(line: PreviewLine, preview: RulePreview) -> PreviewDrawing
         begin, end = x(episode.fired_at), x(episode.until if episode.until is not None else preview.until)
         bars.append(PreviewBar(begin, max(2.0, round(end - begin, 1))))
     limit = y(preview.value) if preview.value is not None else None
-    said = f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}" if known else "no value at all"
-    return PreviewDrawing(line, bands, limit, bars, said)
+    value_range = (
+        f"from {value_label(least, line.unit)} to {value_label(most, line.unit)}" if known else "no value at all"
+    )
+    return PreviewDrawing(line, bands, limit, bars, value_range)
 
 
 def _value_runs(line: PreviewLine) -> Iterator[list[tuple[int, float, float]]]:
-    """Yield the places that have values, without a gap between them."""
+    """Yield runs of consecutive points with values."""
     run: list[tuple[int, float, float]] = []
     for place, (low, high) in enumerate(zip(line.low, line.high, strict=True)):
         if low is None or high is None:

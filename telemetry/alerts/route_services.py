@@ -32,7 +32,7 @@ MAX_SECRET_LENGTH: Final = 500
 
 @dataclass(frozen=True, kw_only=True)
 class RouteValues:
-    """What somebody wants a route to be; a `secret` of None keeps the stored one, '' forgets it."""
+    """The requested values of a route; a `secret` of None keeps the stored one, '' deletes it."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ def route_add(*, person: User, values: RouteValues) -> Route:
     with audited(Action.ALERT_ROUTE_ADD, actor=person, target=target) as act:
         require_administrator(person)
         if Route.objects.count() >= MAX_ROUTES:
-            raise Conflict(f"There are {MAX_ROUTES} routes already. Delete one that nobody needs.")
+            raise Conflict(f"There are {MAX_ROUTES} routes already. Delete an unused one.")
         row = Route()
         _fill(row, values, moved=False)
         _save(row, None)
@@ -64,7 +64,7 @@ def route_add(*, person: User, values: RouteValues) -> Route:
 
 
 def route_edit(*, person: User, route: Route, values: RouteValues) -> Route:
-    """Change a route; what waits goes to the new address. A stored secret goes to no other address.
+    """Change a route; waiting deliveries go to the new address. A stored secret is sent to no other address.
 
     Raises as `route_add` does.
     """
@@ -75,13 +75,13 @@ def route_edit(*, person: User, route: Route, values: RouteValues) -> Route:
         _fill(row, values, moved=(row.kind, row.address) != (values.kind, values.address.strip()))
         _save(row, (*ROUTE_FIELDS, *SCOPE_COLUMNS, "secret_encrypted", "enabled_at"))
         act.after = _audit_values(row)
-        # With what was wrong made right, nobody waits for the next try.
+        # The change may have mended the failure: attempt the waiting deliveries now.
         row.deliveries.waiting().update(next_try_at=timezone.now())
     return row
 
 
 def route_remove(*, person: User, route: Route) -> None:
-    """Delete a route with its log; what waits is not delivered."""
+    """Delete a route with its log; waiting deliveries are not sent."""
     with audited(Action.ALERT_ROUTE_REMOVE, actor=person, target=target_of(route)) as act:
         require_administrator(person)
         row = _locked(route)
@@ -90,7 +90,7 @@ def route_remove(*, person: User, route: Route) -> None:
 
 
 def route_test(*, person: User, route: Route) -> Delivery:
-    """Have a test sent, past what waits; returns the delivery, whose row will say how it went."""
+    """Queue a test ahead of waiting deliveries; returns the delivery, whose row will have the result."""
     with audited(Action.ALERT_ROUTE_TEST, actor=person, target=target_of(route)) as act:
         require_administrator(person)
         row = _locked(route)
@@ -104,7 +104,7 @@ def route_test(*, person: User, route: Route) -> Delivery:
 
 
 def delivery_retry(*, person: User, delivery: Delivery) -> Delivery:
-    """Have a delivery tried now, also one that was given up; raises Conflict where it has arrived."""
+    """Make a delivery due now, also one that failed; raises Conflict where it was delivered."""
     target = Target(kind="delivery", id=str(delivery.pk), name=delivery.summary[:200])
     with audited(Action.DELIVERY_RETRY, actor=person, target=target) as act:
         require_administrator(person)
@@ -116,7 +116,7 @@ def delivery_retry(*, person: User, delivery: Delivery) -> Delivery:
         act.before = {"state": row.state}
         now = timezone.now()
         if row.state == Delivery.State.FAILED:
-            row.state, row.made_at = Delivery.State.WAITING, now  # from now on it is tried for days again
+            row.state, row.made_at = Delivery.State.WAITING, now  # restarts the time after which it fails
         row.next_try_at = now
         row.save(update_fields=["state", "made_at", "next_try_at"])
         act.after = {"state": row.state}
@@ -124,7 +124,7 @@ def delivery_retry(*, person: User, delivery: Delivery) -> Delivery:
 
 
 def delivery_add(route: Route, summary: str, content: dict[str, object], *, is_test: bool = False) -> Delivery:
-    """Put a message behind those that wait; in a transaction in which the route is locked, or held by its gatherer."""
+    """Queue a message; call it in a transaction with the route locked, or under a GatheringClaim."""
     last = Delivery.objects.filter(route=route).aggregate(last=Max("number"))["last"] or 0
     return Delivery.objects.create(
         route=route, number=last + 1, summary=summary[:300], content=content, is_test=is_test
@@ -142,7 +142,7 @@ def _fill(row: Route, values: RouteValues, *, moved: bool) -> None:
     if values.kind != Route.Kind.WEBHOOK and secret:
         _refuse("secret", "Only webhooks are signed: leave it empty.")
     if moved and values.secret is None and row.secret_encrypted and values.kind == Route.Kind.WEBHOOK:
-        _refuse("secret", "The address changes, and the stored secret is sent nowhere else: enter one.")
+        _refuse("secret", "The address changes, and the stored secret is sent to no other address: enter one.")
     if values.secret is not None or values.kind != Route.Kind.WEBHOOK:
         row.set_secret(secret)
     if values.enabled and not row.enabled:
@@ -152,7 +152,7 @@ def _fill(row: Route, values: RouteValues, *, moved: bool) -> None:
 
 
 def _address(kind: str, address: str) -> str:
-    """Return an address of a kind as it is kept; raises Invalid."""
+    """Return an address of a kind as stored; raises Invalid."""
     if kind == Route.Kind.PAGE:
         if address:
             _refuse("address", "The page has no address: leave it empty.")
@@ -165,7 +165,7 @@ def _address(kind: str, address: str) -> str:
             try:
                 validate_email(one)
             except ValidationError:
-                _refuse("address", f"'{one[:100]}' is no e-mail address.")
+                _refuse("address", f"'{one[:100]}' is not an e-mail address.")
         return ", ".join(found)
     try:
         _ = webhook_endpoint(address) if kind == Route.Kind.WEBHOOK else syslog_endpoint(address)
@@ -216,7 +216,7 @@ MAX_SILENCE: Final = timedelta(days=366)
 
 @dataclass(frozen=True, kw_only=True)
 class SilenceValues:
-    """What somebody wants to be silent; without `starts_at` from now on."""
+    """The requested values of a silence; without `starts_at` it starts now."""
 
     ends_at: datetime | None
     why: str
@@ -253,7 +253,10 @@ def silence_add(*, person: User, values: SilenceValues) -> Silence:
 
 
 def silence_end(*, person: User, silence: Silence) -> Silence:
-    """End a silence now; what fires still is told then. Raises Forbidden, NotFound, Conflict where it is over."""
+    """End a silence now; alerts that still fire are notified then.
+
+    Raises Forbidden, NotFound, and Conflict where it is over.
+    """
     target = Target(kind="silence", id=str(silence.pk), name=silence.scope_words[:200])
     with audited(Action.SILENCE_END, actor=person, target=target) as act:
         require_administrator(person)
@@ -273,9 +276,9 @@ def silence_end(*, person: User, silence: Silence) -> Silence:
 def _silence_errors(values: SilenceValues, now: datetime, starts_at: datetime) -> dict[str, str]:
     errors: dict[str, str] = {}
     if values.ends_at is None:
-        errors["ends_at"] = "A silence has an end: give one."
+        errors["ends_at"] = "Give an end."
     elif values.ends_at <= max(now, starts_at):
-        errors["ends_at"] = "Give an end that is still to come, and after the start."
+        errors["ends_at"] = "Give an end in the future, and after the start."
     elif values.ends_at - now > MAX_SILENCE:
         errors["ends_at"] = "At most a year from now."
     if values.severity and values.severity not in AlertSeverity.values:

@@ -1,4 +1,4 @@
-"""Adds, changes and removes rules; which metrics a rule may name."""
+"""Adds, changes and removes rules, and validates their metrics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCOPE_COLUMNS: Final = ("scope", "chassis", "drawer", "device", "port", "tenant"
 
 
 def scope_set(row: Scoped, *, scope: str, scope_id: int | None, device_kind: str) -> None:
-    """Let a row be about a part of the lab; raises Invalid with the field that is wrong."""
+    """Set the scope of a row; raises Invalid with the field that is wrong."""
     if scope not in dict(SCOPES):
         _refuse("scope", f"One of {', '.join(name for name, _ in SCOPES)}.")
     row.scope, row.device_kind = scope, ""
@@ -56,7 +56,7 @@ def scope_set(row: Scoped, *, scope: str, scope_id: int | None, device_kind: str
 
 
 def clean_text(text: str, field: str, *, longest: int, required: bool = False) -> str:
-    """Return a text as it is kept; raises Invalid where it is too long, or there is none."""
+    """Return a text as stored; raises Invalid where it is too long, or required and empty."""
     kept = text.replace("\0", "").strip()
     if len(kept) > longest:
         _refuse(field, f"At most {longest} characters.")
@@ -76,7 +76,7 @@ METRIC_PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?\[\]!-]+(/[A-Za-z0-9_.*?\[\]!
 
 @dataclass(frozen=True, kw_only=True)
 class RuleValues:
-    """What somebody wants a rule to be; `scope_id` is of the row that `scope` names."""
+    """The requested values of a rule; `scope_id` is the id of the row that `scope` names."""
 
     name: str
     metric: str
@@ -99,11 +99,11 @@ def rule_add(*, person: User, values: RuleValues) -> Rule:
     """Add a rule; raises Forbidden, Invalid with the fields that are wrong, Conflict for a name that is taken."""
     with attempt(Action.ALERT_RULE_ADD, actor=person, target=Target(kind="alert rule", name=values.name[:100])) as act:
         require_administrator(person)
-        # Before anything is locked: whether anything is called so may take a while.
+        # Before anything is locked: looking up the metric may take seconds.
         rule_fill(Rule(), values)
         with act.change():
             if Rule.objects.count() >= MAX_RULES:
-                raise Conflict(f"There are {MAX_RULES} rules already. Delete one that nobody needs.")
+                raise Conflict(f"There are {MAX_RULES} rules already. Delete an unused one.")
             row = Rule()
             _fill(row, values)
             row.changed_by_name = person.get_username()
@@ -113,7 +113,7 @@ def rule_add(*, person: User, values: RuleValues) -> Rule:
 
 
 def rule_edit(*, person: User, rule: Rule, values: RuleValues) -> Rule:
-    """Change a rule; what fires by it and would not by the new terms ends at the next reading. Raises as `rule_add`."""
+    """Change a rule; its alerts that the new terms do not meet end at the next reading. Raises as `rule_add`."""
     with attempt(Action.ALERT_RULE_EDIT, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
         draft = _found(Rule.objects.filter(pk=rule.pk))
@@ -132,7 +132,7 @@ def rule_edit(*, person: User, rule: Rule, values: RuleValues) -> Rule:
 
 
 def rule_switch(*, person: User, rule: Rule, enabled: bool) -> Rule:
-    """Switch a rule on or off; what fires by it ends."""
+    """Switch a rule on or off; switching it off ends its alerts."""
     with audited(Action.ALERT_RULE_EDIT, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
         row = _locked(rule)
@@ -145,7 +145,7 @@ def rule_switch(*, person: User, rule: Rule, enabled: bool) -> Rule:
 
 
 def rule_remove(*, person: User, rule: Rule) -> None:
-    """Delete a rule; what fires by it ends, and what it was stays in the alerts of before."""
+    """Delete a rule; its firing alerts end, and all its alerts keep its name."""
     with audited(Action.ALERT_RULE_REMOVE, actor=person, target=target_of(rule)) as act:
         require_administrator(person)
         row = _locked(rule)
@@ -155,7 +155,7 @@ def rule_remove(*, person: User, rule: Rule) -> None:
 
 
 def built_in_switch(*, person: User, name: str, enabled: bool) -> BuiltInRule:
-    """Switch a built-in rule on or off; what fires by it ends. Raises Forbidden and NotFound."""
+    """Switch a built-in rule on or off; switching it off ends its alerts. Raises Forbidden and NotFound."""
     with audited(Action.ALERT_BUILT_IN, actor=person, target=Target(kind="built-in rule", id=name[:64])) as act:
         require_administrator(person)
         known = BUILT_IN_RULES.get(name)
@@ -174,10 +174,10 @@ def built_in_switch(*, person: User, name: str, enabled: bool) -> BuiltInRule:
 
 
 def rule_fill(row: Rule, values: RuleValues) -> None:
-    """Put what is wanted into a row, unsaved; raises Invalid with the fields that are wrong.
+    """Set the requested values on an unsaved row; raises Invalid with the fields that are wrong.
 
-    A metric that a rule has already is left in peace, also where what measured it has gone. Raises Unavailable where it
-    cannot be told whether there is such a metric. Call it outside of transactions, see require_known_metric.
+    An unchanged metric is not looked up again, as its series may have disappeared. Raises Unavailable where the metric
+    cannot be looked up. Call it outside of transactions, see require_known_metric.
     """
     known_metric = row.metric
     _fill(row, values)
@@ -207,7 +207,7 @@ def _fill(row: Rule, values: RuleValues) -> None:
 
 
 def _limits(values: RuleValues, errors: dict[str, str]) -> tuple[float, float | None]:
-    """Return the value that is compared with, and the one at which it clears."""
+    """Return the limit, and the value at which alerts resolve."""
     value, clear = values.value, values.clear_value
     if values.condition == Condition.MISSING:
         return 0.0, None
@@ -219,14 +219,14 @@ def _limits(values: RuleValues, errors: dict[str, str]) -> tuple[float, float | 
     if not math.isfinite(clear):
         errors["clear_value"] = "Give a number, or leave it empty."
     elif values.condition == Condition.ABOVE and clear > value:
-        errors["clear_value"] = "What rings above a value clears at that value or below it."
+        errors["clear_value"] = "A rule that fires above a value resolves at that value or below it."
     elif values.condition == Condition.BELOW and clear < value:
-        errors["clear_value"] = "What rings below a value clears at that value or above it."
+        errors["clear_value"] = "A rule that fires below a value resolves at that value or above it."
     return value, clear
 
 
 def rule_values(row: Rule) -> RuleValues:
-    """Return a rule as somebody may want it changed."""
+    """Return the values of a rule, as a basis for a change."""
     return RuleValues(**{name: getattr(row, name) for name in (*RULE_FIELDS, *SCOPE_FIELDS)})
 
 
@@ -256,14 +256,14 @@ def _save(row: Rule, columns: Sequence[str] | None) -> None:
 
 
 OBJECTS: Final = ("device", "port", "drawer", "chassis")
-ANY_ID: Final = "0"  # stands for the number of whatever has one
-ID_PATTERN: Final = re.compile(r"[\d*?\[\]!-]+")  # one, or a pattern of them
+ANY_ID: Final = "0"  # placeholder for any id
+ID_PATTERN: Final = re.compile(r"[\d*?\[\]!-]+")  # an id, or a pattern of ids
 MAX_SUGGESTIONS: Final = 3
-MAX_LOOKUP_SECONDS: Final = 2.0  # who types waits for the answer
+MAX_LOOKUP_SECONDS: Final = 2.0  # a person waits for the response
 
 
 def metric_choices(person: User) -> list[tuple[str, str]]:
-    """Return the quantities that are measured, for a form: those of the live catalogues that the person may see."""
+    """Return the measured quantities for a form: those of the live catalogues that the person may see."""
     found: dict[str, str] = {}
     rows = Chassis.objects.visible_to(person).filter(enabled=True).order_by("pk").values_list("pk", flat=True)
     for entry in current_catalogues(list(rows[:CATALOGUES_PER_BATCH])):
@@ -275,35 +275,37 @@ def metric_choices(person: User) -> list[tuple[str, str]]:
 
 
 def require_known_metric(metric: str) -> None:
-    """Raise Invalid, with what is `near`, for a metric that names nothing which anything knows.
+    """Raise Invalid, with suggestions in `near`, for a metric that names no known series.
 
-    What the site knows is asked first, then what is measured now, then what was when chassis were read last: a rule may
-    come before its chassis. Raises Unavailable where only the catalogues could tell, and they cannot be reached, or not
-    be gone through in time. Call it outside of transactions: it may take some seconds.
+    The series that the site defines are searched first, then the live catalogues, then the last stored ones: a rule may
+    be added before its chassis. Raises Unavailable where the catalogues are needed, but cannot be reached or searched
+    in time. Call it outside of transactions: it may take some seconds.
     """
-    wanted, numbers = _without_ids(metric)
-    if any(metric_matches(one, entry) for one in (metric, wanted) for entry in KNOWN_ENTRIES):
+    generic, numbers = _without_ids(metric)
+    if any(metric_matches(one, entry) for one in (metric, generic) for entry in KNOWN_ENTRIES):
         return
-    # Of a site's series only what they are called: many chassis measure the same.
+    # One entry a key without ids: many chassis measure the same series.
     known = {(entry["key"], entry["quantity"]): entry for entry in KNOWN_ENTRIES}
-    sentence = f"Whether anything is called '{metric[:100]}' cannot be told"
+    sentence = f"'{metric[:100]}' cannot be looked up"
     try:
         for entry in _measured_entries(rates=is_rate_metric(metric)):
             if metric_matches(metric, entry):
                 return
             known.setdefault((_without_ids(entry["key"])[0], entry["quantity"]), entry)
     except TimeoutError as error:
-        raise Unavailable(f"{sentence} in time: too much is measured. Choose one of the list, or try again.") from error
+        raise Unavailable(
+            f"{sentence} in time: there are too many series. Choose one of the list, or try again."
+        ) from error
     except (redis.RedisError, OSError) as error:
         raise Unavailable(f"{sentence}: Redis does not answer.") from error
-    near = [one.replace(f"/{ANY_ID}/", f"/{numbers or '*'}/", 1) for one in _close_matches(wanted, known.values())]
+    near = [one.replace(f"/{ANY_ID}/", f"/{numbers or '*'}/", 1) for one in _close_matches(generic, known.values())]
     hint = f"Is {' or '.join(near)} meant?" if near else f"Quantities are {', '.join(sorted(QUANTITIES))}."
-    sentence = f"Nothing is called '{metric[:100]}'. {hint}"
+    sentence = f"There is no metric '{metric[:100]}'. {hint}"
     raise Invalid(sentence, errors={"metric": sentence}, near=near)
 
 
 def _close_matches(wanted: str, known: Iterable[SeriesEntry]) -> list[str]:
-    """Return what is written much alike: keys for a pattern of keys, else quantities, and keys of error counters."""
+    """Return similar names: keys for a pattern of keys, else quantities, and keys of error counters."""
     names: dict[str, str] = {}
     for entry in known:
         key, _ = _without_ids(entry["key"])
@@ -313,7 +315,7 @@ def _close_matches(wanted: str, known: Iterable[SeriesEntry]) -> list[str]:
         names[entry["quantity"].casefold()] = entry["quantity"]
         if entry["quantity"] == Quantity.ERRORS:
             names.setdefault(key.rpartition("/")[2].casefold(), f"port/{key.split('/', 1)[1]}")
-    # Keys are much alike by their beginnings.
+    # All keys of a kind begin alike, hence the higher cutoff.
     cutoff = 0.8 if is_key_pattern(wanted) else 0.55
     return [
         names[one]
@@ -321,7 +323,7 @@ def _close_matches(wanted: str, known: Iterable[SeriesEntry]) -> list[str]:
     ]
 
 
-# What an object may have several sensors of: their keys go on with a name, which the site cannot know before.
+# Quantities of which an object may have several sensors: their keys end with a name that the site cannot know.
 SENSOR_QUANTITIES: Final = frozenset({*EXPECTED_UNITS, Quantity.OTHER})
 
 
@@ -349,9 +351,9 @@ QUANTITIES: Final = frozenset(entry["quantity"] for entry in KNOWN_ENTRIES)
 
 
 def _measured_entries(*, rates: bool) -> Iterator[SeriesEntry]:
-    """Yield what chassis measure, then what they measured as last stored; TimeoutError where one of both takes long.
+    """Yield the live series of all chassis, then the last stored ones; TimeoutError where either takes too long.
 
-    Of error counters it is the `rates` that are wanted, or the counters.
+    Of error counters, yields the rates where `rates` is set, else the counters.
     """
     chassis = list(Chassis.objects.order_by("pk").values_list("pk", flat=True))
     for part in (current_catalogues(chassis), _stored_entries(chassis)):
@@ -364,14 +366,14 @@ def _measured_entries(*, rates: bool) -> Iterator[SeriesEntry]:
 
 
 def _stored_entries(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
-    """Yield what the newest stored catalogue of each chassis has."""
+    """Yield the entries of the newest stored catalogue of each chassis."""
     newest = Catalogue.objects.filter(chassis__in=chassis).order_by().values("chassis").annotate(newest=Max("pk"))
     for row in Catalogue.objects.filter(pk__in=newest.values("newest")).iterator(chunk_size=CATALOGUES_PER_BATCH):
         yield from row.entries
 
 
 def _without_ids(metric: str) -> tuple[str, str]:
-    """Return a key, or a pattern of keys, as of anything of its kind, and the numbers that it had: those change."""
+    """Return a key, or a pattern of keys, with its id replaced by ANY_ID, and the id."""
     steps = metric.split("/")
     if len(steps) < 3 or ID_PATTERN.fullmatch(steps[1]) is None:
         return metric, ""

@@ -1,11 +1,12 @@
 """Scopes, conditions, built-in rules, and the state machine that evaluates them. Pure.
 
-    quiet    -> pending  the condition is met (firing at once where nothing has to be held)
-    pending  -> firing   it was met all the time for as long as it has to hold
-    pending  -> quiet    it is met no more ('gone')
-    firing   -> quiet    the value came back to where it clears ('resolved')
+    quiet    -> pending  the condition is met (directly to firing where the hold is 0)
+    pending  -> firing   it was met continuously for the hold
+    pending  -> quiet    it is no longer met ('gone')
+    firing   -> quiet    the value returned to where the rule clears ('resolved')
 
-A value that is none leaves each as it is. What somebody acknowledged is firing here: that is between people.
+A missing value (NaN) changes no state. Acknowledged alerts are firing here: the engine knows no
+acknowledgement.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ SCOPES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class AlertSubject:
-    """What a series is measured of, and where that stands: ids of rows, None where there is none.
+    """The subject of a series and its location: ids of rows, None where there is none.
 
-    A port behind a slot names the device in the slot too: what is about the device takes its link in.
+    A port behind a slot names the device in the slot too: the scope of a device includes its link.
     """
 
     object: str  # 'chassis', 'drawer', 'device' or 'port'
@@ -50,14 +51,14 @@ class AlertSubject:
 
 @dataclass(frozen=True, kw_only=True)
 class AlertScope:
-    """A part of the lab; `id` of its row, `word` the kind of device."""
+    """A part of the lab; `id` is that of its row, `word` the kind of device."""
 
     kind: str = "all"
     id: int | None = None
     word: str = ""
 
     def includes(self, subject: AlertSubject) -> bool:
-        """Tell whether a subject is in it."""
+        """Return whether a subject is in the scope."""
         if self.kind == "all":
             return True
         if self.kind == "device_kind":
@@ -67,7 +68,7 @@ class AlertScope:
 
 
 class Condition(StrEnum):
-    """How a value is compared."""
+    """How a value is compared with the limit."""
 
     ABOVE = "above"
     BELOW = "below"
@@ -76,7 +77,7 @@ class Condition(StrEnum):
     MISSING = "missing"
 
 
-# As many decimals as a reading is good for, the same as on the other pages.
+# Decimals that match the precision of readings, the same as on the other pages.
 DECIMALS: Final = {"°C": 1, "%": 0, "W": 0, "rpm": 0, "V": 2, "A": 1, "kWh": 2, "lanes": 0, "Gb/s": 0}
 VERBS: Final = {Condition.EQUALS: "equal to", Condition.DIFFERS: "other than"}
 
@@ -85,8 +86,8 @@ VERBS: Final = {Condition.EQUALS: "equal to", Condition.DIFFERS: "other than"}
 class Terms:
     """A condition on a value in the unit of its series; `clear` is the value at which it ends, `hold` is in s.
 
-    Above: begins over `value`, ends at or under `clear`. Below: the other way round. No value (NaN) decides nothing,
-    except whether something is missing.
+    Above: begins over `value`, ends at or under `clear`. Below: the reverse. A missing value (NaN) counts only for
+    Condition.MISSING.
     """
 
     condition: Condition
@@ -96,11 +97,11 @@ class Terms:
 
     @property
     def ends_at(self) -> float:
-        """The value at which it ends."""
+        """The value at which the condition ends."""
         return self.value if self.clear is None else self.clear
 
     def words(self, unit: str = "") -> str:
-        """Return it as people read it: 'above 85 °C for 30 s'."""
+        """Return the terms for display: 'above 85 °C for 30 s'."""
         text = "no value"
         if self.condition is not Condition.MISSING:
             text = f"{VERBS.get(self.condition, self.condition.value)} {limit_label(self.value, unit)}"
@@ -109,7 +110,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Terms on one series of one chassis: what may have one open alert at a time, told by `cause` and `key`."""
+    """Terms on one series of one chassis; it may have one open alert at a time, identified by `cause` and `key`."""
 
     cause: str  # 'rule-7', or the name of a built-in rule
     key: str  # of the series in the catalogue; '' for the chassis as a whole
@@ -123,13 +124,13 @@ class Check:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What tells it from the others of its chassis."""
+        """Cause and key, unique within its chassis."""
         return self.cause, self.key
 
 
 @dataclass(frozen=True)
 class BuiltInRule:
-    """A rule that comes with the site: switched on and off, never edited."""
+    """A rule that is part of the site: it can be switched on and off, not edited."""
 
     name: str
     words: str
@@ -140,7 +141,7 @@ class BuiltInRule:
 
 
 NOT_ANSWERING: Final = "not_answering"
-# A limit's alert ends this share of it before the limit: a reading that trembles at it rings once.
+# An alert ends this share of the limit before the limit: a reading that flaps there fires once (hysteresis).
 CLEAR_MARGIN: Final = 0.02
 BUILT_IN_RULES: Final = {
     one.name: one
@@ -148,36 +149,36 @@ BUILT_IN_RULES: Final = {
         BuiltInRule(
             NOT_ANSWERING,
             "Chassis does not answer",
-            "Nothing could be read of a chassis. While it lasts, its other alerts notify nobody.",
+            "A chassis could not be polled. Until it can, its other alerts notify nobody.",
             "Critical",
             10.0,
         ),
         BuiltInRule("sensor_critical", "Sensor beyond its critical limit",
-                "A sensor is beyond the critical or fatal threshold that the chassis itself gives for it.",
+                "A sensor is beyond the critical or fatal threshold that its chassis reports.",
                 "Critical", 3.0),
         BuiltInRule("sensor_caution", "Sensor beyond its caution limit",
-                "A sensor is beyond the caution threshold that the chassis itself gives for it. It notifies nobody"
+                "A sensor is beyond the caution threshold that its chassis reports. It notifies nobody"
                 " while the same sensor is beyond its critical limit.", "Warning", 10.0),
-        BuiltInRule("fan_failed", "Fan failed", "The chassis says that a fan is not well.", "Critical", 0.0),
+        BuiltInRule("fan_failed", "Fan failed", "The chassis reports that a fan is not healthy.", "Critical", 0.0),
         BuiltInRule("link_down", "Link down",
                 "The link of an attached device, or of the host port that it is attached to, is not up.",
                 "Critical", 30.0, is_on=False),
         BuiltInRule("link_degraded", "Link narrower than it should be",
-                "The link of an attached device, or of its host port, has fewer lanes than both ends can do.",
+                "The link of an attached device, or of its host port, has fewer lanes than both ends support.",
                 "Warning", 30.0, is_on=False),
     )
 }  # fmt: skip
-# Those that are about the links of what is attached.
+# Rules about the links of attached devices.
 LINK_RULES: Final = frozenset({"link_down", "link_degraded"})
 
 
 def rule_cause(pk: int) -> str:
-    """Return the cause that alerts of an administrators' rule have."""
+    """Return the cause of alerts of an administrators' rule."""
     return f"rule-{pk}"
 
 
 def value_label(value: float | None, unit: str) -> str:
-    """Return a value with its unit as people read it."""
+    """Return a value with its unit for display."""
     if value is None or math.isnan(value):
         return "no value"
     if unit == "state":
@@ -191,12 +192,12 @@ def value_label(value: float | None, unit: str) -> str:
 
 
 def limit_label(value: float, unit: str) -> str:
-    """Return a limit as people read it: as it was typed."""
+    """Return a limit for display, as it was entered."""
     return f"{value:.12g} {unit}".strip() if unit not in {"state", "B/s"} else value_label(value, unit)
 
 
 def duration_label(seconds: float) -> str:
-    """Return a time as people read it: '30 s', '5 min', '1 h 30 min'."""
+    """Return a duration for display: '30 s', '5 min', '1 h 30 min'."""
     whole = round(seconds)
     if whole < 120:
         return f"{seconds:.3g} s" if seconds < 10 else f"{whole} s"
@@ -213,12 +214,12 @@ def duration_label(seconds: float) -> str:
 Values = NDArray[np.float64]
 QUIET, PENDING, FIRING = 0, 1, 2
 Transition = Literal["pending", "gone", "firing", "resolved"]
-NO_COLUMN: Final = -1  # of a check whose series is not there: it has no value
+NO_COLUMN: Final = -1  # index of a check whose series is missing: it has no value
 
 
 @dataclass(frozen=True)
 class CheckState:
-    """How it stands with one check: since when (Unix s), and the value that was furthest off."""
+    """State of one check: since when (Unix s), and its worst value."""
 
     state: int = QUIET
     since: float = 0.0
@@ -227,7 +228,7 @@ class CheckState:
 
 @dataclass(frozen=True)
 class CheckTransition:
-    """A check that turned at `at` (Unix s); `since` is when its condition was first met."""
+    """A transition of a check at `at` (Unix s); `since` is when its condition was first met."""
 
     check: Check
     turn: Transition
@@ -235,11 +236,11 @@ class CheckTransition:
     since: float
     value: float
     worst: float
-    note: str = ""  # what was said of it besides
+    note: str = ""  # an additional explanation
 
 
 class AlertEngine:
-    """All checks of one chassis; `places[i]` is where the value of `checks[i]` stands in what `step` is given."""
+    """Evaluates all checks of one chassis; `places[i]` is the index of the value of `checks[i]` in a step's input."""
 
     def __init__(self, checks: Sequence[Check], places: Sequence[int]) -> None:
         self.checks = tuple(checks)
@@ -251,7 +252,7 @@ class AlertEngine:
         self._clear = np.array([one.ends_at for one in terms], dtype=np.float64)
         self._hold = np.array([one.hold for one in terms], dtype=np.float64)
         condition = np.array([one.condition for one in terms], dtype=object)
-        # Above and below are one comparison, with the sign turned.
+        # Below is the comparison above with the sign reversed.
         self._sign = np.where(condition == Condition.BELOW, -1.0, 1.0)
         self._equals = condition == Condition.EQUALS
         self._differs = condition == Condition.DIFFERS
@@ -263,7 +264,7 @@ class AlertEngine:
         self._is_active = False  # whether any of them is not quiet
 
     def restore(self, states: dict[tuple[str, str], CheckState]) -> None:
-        """Go on from states by the identity of their checks; those of others are left out."""
+        """Continue from states by the identity of their checks; states of other checks are ignored."""
         for index, check in enumerate(self.checks):
             kept = states.get(check.identity)
             if kept is not None:
@@ -280,17 +281,17 @@ class AlertEngine:
         }
 
     def step(self, at: float, values: Values, *, clearing: Values | None = None) -> list[CheckTransition]:
-        """Take the values of one moment (Unix s), return what turned.
+        """Evaluate the values of one moment (Unix s); returns the transitions.
 
-        `clearing` are the values by which it is told whether a condition has ended, where they are others: of a bucket
-        of readings its least and largest.
+        `clearing` are the values that decide whether a condition has ended, where they differ: of a bucket of readings
+        its minimum and maximum.
         """
         if not self.checks:
             return []
-        met, over = self._judge(values, clearing)
+        met, over = self._compare(values, clearing)
         if not self._is_active and not met.any():
-            return []  # nearly always
-        # A clock that was set back must not keep a hold from ever ending.
+            return []  # the usual case
+        # After the clock was set back, a hold must still end.
         np.minimum(self._since, at, out=self._since)
         state = self._state
         begins = met & (state == QUIET)
@@ -300,8 +301,8 @@ class AlertEngine:
         pends = begins & ~fires
         gone = (state == PENDING) & self._ended_early(values, clearing) & ~fires
         resolves = (state == FIRING) & over
-        seen = self._taken(values)
-        # Of a condition without a direction, the value at which it fired is as bad as any.
+        seen = self._check_values(values)
+        # Without a direction, the value at which a condition fired is its worst.
         first = begins | ((state != QUIET) & np.isnan(self._worst))
         worse = first | ((state != QUIET) & (seen * self._sign > self._worst * self._sign) & ~self._without_direction())
         self._worst = np.where(worse, seen, self._worst)
@@ -326,7 +327,7 @@ class AlertEngine:
         self._is_active = bool(state.any())
         return changes
 
-    def _taken(self, values: Values) -> Values:
+    def _check_values(self, values: Values) -> Values:
         if len(values) == 0:
             return np.full(len(self.checks), np.nan)
         seen: Values = values[self._places]
@@ -336,29 +337,29 @@ class AlertEngine:
         odd: NDArray[np.bool_] = self._equals | self._differs | self._missing
         return odd
 
-    def _judge(self, values: Values, clearing: Values | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which conditions are met, and which have come back to where they clear; neither for no value."""
-        seen = self._taken(values)
-        back = seen if clearing is None else self._taken(clearing)
+    def _compare(self, values: Values, clearing: Values | None) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which conditions are met, and which have returned to where they clear; neither for a missing value."""
+        seen = self._check_values(values)
+        back = seen if clearing is None else self._check_values(clearing)
         met = self._sign * seen > self._sign * self._value
         over = self._sign * back <= self._sign * self._clear
         if self._odd:
-            there, back_there = ~np.isnan(seen), ~np.isnan(back)
+            present, back_present = ~np.isnan(seen), ~np.isnan(back)
             met = np.where(self._equals, seen == self._value, met)
-            over = np.where(self._equals, back_there & (back != self._value), over)
-            met = np.where(self._differs, there & (seen != self._value), met)
+            over = np.where(self._equals, back_present & (back != self._value), over)
+            met = np.where(self._differs, present & (seen != self._value), met)
             over = np.where(self._differs, back == self._value, over)
-            met = np.where(self._missing, ~there, met)
-            over = np.where(self._missing, back_there, over)
+            met = np.where(self._missing, ~present, met)
+            over = np.where(self._missing, back_present, over)
         return met, over
 
     def _ended_early(self, values: Values, clearing: Values | None) -> NDArray[np.bool_]:
-        """Return which conditions are not met: what has not fired yet ends at its value, not where it clears."""
-        seen = self._taken(values if clearing is None else clearing)
+        """Return which conditions are not met: a pending check ends at its limit, not where it clears."""
+        seen = self._check_values(values if clearing is None else clearing)
         back: NDArray[np.bool_] = self._sign * seen <= self._sign * self._value
         if self._odd:
-            there = ~np.isnan(seen)
-            back = np.where(self._equals, there & (seen != self._value), back)
+            present = ~np.isnan(seen)
+            back = np.where(self._equals, present & (seen != self._value), back)
             back = np.where(self._differs, seen == self._value, back)
-            back = np.where(self._missing, there, back)
+            back = np.where(self._missing, present, back)
         return back

@@ -42,7 +42,7 @@ ALERT_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AlertView:
-    """An alert as a person may read it; of a time before they held its subject nothing is told but that it lasts."""
+    """An alert as a person may see it: without details from before their tenant leased its subject."""
 
     id: int
     severity: str
@@ -87,7 +87,7 @@ class AlertView:
 
     @property
     def mark(self) -> str:
-        """The sign beside the word of its severity."""
+        """The symbol of its severity."""
         return "▲" if self.severity == "Critical" else "▼"
 
 
@@ -96,12 +96,12 @@ def silenced_alerts(now: datetime | None = None) -> Q:
     conditions = [silence.alerts() for silence in Silence.objects.in_force(now)]
     if not conditions:
         return Q(pk__in=[])
-    # An empty condition is one that everything meets: joined by 'or' Django would drop it.
+    # An empty Q matches everything, but Django drops it from an 'or'.
     return reduce(or_, ((one or ~Q(pk__in=[])) for one in conditions))
 
 
 def inhibited_alerts() -> Q:
-    """Return the condition under which another alert says enough.
+    """Return the condition under which an alert is suppressed by a more severe one.
 
     The chassis does not answer, or the same sensor is beyond its critical limit too.
     """
@@ -122,8 +122,10 @@ def alert_rows(person: User) -> QuerySet[Alert]:
     `shown_since` is when it began as far as the person may know.
     """
     rows: QuerySet[Alert] = Alert.objects.visible_to(person)
-    held = Case(When(device__isnull=False, then=F("device__tenant_since")), default=F("host_port__tenant_since"))
-    known = F("since") if person.is_administrator else Greatest("since", Coalesce(held, "since"))
+    leased_since = Case(
+        When(device__isnull=False, then=F("device__tenant_since")), default=F("host_port__tenant_since")
+    )
+    known = F("since") if person.is_administrator else Greatest("since", Coalesce(leased_since, "since"))
     return rows.select_related("chassis", "device", "host_port").annotate(
         is_silenced=ExpressionWrapper(silenced_alerts(), output_field=BooleanField()),
         is_inhibited=ExpressionWrapper(inhibited_alerts(), output_field=BooleanField()),
@@ -140,7 +142,7 @@ def alert_get(person: User, pk: int) -> Alert:
 
 
 def alert_views(person: User, rows: Iterable[Alert]) -> list[AlertView]:
-    """Return rows of `alert_rows` as the person may read them; two queries, however many there are."""
+    """Return rows of `alert_rows` as the person may see them; two queries for any number of rows."""
     rows = list(rows)
     devices = _visible(Device.objects.visible_to(person), {row.device_id for row in rows})
     ports = _visible(Port.objects.visible_to(person), {row.port_id for row in rows})
@@ -148,7 +150,7 @@ def alert_views(person: User, rows: Iterable[Alert]) -> list[AlertView]:
 
 
 def alert_lines(views: Iterable[AlertView]) -> Iterator[tuple[object, ...]]:
-    """Yield a row of a table for each alert; its columns are COLUMNS, times ISO 8601 in UTC."""
+    """Yield a row of a table for each alert; its columns are ALERT_COLUMNS, times ISO 8601 in UTC."""
     for one in views:
         yield (
             one.id, one.severity, one.state, one.title, one.subject_name, one.chassis_name, one.quantity, one.value,
@@ -160,11 +162,11 @@ def alert_lines(views: Iterable[AlertView]) -> Iterator[tuple[object, ...]]:
 
 @dataclass(frozen=True)
 class ActiveAlerts:
-    """What the header shows: how many alerts ring for a person, the worst of them first, and how bad it is."""
+    """Content of the header: the number of a person's firing alerts by severity, and the worst of them first."""
 
     critical: int
     warning: int
-    loudest: str  # of those that nobody has acknowledged: 'Critical', 'Warning' or ''
+    loudest: str  # worst severity of unacknowledged alerts: 'Critical', 'Warning' or ''
     views: list[AlertView]
 
     @property
@@ -174,32 +176,32 @@ class ActiveAlerts:
 
 
 def active_alerts_for(person: User, *, most: int = 5) -> ActiveAlerts:
-    """Return what rings for a person now; what is silenced or inhibited is not among it.
+    """Return a person's firing alerts, without silenced and inhibited ones.
 
-    Where there are routes to the page, what they take in; without any, everything.
+    Where there are routes to the page, only the alerts of these.
     """
     rows = alert_rows(person).filter(state__in=Alert.RINGING).exclude(suppressed_alerts())
     if routes := list(Route.objects.filter(kind=Route.Kind.PAGE)):
         conditions = [route.alerts() for route in routes if route.enabled]
         rows = rows.filter(reduce(or_, conditions)) if conditions else rows.none()
     found = list(rows.values_list("pk", "severity", "state").order_by("pk"))
-    loud = {(severity, state) for _, severity, state in found}
+    combinations = {(severity, state) for _, severity, state in found}
     shown = AlertFilter(sort="worst").apply(rows)[:most]
     return ActiveAlerts(
         critical=sum(severity == AlertSeverity.CRITICAL for _, severity, _ in found),
         warning=sum(severity == AlertSeverity.WARNING for _, severity, _ in found),
-        loudest=next((one for one in ("Critical", "Warning") if (one, Alert.State.FIRING.value) in loud), ""),
+        loudest=next((one for one in ("Critical", "Warning") if (one, Alert.State.FIRING.value) in combinations), ""),
         views=alert_views(person, shown) if found else [],
     )
 
 
 def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> AlertView:
-    held = None if person.is_administrator else _tenant_since(row)
-    begun_before = held is not None and row.since < held
+    leased_since = None if person.is_administrator else _tenant_since(row)
+    is_older = leased_since is not None and row.since < leased_since
     seen = may_see_acknowledgement(person, row)
     device = row.device_id if row.device_id in devices else None
     port = row.port_id if row.port_id in ports else None
-    since = held if begun_before and held is not None else row.since
+    since = leased_since if is_older and leased_since is not None else row.since
     return AlertView(
         id=row.pk,
         severity=row.severity,
@@ -219,10 +221,10 @@ def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> A
         quantity=row.quantity,
         unit=row.unit,
         threshold=row.threshold,
-        value=None if begun_before else row.value,
-        value_words="" if begun_before or row.value is None else _value_label(row.value, row),
-        worst_value=None if begun_before else row.worst_value,
-        worst_words="" if begun_before or row.worst_value is None else _value_label(row.worst_value, row),
+        value=None if is_older else row.value,
+        value_words="" if is_older or row.value is None else _value_label(row.value, row),
+        worst_value=None if is_older else row.worst_value,
+        worst_words="" if is_older or row.worst_value is None else _value_label(row.worst_value, row),
         note=row.note if person.is_administrator or row.rule_id is not None else "",
         since=since,
         fired_at=max(row.fired_at, since) if row.fired_at else None,
@@ -240,9 +242,9 @@ def _alert_view(row: Any, person: User, devices: set[int], ports: set[int]) -> A
 
 
 def may_see_acknowledgement(person: User, row: Alert) -> bool:
-    """Tell whether a person may know who acknowledged an alert, and when: not what was before they held its subject."""
-    held = None if person.is_administrator else _tenant_since(row)
-    return held is None or row.acknowledged_at is None or row.acknowledged_at >= held
+    """Return whether a person may see an acknowledgement: not one from before their tenant leased the subject."""
+    leased_since = None if person.is_administrator else _tenant_since(row)
+    return leased_since is None or row.acknowledged_at is None or row.acknowledged_at >= leased_since
 
 
 def _value_label(value: float, row: Any) -> str:
@@ -250,7 +252,7 @@ def _value_label(value: float, row: Any) -> str:
 
 
 def _tenant_since(row: Any) -> datetime | None:
-    """Return since when the subject is whose it is: what was before is none of theirs."""
+    """Return since when the subject belongs to its tenant, who may not see earlier values."""
     part = row.device if row.device is not None else row.host_port
     return part.tenant_since if part is not None else None
 
@@ -266,13 +268,13 @@ def _subject_url(row: Any, device: int | None, port: int | None, person: User) -
 
 
 def _chart_url(row: Any, device: int | None, port: int | None, person: User, since: datetime) -> str:
-    """Return where the moment is in the charts, '' for what is no series."""
+    """Return the address of the alert's charts, '' where it has no series."""
     steps = row.series_key.split("/")
     if len(steps) < 3 or row.unit == "health":
         return ""
     until = row.resolved_at or timezone.now()
     own = {"device": device, "port": port}.get(row.object)
-    # What no metric is made of is a series by itself.
+    # A series that belongs to no metric has a chart of its own.
     if own is not None and len(steps) == 3 and steps[2] != Quantity.OTHER:
         return telemetry_url(f"{row.object}/{own}", steps[2], since, until)
     if own is None and not person.is_administrator:
@@ -281,8 +283,8 @@ def _chart_url(row: Any, device: int | None, port: int | None, person: User, sin
 
 
 def _visible(rows: QuerySet[Any], pks: set[int | None]) -> set[int]:
-    wanted = pks - {None}
-    return set(rows.filter(pk__in=wanted).values_list("pk", flat=True)) if wanted else set()
+    given = pks - {None}
+    return set(rows.filter(pk__in=given).values_list("pk", flat=True)) if given else set()
 
 
 def _iso(at: datetime | None) -> str:
@@ -290,7 +292,7 @@ def _iso(at: datetime | None) -> str:
 
 
 def active_rule(rule: Rule) -> ActiveRule:
-    """Return a rule without the database."""
+    """Return a rule in a form independent of the database."""
     return ActiveRule(
         pk=rule.pk,
         name=rule.name,
@@ -309,14 +311,14 @@ def enabled_built_ins() -> frozenset[str]:
 
 
 def active_rules() -> RuleSet:
-    """Return all that may ring just now."""
+    """Return the active rules."""
     rules = tuple(active_rule(rule) for rule in Rule.objects.filter(enabled=True).order_by("pk"))
     switched = BuiltInSwitch.objects.order_by("-changed_at").values_list("changed_at", flat=True).first()
     return RuleSet(rules=rules, built_ins=enabled_built_ins(), version=str(switched or ""))
 
 
 def chassis_facts(chassis_id: int) -> ChassisFacts:
-    """Return what is known of a chassis' parts; raises Chassis.DoesNotExist. Five queries, however large it is."""
+    """Return the facts of a chassis in five queries, whatever its size; raises Chassis.DoesNotExist."""
     name = Chassis.objects.values_list("name", flat=True).get(pk=chassis_id)
     subjects = {("chassis", 0): AlertSubject(object="chassis", chassis=chassis_id, name=name)}
     for pk, drawer_name in Drawer.objects.filter(chassis=chassis_id).values_list("pk", "name"):
@@ -329,7 +331,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
         "slot__name", "slot__drawer__name", "slot__number",
     )  # fmt: skip
     for pk, device_name, kind, tenant, drawer, port, upstream, lanes, missing, slot, in_drawer, number in rows:
-        # A chassis has many devices of one model: only the place tells them apart.
+        # A chassis has many devices of one model: only their places distinguish them.
         place = f"{in_drawer} slot {number}" if in_drawer else slot
         device = AlertSubject(
             object="device", chassis=chassis_id, drawer=drawer, device=pk, device_kind=kind, tenant=tenant,
@@ -342,7 +344,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
             links |= {one: None for one in (port, upstream) if one is not None}
             if port is not None:
                 device_lanes[port] = lanes
-    held = {
+    host_ports = {
         port: (pk, tenant, drawer, label)
         for port, pk, tenant, drawer, label in HostPort.objects.filter(
             chassis=chassis_id, port__isnull=False
@@ -353,7 +355,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
     )
     for pk, port_name, drawer, width, configured in ports:
         device_behind = behind.get(pk)
-        host_port, tenant, port_drawer, label = held.get(pk, (None, None, drawer, ""))
+        host_port, tenant, port_drawer, label = host_ports.get(pk, (None, None, drawer, ""))
         subjects["port", pk] = AlertSubject(
             object="port", chassis=chassis_id, drawer=device_behind.drawer if device_behind else port_drawer or drawer,
             device=device_behind.device if device_behind else None,
@@ -367,7 +369,7 @@ def chassis_facts(chassis_id: int) -> ChassisFacts:
 
 
 def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:
-    """Return how it stands with the checks of a chassis, by their identity: what its engine goes on from."""
+    """Return the stored states of a chassis' checks, by their identity, from which its engine continues."""
     rows = Alert.objects.filter(chassis=chassis_id, state__in=Alert.OPEN)
     found = rows.values_list("cause", "series_key", "state", "since", "worst_value")
     return {
@@ -381,5 +383,5 @@ def open_alert_states(chassis_id: int) -> dict[tuple[str, str], CheckState]:
 
 
 def rule_notes(rules: Iterable[int]) -> dict[int, str]:
-    """Return what administrators wrote to their rules (ids), of those that are in force."""
+    """Return the notes of those rules (ids) that are enabled."""
     return dict(Rule.objects.filter(pk__in=list(rules), enabled=True).values_list("pk", "note"))

@@ -34,32 +34,33 @@ logger = logging.getLogger(__name__)
 
 CheckIdentity = tuple[str, str]
 RANKS = {AlertSeverity.WARNING.value: 1, AlertSeverity.CRITICAL.value: 2}
-NOT_MEASURED = "It is not measured any more."
-NOT_ATTACHED = "Nothing is attached by this link any more: the device was detached, moved or removed."
-NOT_ABOUT_IT = "Its rule is not about it any more: the rule was changed, or what it is about changed hands or place."
+NOT_MEASURED = "It is no longer measured."
+NOT_ATTACHED = "Nothing is attached by this link now: the device was detached, moved or removed."
+NOT_ABOUT_IT = "Its rule no longer applies: the rule was changed, or its subject changed its tenant or place."
 RULE_ENDED = "Its rule was switched off, changed or deleted."
-NOT_POLLED = "The chassis is polled no longer: an administrator set it so."
+NOT_POLLED = "An administrator switched off polling of the chassis."
 
 
 def transitions_record(*, chassis_id: int, changes: Sequence[CheckTransition]) -> None:
-    """Keep what turned of one chassis, in order; what is known already changes nothing.
+    """Store the transitions of one chassis, in order; ones that are stored already change nothing.
 
-    Raises DatabaseError where nothing could be kept.
+    Raises DatabaseError where none could be stored.
     """
     try:
         with transaction.atomic():
             _record(chassis_id, changes)
     except IntegrityError:
         if len(changes) == 1:
-            # Another worker wrote the same meanwhile, or what it is about has gone.
-            logger.info("a turn of %s of chassis %s is not kept", changes[0].check.identity, chassis_id, exc_info=True)
+            # Another worker stored the same meanwhile, or the subject was removed.
+            identity = changes[0].check.identity
+            logger.info("a transition of %s of chassis %s is not stored", identity, chassis_id, exc_info=True)
             return
         for change in changes:
             transitions_record(chassis_id=chassis_id, changes=[change])
 
 
 def alerts_end(*, chassis_id: int, identities: Collection[CheckIdentity] | None, because: str) -> int:
-    """End open alerts of a chassis (all, for None) for another reason than their values; returns how many rang."""
+    """End open alerts of a chassis (all, for None) for a reason other than their values; returns how many had fired."""
     with transaction.atomic():
         rows = Alert.objects.select_for_update().filter(chassis=chassis_id, state__in=Alert.OPEN)
         found = [row for row in rows if identities is None or (row.cause, row.series_key) in identities]
@@ -70,7 +71,7 @@ def alerts_end(*, chassis_id: int, identities: Collection[CheckIdentity] | None,
 
 
 def rule_alerts_end(*, cause: str, because: str = RULE_ENDED) -> int:
-    """End all open alerts of a rule, or of a built-in one; returns how many rang. Part of the caller's transaction."""
+    """End all open alerts of a rule, within the caller's transaction; returns how many had fired."""
     rows = list(Alert.objects.select_for_update().filter(state__in=Alert.OPEN, cause__startswith=cause))
     found = [row for row in rows if row.cause == cause or row.cause.startswith(f"{cause}:")]
     rang = _resolve(found, timezone.now(), because)
@@ -82,31 +83,31 @@ def rule_alerts_end(*, cause: str, because: str = RULE_ENDED) -> int:
 def _record(chassis_id: int, changes: Sequence[CheckTransition]) -> None:
     if not Chassis.objects.filter(pk=chassis_id).exists():
         return
-    # Locked: what a person acknowledges in this moment waits, and is not overwritten.
+    # Locked, so that a concurrent acknowledgement waits and is not overwritten.
     rows = Alert.objects.select_for_update().filter(chassis=chassis_id, state__in=Alert.OPEN)
     causes = {change.check.cause for change in changes}
     known: dict[CheckIdentity, Alert] = {(row.cause, row.series_key): row for row in rows.filter(cause__in=causes)}
     notes = rule_notes(change.check.rule for change in changes if change.check.rule is not None)
-    turned = 0
+    changed = 0
     for change in changes:
         check = change.check
         row = known.get(check.identity)
         if change.turn in {"pending", "firing"} and check.rule is not None and check.rule not in notes:
             continue  # its rule was switched off or deleted meanwhile
-        said = notes.get(check.rule, "") if check.rule is not None else change.note
+        note = notes.get(check.rule, "") if check.rule is not None else change.note
         match change.turn:
             case "pending" if row is None:
-                known[check.identity] = _create_alert(change, said)
+                known[check.identity] = _create_alert(change, note)
             case "firing" if row is None or row.state == Alert.State.PENDING:
-                known[check.identity] = _fire(row or _create_alert(change, said), change)
-                turned += 1
+                known[check.identity] = _fire(row or _create_alert(change, note), change)
+                changed += 1
             case "gone" if row is not None and row.state == Alert.State.PENDING:
                 known.pop(check.identity).delete()
             case "resolved" if row is not None and row.is_ringing:
                 row.worst_value = _finite(change.worst)
                 _resolve([known.pop(check.identity)], _to_datetime(change.at), "")
-                turned += 1
-    if turned:
+                changed += 1
+    if changed:
         _send_changed(chassis_id)
 
 
@@ -138,11 +139,11 @@ def _create_alert(change: CheckTransition, note: str) -> Alert:
 
 
 def threshold_label(check: Check) -> str:
-    """Return what a check compares with, as people read it."""
+    """Return the limit of a check for display."""
     if check.key == "":
         return f"no answer for {check.terms.hold:g} s"
     if check.unit == "health":
-        return "not well"
+        return "not healthy"
     return check.terms.words(check.unit)
 
 
@@ -174,7 +175,7 @@ def _resolve(rows: Iterable[Alert], at: datetime, because: str) -> int:
 
 
 def acknowledgement_record(row: Alert, at: datetime) -> None:
-    """Let an event say that somebody took notice; part of the caller's transaction."""
+    """Record the event of an acknowledgement, within the caller's transaction."""
     text = f"{row.acknowledged_by_name} acknowledged '{row.title}: {row.subject_name}'."
     _record_event(row, "AlertAcknowledged", "OK", text, at)
     _send_changed(row.chassis_id)
@@ -210,18 +211,18 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-NEW_SECONDS = 90.0  # a chassis that was just added is read soon
-# It has to go on for so long while somebody looks: who starts a site that was down finds all of them unread.
+NEW_SECONDS = 90.0  # within this time, a chassis that was just added is read
+# A chassis has to be unread for this time of regular checks: after a start of the whole site all of them are unread.
 HOLD_SECONDS = 40.0
-FORGET_SECONDS = 45  # who has not looked for so long knows nothing of before
-STALE_SECONDS = 60.0  # a walk each period, and what it may take
-NO_WORKER = "No worker reads this chassis: see that the site's workers run."
+FORGET_SECONDS = 45  # after a pause of the checks this long, they start again
+STALE_SECONDS = 60.0  # duration of a walk, added to its period
+NO_WORKER = "No worker reads this chassis: check that the site's workers run."
 
 
 def unread_chassis_check() -> None:
-    """Raise what is to be raised of chassis that nobody reads, and end it of those that are read or not to be.
+    """Raise the alerts of chassis that no worker reads; end those of chassis that are read again, or disabled.
 
-    A Redis that is away tells nothing, and nothing is concluded from it.
+    While Redis is unreachable nothing is known, and no alert is raised or ended.
     """
     rows = list(
         Chassis.objects.order_by("pk").values("pk", "name", "enabled", "last_error", "inventory_at", "created_at")
@@ -229,7 +230,7 @@ def unread_chassis_check() -> None:
     try:
         fresh, lasting = _frame_times([row["pk"] for row in rows])
     except (redis.RedisError, OSError) as error:
-        logger.warning("whether chassis are read cannot be told: %s", error)
+        logger.warning("cannot check whether chassis are read: %s", error)
         return
     silent = Alert.objects.ringing().filter(cause=NOT_ANSWERING)
     ringing: dict[int, datetime] = dict(silent.values_list("chassis", "fired_at"))
@@ -240,7 +241,7 @@ def unread_chassis_check() -> None:
             if Alert.objects.filter(chassis=pk, state__in=Alert.OPEN).exists():
                 alerts_end(chassis_id=pk, identities=None, because=NOT_POLLED)
         elif pk in ringing:
-            # A frame of before stays for a while: only a newer one tells that it answers again.
+            # An old frame stays until it expires: only a newer one shows that the chassis answers again.
             if fresh.get(pk, 0.0) > ringing[pk].timestamp() or _answered_lately(row, since=ringing[pk]):
                 _record_transition(row, "resolved", "")
         elif is_on and pk in lasting and not _answered_lately(row) and not _is_new(row):
@@ -250,7 +251,7 @@ def unread_chassis_check() -> None:
 def _frame_times(pks: list[int]) -> tuple[dict[int, float], set[int]]:
     """Return the chassis that have a frame with its Unix time, and those that have had none for HOLD_SECONDS.
 
-    Redis lets frames go that are older than they may be, and keeps since when they are missed.
+    Frames expire in Redis, which also has the times since when they are missing.
     """
     if not pks:
         return {}, set()
@@ -276,7 +277,7 @@ def _frame_times(pks: list[int]) -> tuple[dict[int, float], set[int]]:
 
 
 def _answered_lately(row: dict[str, Any], since: datetime | None = None) -> bool:
-    """Tell whether a chassis, of which perhaps nothing is measured, was walked a moment ago, and after `since`."""
+    """Return whether a chassis, perhaps without any readings, was walked recently, and after `since`."""
     within = timezone.now() - timedelta(seconds=STALE_SECONDS + 3 * settings.CONFIG.inventory_period)
     walked = row["inventory_at"]
     return not row["last_error"] and walked is not None and bool(walked > max(within, since or within))
@@ -300,7 +301,7 @@ MAX_ACKNOWLEDGED = 500
 
 @dataclass(frozen=True)
 class AcknowledgeResult:
-    """What became of one alert: `sentence` is '' where the person's word was the first."""
+    """Result for one alert: `sentence` is '' where this call acknowledged it, else the reason why not."""
 
     alert: int
     name: str
@@ -308,7 +309,7 @@ class AcknowledgeResult:
 
 
 def alerts_acknowledge(*, person: User, alerts: Collection[int], note: str = "") -> list[AcknowledgeResult]:
-    """Acknowledge alerts (ids) with a note; returns what became of each, in the order of ids.
+    """Acknowledge alerts (ids) with a note; returns the result of each, in the order of ids.
 
     Raises NotFound for what the person may not see, Forbidden for viewers, Invalid for none or too many, and Conflict
     with `differences` where nothing was left to acknowledge.
@@ -316,7 +317,7 @@ def alerts_acknowledge(*, person: User, alerts: Collection[int], note: str = "")
     note = note.replace("\0", "").strip()
     with audited(Action.ALERT_ACKNOWLEDGE, actor=person, target=Target(kind="alert")) as act:
         if not person.may_compose:
-            raise Forbidden("Viewers look on: ask a user of your tenant, or an administrator.")
+            raise Forbidden("Viewers cannot acknowledge alerts: ask a user of your tenant, or an administrator.")
         if not alerts:
             raise Invalid("Choose at least one alert.", errors={"alert_ids": "Give at least one id."})
         if len(set(alerts)) > MAX_ACKNOWLEDGED:
@@ -348,7 +349,7 @@ def _acknowledge(row: Alert, person: User, note: str) -> AcknowledgeResult:
             return AcknowledgeResult(row.pk, name, f"It was over at {when}.")
         case Alert.State.ACKNOWLEDGED:
             if not may_see_acknowledgement(person, row):
-                return AcknowledgeResult(row.pk, name, "It was acknowledged before you held what it is about.")
+                return AcknowledgeResult(row.pk, name, "It was acknowledged before your tenant leased its subject.")
             when = f"{row.acknowledged_at:%H:%M:%S} UTC" if row.acknowledged_at else "a moment ago"
             return AcknowledgeResult(row.pk, name, f"{row.acknowledged_by_name} acknowledged it at {when}.")
         case Alert.State.PENDING:

@@ -1,4 +1,4 @@
-"""News of this room, sent after the transaction is committed."""
+"""Signals of alerts, sent after the transaction is committed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_co
 
 @receiver(alerts_changed)
 def publish_alerts_changed(chassis_id: int, **kwargs: Any) -> None:
-    """Tell open pages of a chassis; others ask by themselves every few seconds."""
+    """Notify open pages of a chassis; other pages poll every few seconds."""
     try:
         _client.publish(f"changed:{chassis_id}", b"")
     except (redis.RedisError, OSError) as error:
-        logger.warning("browsers were not told of an alert: %s", error)
+        logger.warning("browsers were not notified of an alert: %s", error)

@@ -1,4 +1,4 @@
-"""Celery's faces of alerts: each task calls one service."""
+"""Celery tasks of alerts: each calls one service."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from telemetry.alerts.services import unread_chassis_check
 
 @shared_task(name="alerts.notify")
 def notify() -> None:
-    """Gather what is to be told, and send what is due."""
+    """Gather notifications, and send due deliveries."""
     notifications_gather()
     deliveries_send()
 
 
 @shared_task(name="alerts.watch_chassis")
 def watch_chassis() -> None:
-    """Raise alerts of chassis that nobody reads."""
+    """Raise alerts of chassis that no worker reads."""
     unread_chassis_check()
 
 
 @shared_task(name="alerts.forget")
 def delete_old() -> None:
-    """Delete deliveries and alerts of long ago."""
+    """Delete old deliveries and alerts."""
     deliveries_delete_old()

@@ -1,7 +1,7 @@
-"""Addresses to send to: parsed, resolved, and refused where they lead to link-local or metadata services.
+"""Addresses of receivers: parsed, resolved, and refused where they are link-local or of metadata services.
 
-A name is looked up by the sender itself, which then connects to what was found and checked, so that a name that
-answers differently the second time leads nowhere else.
+The sender itself resolves a name and connects to the checked address, so that a second lookup with another result (DNS
+rebinding) cannot redirect it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HTTP_PORTS = {"http": 80, "https": 443}
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Translators carry an IPv4 address in the last four bytes (RFC 6052, RFC 8215, RFC 2765).
 TRANSLATION_NETWORKS = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")))
-# Where clouds answer with the machine's own credentials, besides 169.254.169.254.
+# Addresses at which clouds serve credentials of the machine, besides 169.254.169.254.
 METADATA_ADDRESSES = frozenset(
     ipaddress.ip_address(number)
     for number in (
@@ -32,9 +32,9 @@ METADATA_ADDRESSES = frozenset(
 
 
 class DeliveryFailed(FalconWebError):
-    """What was sent did not arrive, or nobody knows that it did.
+    """A delivery was not confirmed.
 
-    `permanent` says that the same would fail again; `retry_after` (s) is what the receiver asked to wait, if it did.
+    `permanent` is whether the same request would fail again; `retry_after` (s) is the wait requested by the receiver.
     """
 
     status: ClassVar[int] = 502
@@ -49,7 +49,7 @@ class DeliveryFailed(FalconWebError):
 
 @dataclass(frozen=True)
 class DeliveryEndpoint:
-    """A checked address: `path` is what an HTTP request asks for, '' for syslog."""
+    """A checked address: `path` is that of the HTTP request, '' for syslog."""
 
     scheme: str
     host: str
@@ -58,25 +58,25 @@ class DeliveryEndpoint:
 
     @property
     def name(self) -> str:
-        """Host and port as an address has them."""
+        """Host and port in the form of a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def authority(self) -> str:
-        """The same as a Host header has it: without the scheme's own port."""
+        """The value of the Host header: without the default port."""
         return self.name.rpartition(":")[0] if self.port == HTTP_PORTS.get(self.scheme) else self.name
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One number behind a name, as `socket` takes it."""
+    """One resolved address, in the form of `socket`."""
 
     family: socket.AddressFamily
     address: Any
 
 
 def webhook_endpoint(url: str) -> DeliveryEndpoint:
-    """Return the parts of a webhook's URL; raises Invalid with what is wrong: scheme, credentials, host, port."""
+    """Return the endpoint of a webhook's URL; raises Invalid for a wrong scheme, credentials, host or port."""
     parts = _split(url, "http:// or https://", HTTP_PORTS)
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]|")
@@ -84,7 +84,7 @@ def webhook_endpoint(url: str) -> DeliveryEndpoint:
 
 
 def syslog_endpoint(address: str) -> DeliveryEndpoint:
-    """Return the parts of `udp://host:port`, `tcp://host:port` or `tls://host:port`; raises Invalid."""
+    """Return the endpoint of `udp://host:port`, `tcp://host:port` or `tls://host:port`; raises Invalid."""
     parts = _split(address, "udp://, tcp:// or tls://", SYSLOG_PORTS)
     if parts.path not in {"", "/"} or parts.query:
         raise _invalid_address("The address of a syslog server ends after its port: tls://host:6514.")
@@ -92,10 +92,10 @@ def syslog_endpoint(address: str) -> DeliveryEndpoint:
 
 
 def resolve_peers(endpoint: DeliveryEndpoint) -> list[Peer]:
-    """Look a host up and return what may be connected to, in the system's order.
+    """Resolve a host and return the allowed addresses, in the system's order.
 
-    Raises DeliveryFailed where the name is not known, and, permanently, where all it leads to is refused: link-local
-    addresses, among them those at which clouds keep credentials, multicast, and no address at all (0.0.0.0).
+    Raises DeliveryFailed where the name is not known, and, permanently, where all of its addresses are refused:
+    link-local ones, those of cloud metadata services, multicast, and the unspecified address (0.0.0.0).
     """
     kind = socket.SOCK_DGRAM if endpoint.scheme == "udp" else socket.SOCK_STREAM
     try:
@@ -115,23 +115,23 @@ def resolve_peers(endpoint: DeliveryEndpoint) -> list[Peer]:
 
 
 def refusal_reason(number: str) -> str:
-    """Return why nothing is sent to an address such as '169.254.169.254'; '' where it may be."""
+    """Return why an address such as '169.254.169.254' is refused; '' where it is allowed."""
     try:
         address: Address = ipaddress.ip_address(number.partition("%")[0])
     except ValueError:
-        return f"{number[:60]} is no address of a network."
+        return f"{number[:60]} is not a network address."
     for one in _embedded_addresses(address):
         if one.is_link_local:
             return f"{number} is a link-local address. Nothing is sent there."
         if one in METADATA_ADDRESSES:
-            return f"{number} is where a cloud keeps credentials of this machine. Nothing is sent there."
+            return f"{number} is a cloud metadata service with credentials of this machine. Nothing is sent there."
         if one.is_unspecified or one.is_multicast or one == ipaddress.ip_address("255.255.255.255"):
-            return f"{number} is the address of no single machine."
+            return f"{number} is not the address of a single machine."
     return ""
 
 
 def _embedded_addresses(address: Address) -> list[Address]:
-    """Return an address, and those that it carries inside."""
+    """Return an address, and the IPv4 addresses embedded in it."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     inside: list[Address | None] = [address, address.ipv4_mapped, address.sixtofour]
@@ -146,20 +146,20 @@ def _embedded_addresses(address: Address) -> list[Address]:
 
 def _split(url: str, schemes: str, ports: dict[str, int]) -> SplitResult:
     if len(url) > MAX_ADDRESS_LENGTH:
-        raise _invalid_address(f"An address of more than {MAX_ADDRESS_LENGTH} characters is not taken.")
+        raise _invalid_address(f"An address has at most {MAX_ADDRESS_LENGTH} characters.")
     if any(letter.isspace() or not letter.isprintable() for letter in url):
-        raise _invalid_address("The address has a space or a control character in it.")
+        raise _invalid_address("The address contains a space or a control character.")
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises for what is no port
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError as error:
-        raise _invalid_address("This is no address: give one such as https://host/path.") from error
+        raise _invalid_address("This is not a valid address: give one such as https://host/path.") from error
     if parts.scheme not in ports or not url.lower().startswith(f"{parts.scheme}://"):
         raise _invalid_address(f"The address begins with {schemes}.")
     if "@" in parts.netloc:
         raise _invalid_address("Leave name and password out of the address: it is shown and logged.")
     if parts.fragment or "\\" in url:
-        raise _invalid_address("The address has a part that no request carries: leave out '#' and '\\'.")
+        raise _invalid_address("The address has a part that is not sent: leave out '#' and '\\'.")
     return parts
 
 
@@ -168,12 +168,12 @@ def _endpoint(parts: SplitResult, ports: dict[str, int], path: str) -> DeliveryE
     try:
         plain = host if ":" in host else host.encode("idna").decode()
     except UnicodeError as error:
-        raise _invalid_address(f"'{host[:60]}' is no name of a host.") from error
+        raise _invalid_address(f"'{host[:60]}' is not a valid host name.") from error
     if not plain:
-        raise _invalid_address("The address names no host.")
+        raise _invalid_address("The address has no host.")
     number = parts.port if parts.port is not None else ports[parts.scheme]
     if number == 0:
-        raise _invalid_address("Port 0 is none that something can be sent to.")
+        raise _invalid_address("Port 0 is not a valid destination.")
     try:
         ipaddress.ip_address(plain.partition("%")[0])
     except ValueError:
@@ -189,14 +189,14 @@ def _invalid_address(sentence: str) -> Invalid:
 
 
 def retry_after_seconds(header: str | None, now: float, *, most: float = 3600.0) -> float | None:
-    """Return the seconds that a Retry-After header asks for (RFC 9110: seconds or a date), at most `most`; None."""
+    """Return the seconds of a Retry-After header (RFC 9110: seconds or a date), at most `most`; None without one."""
     text = (header or "").strip()
     if not text:
         return None
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), most)
     try:
-        asked = email.utils.parsedate_to_datetime(text).timestamp() - now
+        wait = email.utils.parsedate_to_datetime(text).timestamp() - now
     except (ValueError, TypeError, OverflowError):
         return None
-    return min(max(asked, 0.0), most) if math.isfinite(asked) else None
+    return min(max(wait, 0.0), most) if math.isfinite(wait) else None

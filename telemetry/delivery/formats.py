@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from core.downloads import csv_table
 
 BOM = b"\xef\xbb\xbf"
-# A receiver takes 2,048 bytes at least if it follows the RFC (6.1), one of RFC 5425 should take 8,192.
+# A receiver must accept 480 bytes and should accept 2,048 (RFC 5424, 6.1); one of RFC 5425 should accept 8,192.
 MAX_MESSAGE_BYTES = 8192
-# What the site calls severity, as numbers of the protocol: informational, warning, critical.
+# The site's severities as syslog severities: informational, warning, critical.
 SYSLOG_SEVERITIES = {"OK": 6, "Warning": 4, "Critical": 2}
 FACILITIES = {
     "kern": 0, "user": 1, "mail": 2, "daemon": 3, "auth": 4, "syslog": 5, "lpr": 6, "news": 7, "uucp": 8, "cron": 9,
@@ -20,9 +20,9 @@ FACILITIES = {
     "local2": 18, "local3": 19, "local4": 20, "local5": 21, "local6": 22, "local7": 23,
 }  # fmt: skip
 NIL = "-"
-# Embeddings, overrides and isolates of the bidirectional algorithm: with one of them a text reads as another.
+# Embeddings, overrides and isolates of the bidirectional algorithm, which can disguise a text.
 BIDI_CONTROLS = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
-# Not of a name in structured data, although printable.
+# Printable, but not allowed in a name of structured data.
 SD_NAME_ESCAPES = str.maketrans(dict.fromkeys('= ]"', "_"))
 
 
@@ -42,10 +42,11 @@ def rfc5424_message(
 ) -> bytes:
     """Return one message without framing, `longest` bytes at most.
 
-    `at` is aware; `severity` is 0 to 7, or a word of SEVERITIES; `data` maps SD-IDs to parameters. What a header field
-    may not hold becomes '_', and what is too long for it is cut; an empty one is '-'. Texts are as `one_line` has them,
-    so that a message is a line. `mark` puts the BOM before the text; without it the text says nothing of its encoding.
-    What is too long as a whole loses the end of its text first, then parameters from the last. Raises ValueError.
+    `at` is timezone-aware; `severity` is 0 to 7, or a name of SYSLOG_SEVERITIES; `data` maps SD-IDs to parameters.
+    Invalid characters of a header field become '_', long fields are truncated, and an empty one is '-'. Texts are
+    converted by `one_line`, so that a message is a line. `mark` puts the BOM before the text; without it the text has
+    no declared encoding. A message that is too long loses the end of its text first, then the last parameters. Raises
+    ValueError.
     """
     number = SYSLOG_SEVERITIES[severity] if isinstance(severity, str) else severity
     if not 0 <= number <= 7 or not 0 <= facility <= 23:
@@ -61,16 +62,16 @@ def rfc5424_message(
     if not text:
         return head
     room = longest - len(head) - 1 - (len(BOM) if mark else 0)
-    said = one_line(text).encode()
-    if len(said) > room:
-        said = said[: max(room, 0)].decode(errors="ignore").encode()
-    return head + (b" " + (BOM if mark else b"") + said if said else b"")
+    body = one_line(text).encode()
+    if len(body) > room:
+        body = body[: max(room, 0)].decode(errors="ignore").encode()
+    return head + (b" " + (BOM if mark else b"") + body if body else b"")
 
 
 def one_line(text: str) -> str:
-    """Return a text as a line that shows what it says: control characters and line ends become spaces.
+    """Return a text as one safe line: control characters and line ends become spaces.
 
-    Halves of characters become U+FFFD, and so does what would turn the direction of what stands around it.
+    Surrogates and bidirectional controls become U+FFFD.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -85,7 +86,7 @@ def _safe_character(letter: str) -> str:
 
 
 def _structured_data(data: Mapping[str, Mapping[str, str]], room: int) -> bytes:
-    """Return SD-ELEMENTs as far as they fit; what two names become one by is one element."""
+    """Return SD-ELEMENTs that fit into `room` bytes; names that become equal by escaping are merged."""
     elements: dict[str, list[bytes]] = {}
     left = room
     for identity, parameters in data.items():
@@ -114,11 +115,11 @@ def _sd_name(text: str) -> str:
 
 
 def _header_field(text: str, longest: int) -> str:
-    """Return what a header field may hold: printable ASCII without spaces, '-' for nothing."""
+    """Return the value of a header field: printable ASCII without spaces, '-' for an empty one."""
     return "".join(letter if "!" <= letter <= "~" else "_" for letter in text[:longest]) or NIL
 
 
-# What the site calls severity, on CEF's scale of 0 to 10: low, high, very high.
+# The site's severities on CEF's scale of 0 to 10: low, high, very high.
 CEF_SEVERITIES = {"OK": 2, "Warning": 6, "Critical": 9}
 
 
@@ -133,10 +134,10 @@ def cef_line(
     extension: Mapping[str, object],
     cef_version: int = 0,
 ) -> str:
-    """Return one line; `severity` is 0 to 10 or a word of SEVERITIES, an extension's empty values are left out.
+    """Return one line; `severity` is 0 to 10 or a name of CEF_SEVERITIES; empty values of the extension are left out.
 
     Pipes and backslashes are escaped in the header, equals signs and backslashes in values, line ends there become
-    backslash n and r; everything else is as `one_line` has it. Raises ValueError for a key that is none.
+    backslash n and r; everything else is converted by `one_line`. Raises ValueError for an invalid key.
     """
     number = CEF_SEVERITIES[severity] if isinstance(severity, str) else severity
     if not 0 <= number <= 10 or cef_version not in {0, 1}:
@@ -162,28 +163,28 @@ def _cef_key(text: str) -> str:
     return text
 
 
-# Readers that look for line ends by Unicode's rules find these, and terminals follow what turns the direction.
+# Some readers treat these as line ends, and terminals apply bidirectional controls.
 JSON_ESCAPES = {
     ord(letter): f"\\u{ord(letter):04x}" for letter in ("\x7f", "\x85", "\u2028", "\u2029", *sorted(BIDI_CONTROLS))
 }
 
 
 def csv_rows(rows: Iterable[Sequence[object]]) -> list[bytes]:
-    """Return each row as a record of CSV (RFC 4180) in UTF-8; a heading is a row like others."""
-    made = csv_table([], rows)
-    next(made)  # the heading, of which there is none
-    return [_utf8(one) for one in made]
+    """Return each row as a record of CSV (RFC 4180) in UTF-8; a header is a row like others."""
+    lines = csv_table([], rows)
+    next(lines)  # the empty header
+    return [_utf8(line) for line in lines]
 
 
 def json_line(values: Mapping[str, object]) -> bytes:
-    """Return an object as a line of JSON in UTF-8; raises ValueError for NaN and what JSON has no word for.
+    """Return an object as a line of JSON in UTF-8; raises ValueError for NaN and infinities.
 
-    What some take for the end of a line, or what turns the direction of a text, is escaped: it reads back as it was.
+    Characters that some readers treat as line ends, and bidirectional controls, are escaped.
     """
-    made = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _utf8(made.translate(JSON_ESCAPES) + "\n")
+    text = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _utf8(text.translate(JSON_ESCAPES) + "\n")
 
 
 def _utf8(text: str) -> bytes:
-    # Half of a character, which some BMCs send, is none in UTF-8.
+    # UTF-8 cannot encode surrogates, which some BMCs send.
     return text.encode(errors="replace")

@@ -29,9 +29,9 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True)
 class EventFilter:
-    """What to keep: every member that is given has to fit, and of several values of one member any of them.
+    """Selection of events: all given members have to match, each by any of its values.
 
-    `last` (such as '24h') counts from the moment at which the filter is applied, so that a saved one stays fresh.
+    `last` (such as '24h') counts back from the time at which the filter is applied, so that a saved filter stays fresh.
     """
 
     words: tuple[str, ...] = ()
@@ -50,16 +50,15 @@ class EventFilter:
     person: str = ""
 
     def __bool__(self) -> bool:
-        """Tell whether anything is asked for."""
+        """Return whether any member is given."""
         return any(getattr(self, field.name) for field in fields(self))
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | QueryDict, *, is_kept: bool = False) -> EventFilter:
-        """Read a filter from parameters: a QueryDict, or a mapping of names to a text or a list of them.
+        """Parse a filter from parameters: a QueryDict, or a mapping of names to a text or a list of texts.
 
-        Several values stand in several parameters of one name, or apart by commas. Raises Invalid with the parameters
-        that are wrong. One that `is_kept` was asked for before: where its end is not later than its begin, it finds
-        nothing.
+        Several values are repeated parameters, or separated by commas. Raises Invalid with the parameters that are
+        wrong. A filter that `is_kept` was stored before: it may have an end before its start, and then matches nothing.
         """
         errors: dict[str, str] = {}
         texts = {name: _values(given, name) for name in FILTERS}
@@ -86,7 +85,7 @@ class EventFilter:
         return found
 
     def apply(self, rows: EventQuerySet, *, now: datetime | None = None) -> EventQuerySet:
-        """Return the events of a queryset that fit; its order stays."""
+        """Return the matching events of a queryset, in its order."""
         for word in self.words:
             found = Q()
             for name in SEARCHED:
@@ -108,12 +107,12 @@ class EventFilter:
         return rows
 
     def begin(self, now: datetime) -> datetime | None:
-        """Return from when on events are wanted; None for all."""
+        """Return the start of the range, None for an open one."""
         begins = [one for one in (self.since, now - self.last if self.last else None) if one is not None]
         return max(begins) if begins else None
 
     def parameters(self) -> list[tuple[str, str]]:
-        """Return the filter as parameters of an address, in a fixed order: `EventFilter.of` reads the same filter."""
+        """Return the filter as query parameters in a fixed order; `EventFilter.of` restores it."""
         found: list[tuple[str, str]] = []
         if self.words:
             found.append(("q", " ".join(self.words)))
@@ -128,7 +127,7 @@ class EventFilter:
 
 
 def _lookup(name: str, values: Sequence[Any]) -> dict[str, Any]:
-    # One value as such: an index that ends in the time then gives the order, too.
+    # '=' for one value, so that an index that ends in the time also provides the order.
     return {name: values[0]} if len(values) == 1 else {f"{name}__in": values}
 
 
@@ -159,7 +158,7 @@ def _choices(values: Sequence[str], name: str, known: Sequence[str], errors: dic
 
 
 def _duration(text: str, errors: dict[str, str]) -> timedelta | None:
-    """Return '90m', '24h' or '7d' as a time."""
+    """Return '90m', '24h' or '7d' as a timedelta."""
     if not text:
         return None
     found = re.fullmatch(r"([1-9][0-9]{0,3})([mhd])", text)
@@ -171,7 +170,7 @@ def _duration(text: str, errors: dict[str, str]) -> timedelta | None:
 
 def _duration_label(span: timedelta) -> str:
     minutes = int(span.total_seconds() // 60)
-    # A day is 24h: so the page calls it.
+    # A day is '24h', as on the page.
     for unit, size, least in (("d", 1440, 2), ("h", 60, 1)):
         if minutes % size == 0 and minutes // size >= least:
             return f"{minutes // size}{unit}"
@@ -179,7 +178,7 @@ def _duration_label(span: timedelta) -> str:
 
 
 def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
-    """Return an instant that was typed as a day, a day and a time, or seconds since 1970; UTC unless told."""
+    """Return the time of a day, a day and a time, or seconds since 1970; UTC unless given."""
     if not text:
         return None
     found = None
@@ -201,7 +200,7 @@ def _instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
 
 REGISTRY_NAMES: Final = tuple(dict.fromkeys(one.registry for one in MESSAGE_CATALOGUE.values()))
 SEVERITY_RANKS: Final = {severity: place for place, severity in enumerate(EventSeverity.values)}
-# By the word in the address; the first is the order of the catalogue: FalconWeb's own, then what is nearest to links.
+# By query parameter; the first is the order of the catalogue: FalconWeb's own, then the registries of links first.
 MESSAGE_SORTS: Final[dict[str, tuple[str, Callable[[EventMessage], Any] | None]]] = {
     "registry": ("By registry", None),
     "worst": ("Worst first", lambda one: (-SEVERITY_RANKS[one.severity], one.name.casefold())),
@@ -212,7 +211,7 @@ MESSAGE_COLUMNS: Final = ("message", "registry", "severity", "what_it_means", "w
 
 @dataclass(frozen=True)
 class MessageFilter:
-    """Which messages to keep: those with every word, of this registry and severity ('': any)."""
+    """Selection of messages: those with every word, of this registry and severity ('': any)."""
 
     words: tuple[str, ...] = ()
     registry: str = ""
@@ -220,12 +219,12 @@ class MessageFilter:
     sort: str = "registry"
 
     def __bool__(self) -> bool:
-        """Tell whether anything is asked for."""
+        """Return whether any member is given."""
         return bool(self.words or self.registry or self.severity)
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, search: str = "q") -> MessageFilter:
-        """Read it from the parameters of an address; raises Invalid with those that are wrong."""
+        """Parse query parameters; raises Invalid with those that are wrong."""
         errors: dict[str, str] = {}
         text = given.get(search, "").replace("\0", " ")
         if len(text) > MAX_VALUE_LENGTH:
@@ -243,18 +242,18 @@ class MessageFilter:
         return cls(words=tuple(text.casefold().split()), sort=sort, **chosen)
 
     def found(self) -> list[EventMessage]:
-        """Return the messages that fit, in their order."""
-        kept = [one for one in MESSAGE_CATALOGUE.values() if self._keeps(one)]
+        """Return the matching messages, sorted."""
+        kept = [one for one in MESSAGE_CATALOGUE.values() if self._matches(one)]
         order = MESSAGE_SORTS[self.sort][1]
         return sorted(kept, key=order) if order is not None else kept
 
-    def _keeps(self, one: EventMessage) -> bool:
+    def _matches(self, one: EventMessage) -> bool:
         text = f"{one.name} {one.explanation} {one.advice}".casefold()
         fits = self.registry in {"", one.registry} and self.severity in {"", one.severity}
         return fits and all(word in text for word in self.words)
 
 
 def message_rows(found: Sequence[EventMessage]) -> Iterator[tuple[str, ...]]:
-    """Yield a row of a table for each message; its columns are COLUMNS."""
+    """Yield a row of a table for each message; its columns are MESSAGE_COLUMNS."""
     for one in found:
         yield one.name, one.registry, one.severity, one.explanation, one.advice

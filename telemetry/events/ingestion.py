@@ -1,4 +1,4 @@
-"""Turns log entries and stream records of a BMC into events, each once, with the position that was read up to."""
+"""Stores log entries and stream records of a BMC as events, each once, with the position of the last one."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from telemetry.events.selectors import announce_writer
 from telemetry.events.services import MAX_TEXT_LENGTH, event_record
 from telemetry.events.subjects import ChassisSubjects, tenants_at
 
-# A BMC that was started without a clock tells times of long ago, until it is told what time it is.
+# A BMC that starts without a clock reports old times until its clock is set.
 EARLIEST_TIME = datetime(2015, 1, 1, tzinfo=UTC)
-# What comes over a stream has just happened, unless its clock and ours say that it was so long ago: told again, late.
+# Events of a stream are recent; one that is older than this by both clocks is repeated, late.
 LATE = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
 class IngestResult:
-    """How many events of a batch were new, and how many were known."""
+    """The numbers of new and known events of a batch."""
 
     new: int
     known: int
@@ -58,17 +58,17 @@ def stream_records_ingest(
     ahead: timedelta | None,
     live: bool,
 ) -> IngestResult:
-    """Keep what a stream told, and how far it did.
+    """Store the records of a stream, and its position.
 
-    `ahead` is how far the BMC's clock is before ours; `live` tells that the stream has long been open, so that nothing
-    in it is of before.
+    `ahead` is how far the BMC's clock is ahead of ours; `live` is whether the stream has been open for long, so that
+    its records cannot be repeated older ones.
     """
     now = timezone.now()
-    telling = _IngestContext(now, match_in_stream, lambda one, _: stream_time(one, ahead, now, live=live))
+    context = _IngestContext(now, match_in_stream, lambda one, _: stream_time(one, ahead, now, live=live))
     last = next((record.stream_id for record in reversed(records) if record.stream_id), "")
     with transaction.atomic():
         _lock_chassis(chassis_id)
-        kept = _ingest(chassis_id, records, owners, telling)
+        kept = _ingest(chassis_id, records, owners, context)
         if last:
             moved = {"last_id": last[:100], "moved_at": now}
             Position.objects.update_or_create(chassis_id=chassis_id, uri=stream_uri, defaults=moved)
@@ -78,20 +78,20 @@ def stream_records_ingest(
 def log_records_ingest(
     *, chassis_id: int, records: Sequence[Record], owners: Mapping[str, ReadingOwner], ahead: timedelta | None
 ) -> IngestResult:
-    """Keep entries of a log, oldest first; how far it was read is for `log_position_move` to say.
+    """Store entries of a log, oldest first; `log_position_move` stores the position.
 
-    What is older than events are kept for is left out: it would come again with each reading of the whole log.
+    Entries past the retention of events are skipped: each reading of the whole log would add them again.
     """
     now = timezone.now()
     oldest = now - timedelta(seconds=settings.KEEP_EVENTS_SECONDS)
-    telling = _IngestContext(now, match_in_log, lambda one, before: log_time(one, ahead, now, before), oldest)
+    context = _IngestContext(now, match_in_log, lambda one, before: log_time(one, ahead, now, before), oldest)
     with transaction.atomic():
         _lock_chassis(chassis_id)
-        return _ingest(chassis_id, records, owners, telling)
+        return _ingest(chassis_id, records, owners, context)
 
 
 def log_position_move(*, chassis_id: int, entries_uri: str, newest: LogCursor | None, gap: LogGap | None) -> None:
-    """Note how far a log was read (None: it is empty), and what of it nobody will read any more."""
+    """Store the position in a log (None: it is empty), and the gap of entries that can no longer be read."""
     mark = newest or LogCursor(entry_uri="", told="")
     moved = {"entry_uri": mark.entry_uri, "told": mark.told, "count": mark.count, "moved_at": timezone.now()}
     with transaction.atomic():
@@ -101,28 +101,28 @@ def log_position_move(*, chassis_id: int, entries_uri: str, newest: LogCursor | 
 
 
 def log_position(chassis_id: int, entries_uri: str) -> LogCursor | None:
-    """Return up to where a log was read, None for one that never was."""
+    """Return the position in a log, None for one that was never read."""
     row = Position.objects.filter(chassis_id=chassis_id, uri=entries_uri).exclude(entry_uri="").first()
     return LogCursor(entry_uri=row.entry_uri, told=row.told, count=row.count) if row else None
 
 
 def stream_position(chassis_id: int, stream_uri: str) -> str:
-    """Return what a stream is to be asked for events after, '' for nothing in particular."""
+    """Return the id after which a stream is resumed, '' for none."""
     row = Position.objects.filter(chassis_id=chassis_id, uri=stream_uri).first()
     return row.last_id if row else ""
 
 
 def stream_time(record: Record, ahead: timedelta | None, now: datetime, *, live: bool) -> datetime:
-    """Return when an event of a stream happened, by our clock."""
+    """Return the time of an event of a stream, by our clock."""
     at = _site_time(record, ahead)
     if at is None or at > now or at < EARLIEST_TIME:
         return now
-    # What is off by much is the BMC's clock, not the event: it may have been set since it was looked at.
+    # A large difference is due to the BMC's clock, which may have been set since it was checked.
     return now if now - at > LATE and (live or ahead is None) else at
 
 
 def log_time(record: Record, ahead: timedelta | None, now: datetime, before: datetime | None) -> datetime:
-    """Return when an entry of a log was made, by our clock; `before` is when the entry before it was."""
+    """Return the time of a log entry, by our clock; `before` is that of the previous entry."""
     at = _site_time(record, ahead)
     if at is None or at < EARLIEST_TIME:
         return before or at or now
@@ -138,14 +138,14 @@ def _site_time(record: Record, ahead: timedelta | None) -> datetime | None:
 
 
 def _lock_chassis(chassis_id: int) -> None:
-    """Let one writer at a time tell of a chassis: an old worker may not know yet that another one took over."""
+    """Lock a chassis for one writer: a worker may not have noticed yet that another one has claimed the chassis."""
     Position.objects.get_or_create(chassis_id=chassis_id, uri="")
     Position.objects.select_for_update().get(chassis_id=chassis_id, uri="")
 
 
 @dataclass(frozen=True)
 class _IngestContext:
-    """How to take what is told: when it is, how to find what is known of it, when it happened, and what is too old."""
+    """How to ingest records: the current time, the lookup of known events, their times, and the oldest time stored."""
 
     now: datetime
     find: Callable[[Record, Iterable[KnownEvent]], KnownEvent | None]
@@ -158,19 +158,19 @@ class _IngestContext:
 
 
 def _ingest(
-    chassis_id: int, records: Sequence[Record], owners: Mapping[str, ReadingOwner], telling: _IngestContext
+    chassis_id: int, records: Sequence[Record], owners: Mapping[str, ReadingOwner], context: _IngestContext
 ) -> IngestResult:
     if not records:
         return IngestResult(0, 0)
     announce_writer()
-    now, find, from_log = telling.now, telling.find, telling.from_log
+    now, find, from_log = context.now, context.find, context.from_log
     groups = _known_events(chassis_id, records)
     new: list[tuple[Record, Event]] = []
-    seen: dict[int, Record] = {}  # rows that are known, by what told of them now
+    seen: dict[int, Record] = {}  # id of known rows to their record in this batch
     before: datetime | None = None
     for record in records:
-        at = before = telling.time_of(record, before)
-        if telling.oldest is not None and at < telling.oldest:
+        at = before = context.time_of(record, before)
+        if context.oldest is not None and at < context.oldest:
             continue
         signature = event_signature(record)
         group = near = groups[signature]
@@ -185,9 +185,9 @@ def _ingest(
             new.append((record, event))
             group.append(_as_known(event, -len(new)))
             continue
-        # From now on it is told: the next record like it is another one.
-        told_of = replace(row, entry_uri=record.entry_uri) if from_log else replace(row, streamed=True)
-        near[near.index(row)] = told_of
+        # Mark the event as reported, so that the next record like it is another event.
+        reported = replace(row, entry_uri=record.entry_uri) if from_log else replace(row, streamed=True)
+        near[near.index(row)] = reported
         if row.pk > 0:
             seen[row.pk] = record
     events = _with_subjects(chassis_id, new, owners)
@@ -203,11 +203,11 @@ def _as_known(event: Event, pk: int) -> KnownEvent:
 
 
 def _known_events(chassis_id: int, records: Sequence[Record]) -> defaultdict[int, list[KnownEvent]]:
-    """Return what is known with the signatures of records, with and without their times."""
-    wanted = sorted({*map(event_signature, records), *map(timeless_signature, records)})
+    """Return known events by the signatures of records, with and without their times."""
+    signatures = sorted({*map(event_signature, records), *map(timeless_signature, records)})
     groups: defaultdict[int, list[KnownEvent]] = defaultdict(list)
-    for start in range(0, len(wanted), 500):  # SQLite takes a limited number of parameters
-        rows = Event.objects.filter(chassis_id=chassis_id, signature__in=wanted[start : start + 500]).order_by("pk")
+    for start in range(0, len(signatures), 500):  # SQLite limits the number of parameters
+        rows = Event.objects.filter(chassis_id=chassis_id, signature__in=signatures[start : start + 500]).order_by("pk")
         fields = ("pk", "event_id", "entry_uri", "streamed", "origin_uri", "key", "received_at")
         for signature, *values in rows.values_list("signature", *fields):
             groups[signature].append(KnownEvent(*values))
@@ -216,7 +216,12 @@ def _known_events(chassis_id: int, records: Sequence[Record]) -> defaultdict[int
 
 def _new_event(chassis_id: int, record: Record, at: datetime, now: datetime, signature: int) -> Event:
     known = find_message(record.message_id)
-    text = record.message or (known.explanation if known else "") or record.message_id or "The BMC told of something."
+    text = (
+        record.message
+        or (known.explanation if known else "")
+        or record.message_id
+        or "The BMC sent an event without a message."
+    )
     return Event(
         at=at,
         told_at=parse_timestamp(record.timestamp),
@@ -240,7 +245,7 @@ def _new_event(chassis_id: int, record: Record, at: datetime, now: datetime, sig
 def _with_subjects(
     chassis_id: int, new: Sequence[tuple[Record, Event]], owners: Mapping[str, ReadingOwner]
 ) -> list[Event]:
-    """Return new events with what they are about, and who held that then."""
+    """Return new events with their subjects, and the tenants of these at the time."""
     if not new:
         return []
     subjects = ChassisSubjects(chassis_id, owners, since=min(event.at for _, event in new))
@@ -257,7 +262,7 @@ def _with_subjects(
 
 
 def _update_known(seen: Mapping[int, Record], *, from_log: bool) -> None:
-    """Note of known events where else they were told, and when, if only now their time is."""
+    """Store for known events that they were also in the stream or log, and their time where it was missing."""
     pks = sorted(seen)
     for start in range(0, len(pks), 200):
         rows = Event.objects.filter(pk__in=pks[start : start + 200])
@@ -278,7 +283,7 @@ EVENTS_MAY_BE_LOST = "FalconWeb.EventsMayBeLost"
 
 @dataclass(frozen=True)
 class LogGap:
-    """Events that nobody will read any more, or may be so; `key` is the same for one gap, however often it is met."""
+    """Events that are lost, or may be; `key` is the same each time the gap is detected."""
 
     message_id: str
     sentence: str
@@ -286,16 +291,16 @@ class LogGap:
 
 
 def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, heard: bool) -> LogGap | None:
-    """Return what is missing between the mark and what a log has now, None where nothing is.
+    """Return the gap between the mark and the current entries of a log, None where there is none.
 
-    `known` is how many of the entries were known already: the log then reaches back to where somebody listened.
-    `heard` tells that the stream was open without a break since the mark, so that whatever is gone was heard.
+    `known` is the number of entries that were known already: the log then overlaps with events that were received.
+    `heard` is whether the stream was open without a break since the mark, so that no event was missed.
     """
     if reading.continuous or heard or known:
         return None
     since = f"entry {_entry_number(mark.entry_uri)} of {mark.told or 'an unknown time'}"
     if not reading.events:
-        sentence = f"The BMC's log was emptied while nobody listened: what happened after {since} may be lost."
+        sentence = f"The BMC's log was cleared while the site was not connected: events after {since} may be lost."
         return LogGap(EVENTS_MAY_BE_LOST, sentence, _gap_key(mark, ""))
     first = reading.events[0]
     last, next_number = _entry_number(mark.entry_uri), _entry_number(first.entry_uri)
@@ -306,15 +311,15 @@ def find_log_gap(mark: LogCursor, reading: LogReadResult, *, known: int, heard: 
         if missing == 0:
             return None
         if missing > 0:
-            why = "there were more than are read at a time" if reading.cut else "the log of the BMC was overwritten"
+            why = "there were more than one reading allows" if reading.cut else "the log of the BMC was overwritten"
             return LogGap(EVENTS_LOST, f"{missing} events between {since} and {until} are lost: {why}.", key)
-        sentence = f"The numbers in the BMC's log began anew: what happened between {since} and {until} may be lost."
+        sentence = f"The numbering of the BMC's log restarted: events between {since} and {until} may be lost."
         return LogGap(EVENTS_MAY_BE_LOST, sentence, key)
     return LogGap(EVENTS_LOST, f"Events between {since} and {until} are lost: the log of the BMC was overwritten.", key)
 
 
 def log_gap_record(*, chassis_id: int, entries_uri: str, gap: LogGap) -> None:
-    """Keep a gap as an event of its chassis."""
+    """Store a gap as an event of its chassis."""
     event_record(
         source=EventSource.BMC,
         message_id=gap.message_id,

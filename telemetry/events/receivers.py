@@ -1,7 +1,7 @@
 """Signal receivers that record the site's own actions as events, and the catch-up for lost signals.
 
-A process may die between a change and its signal, so `events_catch_up` looks at what changed lately. Each thing has a
-key, so that it is one event whoever tells of it.
+A process may die between a change and its signal, so `events_catch_up` reads recent changes. Each event has a key, so
+that it is stored once whichever of them records it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PLAN_ENDS = {"done": "PlanDone", "cancelled": "PlanCancelled", "rolled_back": "P
 
 @dataclass(frozen=True)
 class _SiteEvent:
-    """One thing to be told, and the other arguments of `event_record`."""
+    """One event of the site: the arguments of `event_record`."""
 
     key: str
     name: str
@@ -56,62 +56,62 @@ class _SiteEvent:
 
 
 def events_catch_up(now: datetime | None = None) -> int:
-    """Keep what changed lately and is not kept yet; return how many events that were."""
+    """Record recent changes that are not recorded yet; returns the number of new events."""
     since = (now or timezone.now()) - LOOK_BACK
-    news: list[_SiteEvent] = []
+    event: list[_SiteEvent] = []
     operations = Operation.objects.filter(Q(started_at__gte=since) | Q(finished_at__gte=since))
     for operation in operations.iterator():
-        news += _operation_events(operation)
+        event += _operation_events(operation)
     plans = Plan.objects.exclude(state=Plan.State.DRAFT)
     for plan in plans.filter(Q(applied_at__gte=since) | Q(finished_at__gte=since)).iterator():
-        news += _plan_events(plan)
+        event += _plan_events(plan)
     for drift in Drift.objects.filter(Q(noticed_at__gte=since) | Q(ended_at__gte=since)).iterator():
-        news += _drift_events(drift)
+        event += _drift_events(drift)
     for lease in Lease.objects.filter(events__at__gte=since).distinct().iterator():
-        news += _lease_events(lease)
-    return sum(_record(one) for one in news)
+        event += _lease_events(lease)
+    return sum(_record(one) for one in event)
 
 
-def _record(news: _SiteEvent) -> bool:
+def _record(event: _SiteEvent) -> bool:
     made = event_record(
-        source=news.source,
-        message_id=f"FalconWeb.1.0.{news.name}",
-        severity=news.severity,
-        text=news.text,
-        at=news.at,
-        key=news.key,
-        **news.more,
+        source=event.source,
+        message_id=f"FalconWeb.1.0.{event.name}",
+        severity=event.severity,
+        text=event.text,
+        at=event.at,
+        key=event.key,
+        **event.more,
     )
     return made is not None
 
 
 def _record_after_commit(work: Callable[[], object]) -> None:
-    """Keep an event after the transaction of what it tells of; what did not succeed must not undo that."""
+    """Record an event after the transaction of its change; a failure must not roll back the change."""
 
     def done() -> None:
         try:
             work()
         except DatabaseError:
-            logger.exception("an event could not be kept yet")
+            logger.exception("an event could not be recorded yet")
 
     transaction.on_commit(done, robust=True)
 
 
 @receiver(operation_changed)
 def record_operation(operation: Operation, **kwargs: Any) -> None:
-    """Keep that an operation began, or ended."""
+    """Record that an operation started, or ended."""
     _record_after_commit(lambda: [_record(one) for one in _operation_events(operation)])
 
 
 @receiver(plan_changed)
 def record_plan(plan: Plan, **kwargs: Any) -> None:
-    """Keep that a plan began, stopped or ended."""
+    """Record that a plan started, stopped or ended."""
     _record_after_commit(lambda: [_record(one) for one in _plan_events(plan)])
 
 
 @receiver(inventory_changed)
 def record_drifts(chassis_id: int, **kwargs: Any) -> None:
-    """Keep what a walk noticed of drift: it is written with what the walk found."""
+    """Record the drifts of a walk, which are stored together with its results."""
     since = timezone.now() - LOOK_BACK
     rows = Drift.objects.filter(Q(noticed_at__gte=since) | Q(ended_at__gte=since), chassis=chassis_id)
     _record_after_commit(lambda: [_record(one) for row in rows for one in _drift_events(row)])
@@ -119,54 +119,54 @@ def record_drifts(chassis_id: int, **kwargs: Any) -> None:
 
 @receiver(post_save, sender=LeaseEvent)
 def record_lease(instance: LeaseEvent, **kwargs: Any) -> None:
-    """Keep that a lease began or ended: its timeline has a new line then."""
+    """Record that a lease started or ended: both add a line to its timeline."""
     pk = instance.lease_id
     _record_after_commit(lambda: [_record(one) for row in Lease.objects.filter(pk=pk) for one in _lease_events(row)])
 
 
 @receiver(post_save, sender=Chassis)
 def record_chassis_added(instance: Chassis, created: bool, **kwargs: Any) -> None:
-    """Keep that a chassis was added."""
+    """Record that a chassis was added."""
     if created:
         text = f"The chassis {instance.name} was added."
         more = {"chassis_id": instance.pk, "link": reverse("fabric:chassis", args=[instance.pk])}
-        news = _SiteEvent(f"chassis {instance.pk} added", "ChassisAdded", timezone.now(), text, more=more)
-        _record_after_commit(lambda: _record(news))
+        event = _SiteEvent(f"chassis {instance.pk} added", "ChassisAdded", timezone.now(), text, more=more)
+        _record_after_commit(lambda: _record(event))
 
 
 @receiver(post_delete, sender=Chassis)
 def record_chassis_removed(instance: Chassis, **kwargs: Any) -> None:
-    """Keep that a chassis was removed, and forget how far its logs were read."""
+    """Record that a chassis was removed, and delete the positions in its logs."""
     pk = instance.pk
     text = f"The chassis {instance.name} was removed from this site."
     more = {"chassis_id": pk, "chassis_name": instance.name}
-    news = _SiteEvent(f"chassis {pk} removed", "ChassisRemoved", timezone.now(), text, "Warning", more=more)
+    event = _SiteEvent(f"chassis {pk} removed", "ChassisRemoved", timezone.now(), text, "Warning", more=more)
     Position.objects.filter(chassis_id=pk).delete()
-    _record_after_commit(lambda: _record(news))
+    _record_after_commit(lambda: _record(event))
 
 
 @receiver(user_logged_in)
 def record_sign_in(request: Any, user: User, **kwargs: Any) -> None:
-    """Keep that a person signed in on the page for it."""
+    """Record that a person signed in on the sign-in page."""
     if _view_name(request) == SIGN_IN:
         _record_person("SignedIn", user, f"{user.username} signed in from {client_address(request)}.")
 
 
 @receiver(user_logged_out)
 def record_sign_out(request: Any, user: User | None, **kwargs: Any) -> None:
-    """Keep that a person signed out."""
+    """Record that a person signed out."""
     if user is not None and _view_name(request) == SIGN_OUT:
         _record_person("SignedOut", user, f"{user.username} signed out.")
 
 
 @receiver(sign_in_refused)
 def record_refused_sign_in(person: User | None, address: str, sentence: str, **kwargs: Any) -> None:
-    """Keep that somebody was refused, once a minute and name: whoever guesses must not fill the log.
+    """Record a refused sign-in, once a minute and name: guessing must not fill the log.
 
-    A name that is nobody's is not told: it may be a password that was typed into the wrong field.
+    An unknown name is not recorded: it may be a password that was typed into the wrong field.
     """
     now = timezone.now()
-    who = person.username if person else "a name that nobody has"
+    who = person.username if person else "an unknown user"
     key = f"refused {person.pk if person else 0} {now:%Y-%m-%dT%H:%M}"
     text = f"A sign-in as {who} from {address} was refused. {sentence}"
     _record_person("SignInRefused", person, text, severity="Warning", key=key)
@@ -174,8 +174,8 @@ def record_refused_sign_in(person: User | None, address: str, sentence: str, **k
 
 def _record_person(name: str, person: User | None, text: str, *, severity: str = "OK", key: str = "") -> None:
     about = {"person_id": person.pk, "person_name": person.username} if person else {}
-    news = _SiteEvent(key, name, timezone.now(), text, severity, EventSource.SIGN_IN, about)
-    _record_after_commit(lambda: _record(news))
+    event = _SiteEvent(key, name, timezone.now(), text, severity, EventSource.SIGN_IN, about)
+    _record_after_commit(lambda: _record(event))
 
 
 def _view_name(request: Any) -> str:
@@ -199,14 +199,14 @@ def _operation_events(row: Operation) -> Iterator[_SiteEvent]:
         name, severity = OPERATION_ENDS[row.state]
         if row.is_rollback and row.state == Operation.State.DONE:
             name = "OperationRolledBack"
-        word = "Taken back" if name == "OperationRolledBack" else row.get_state_display()
+        word = "Rolled back" if name == "OperationRolledBack" else row.get_state_display()
         text = f"{word}: {row.summary}.{f' {row.error}' if row.error else ''}"
         key = f"operation {row.pk} {row.state}"
         yield _SiteEvent(key, name, row.finished_at, text, severity, EventSource.OPERATION, more)
 
 
 def _port_of(row: Operation) -> int | None:
-    """Return the port of the host port that an operation of no device is about."""
+    """Return the port of the host port of an operation without a device."""
     place = (row.source or row.target) if row.device_id is None else None
     return place.port_id if place is not None else None
 
@@ -235,17 +235,17 @@ def _plan_events(row: Plan) -> Iterator[_SiteEvent]:
 
 
 def _drift_events(row: Drift) -> Iterator[_SiteEvent]:
-    # What was found may name hosts that are not for everybody who sees the part: the drift's own page says it.
-    what = f"{row.what}: {row.get_kind_display().lower()}"
+    # The found state may name hosts that not everybody who sees the part may see: only the drift's page shows it.
+    subject = f"{row.what}: {row.get_kind_display().lower()}"
     more = {
         "chassis_id": row.chassis_id, "device_id": row.device_id, "drawer_id": row.drawer_id,
         "port_id": row.port_id or (row.host_port.port_id if row.host_port else None), "subject_name": row.what,
         "link": reverse("fabric:drift", args=[row.pk]),
     }  # fmt: skip
-    text = f"{what} is not as it was approved."
+    text = f"{subject} differs from the approved state."
     yield _SiteEvent(f"drift {row.pk} noticed", "DriftNoticed", row.noticed_at, text, "Warning", more=more)
     if row.ended_at is not None:
-        text = f"{what} is no longer apart from what was approved: {row.get_end_display().lower()}."
+        text = f"{subject} no longer differs from the approved state: {row.get_end_display().lower()}."
         yield _SiteEvent(f"drift {row.pk} ended", "DriftEnded", row.ended_at, text, more=more)
 
 
@@ -260,7 +260,7 @@ def _lease_events(row: Lease) -> Iterator[_SiteEvent]:
     if taken is not None:
         names = ", ".join(row.items.values_list("name", flat=True)[:20])
         until = f"until {row.ends_at:%Y-%m-%d %H:%M} UTC" if row.ends_at else "until further notice"
-        text = f"{row.tenant_name} holds {names} {until}."
+        text = f"{row.tenant_name} has leased {names} {until}."
         yield _SiteEvent(f"lease {row.pk} given", "LeaseGiven", taken, text, more=more)
     if row.state == Lease.State.ENDED and row.ended_at is not None:
         text = f"The lease {row.pk} of {row.tenant_name} ended."

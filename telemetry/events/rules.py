@@ -1,12 +1,12 @@
-"""The message catalogue, and how an event is recognised in log and stream. Pure.
+"""The message catalogue, and the matching of events between log and stream. Pure.
 
-A BMC says how much a message matters, or should. Where it says nothing, or something that is no severity, what stands
-here counts. Facts are those of the public registries, words are our own.
+A BMC should report the severity of a message. Where it reports none, or an invalid one, the catalogue's applies. Names
+and severities are those of the public registries, the texts are our own.
 
-A BMC may call an event 5 in its stream and 1697713452_1 in its log, or give it no id at all; numbers begin anew when a
-log is lost. So an event is known by what it says: its message, arguments and time make its signature. Of several with
-one signature, which are those of one moment, ids and origins say which is which, and where they do not, the count does:
-a log that has three is told of three.
+A BMC may number an event 5 in its stream and 1697713452_1 in its log, or give it no id at all; numbers restart when a
+log is lost. So an event is identified by its content: message, arguments and time make its signature. Several events
+with one signature are distinguished by id and origin or, where these are the same, by their number: a log with three
+entries yields three events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fabric.bmc.types import RedfishEvent as Record
 from telemetry.events import message_registries
 from telemetry.events.message_registries import OK, MessageText, SeverityName
 
-# What services write for a severity: those of older schemas, of syslog, and in any case.
+# Spellings of severities: of older schemas and of syslog, case-insensitive.
 SEVERITY_SPELLINGS = {
     "ok": OK, "informational": OK, "info": OK, "notice": OK, "debug": OK, "normal": OK, "none": OK,
     "warning": "Warning", "warn": "Warning", "caution": "Warning", "degraded": "Warning", "minor": "Warning",
@@ -38,7 +38,7 @@ class EventMessage:
     registry: str
     severity: SeverityName
     explanation: str
-    advice: str  # what to do, '' where there is nothing to do
+    advice: str  # '' where there is nothing to do
 
     @property
     def key(self) -> str:
@@ -68,12 +68,12 @@ def message_name(message_id: str) -> str:
 
 
 def find_message(message_id: str) -> EventMessage | None:
-    """Return what the catalogue has of a message, with or without its version, in any case; None for a stranger."""
+    """Return the catalogue's entry of a message id, with or without version, in any case; None for unknown ones."""
     return _BY_FOLDED_NAME.get(message_name(message_id).casefold())
 
 
 def event_severity(told: str, message_id: str) -> SeverityName:
-    """Return how much an event matters: as its BMC says, else as the catalogue does, else not at all."""
+    """Return the severity of an event: the BMC's, else the catalogue's, else OK."""
     spelled = SEVERITY_SPELLINGS.get("".join(told.split()).casefold())
     if spelled is not None:
         return spelled
@@ -81,13 +81,13 @@ def event_severity(told: str, message_id: str) -> SeverityName:
     return known.severity if known else OK
 
 
-# An event without a time may be one that was told so long ago.
+# An event without a time may match one that was received within this time.
 TIMELESS_WINDOW = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
 class KnownEvent:
-    """What is kept of an event that is known."""
+    """The columns of a stored event that matching needs."""
 
     pk: int
     event_id: str
@@ -99,34 +99,34 @@ class KnownEvent:
 
 
 def event_signature(record: Record) -> int:
-    """Return what is the same wherever a BMC tells of one event, and of hardly another; 63 bits."""
+    """Return a hash of an event's content, 63 bits: the same for its record in the stream and its entry in a log."""
     return _digest(_time_of(record), record)
 
 
 def timeless_signature(record: Record) -> int:
-    """Return the signature that the event would have if its time had not been told."""
+    """Return the signature that the event would have without a time."""
     return _digest("", record)
 
 
 def is_timeless(record: Record) -> bool:
-    """Tell whether an event comes without a time that can be read."""
+    """Return whether an event has no valid time."""
     return not _time_of(record)
 
 
 def match_in_log(record: Record, known: Iterable[KnownEvent]) -> KnownEvent | None:
-    """Return which of the events with its signature an entry of a log is; None for one that was not known."""
+    """Return the known event with the same signature that a log entry is; None for a new event."""
     rows = list(known)
     if (same := next((row for row in rows if row.entry_uri == record.entry_uri), None)) is not None:
         return same
-    # Two logs may tell of one event, each in its own entry.
+    # Two logs may each have an entry of one event.
     return _best_match(record, [row for row in rows if _log_of(row.entry_uri) != _log_of(record.entry_uri)])
 
 
 def match_in_stream(record: Record, known: Iterable[KnownEvent]) -> KnownEvent | None:
-    """Return which of the events with its signature a record of a stream is; None for one that was not known."""
+    """Return the known event with the same signature that a record of a stream is; None for a new event."""
     rows = list(known)
     if record.event_id:
-        # The stream tells some again that it told before a break.
+        # After a break, a stream repeats some records.
         again = next((row for row in rows if row.streamed and row.event_id == record.event_id), None)
         if again is not None and _may_match(record, again):
             return again
@@ -139,7 +139,7 @@ def match_in_stream(record: Record, known: Iterable[KnownEvent]) -> KnownEvent |
 
 
 def unique_key_suffix(record: Record, signature: int, known: Sequence[KnownEvent], now: datetime) -> str:
-    """Return what tells a new event from the others of its signature: the key of none of them ends so."""
+    """Return a suffix for a new event's key that no known event with its signature has."""
     taken = {row.key.rpartition("/")[2] for row in known}
     stem = f"{signature:x}" + (f"@{now.timestamp():.6f}" if is_timeless(record) else "")
     return next(key for number in range(len(taken) + 1) if (key := f"{stem}.{number}") not in taken)
@@ -166,7 +166,7 @@ def _time_of(record: Record) -> str:
 
 
 def _digest(time: str, record: Record) -> int:
-    # A text is put together from message and arguments, by some in other words in the log than in the stream.
-    said = (message_name(record.message_id), *record.arguments) if record.message_id else ("", record.message)
-    digest = hashlib.blake2b("\0".join((time, *said)).encode(errors="replace"), digest_size=8).digest()
+    # Not the text: some BMCs format message and arguments differently in the log and in the stream.
+    content = (message_name(record.message_id), *record.arguments) if record.message_id else ("", record.message)
+    digest = hashlib.blake2b("\0".join((time, *content)).encode(errors="replace"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

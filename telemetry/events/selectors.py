@@ -1,9 +1,9 @@
-"""Reads events for a person, page by page, and the cursor for those who follow them.
+"""Reads events for a person, page by page, and the cursor for consumers that follow them.
 
-A number is given when a row is written, and the row is seen when its transaction commits. SQLite has one writer at a
-time, so both orders are the same. PostgreSQL has many: event 7 may be seen while 6 is still being written. There each
-writer first takes a shared lock whose name is the last number given by then; all that it writes has greater ones. The
-least of the locks that are held is where sure knowledge ends. Nobody waits for anybody, and a writer that dies lets go.
+A row gets its number when it is written, and becomes visible when its transaction commits. SQLite has one writer at a
+time, so both orders are the same. PostgreSQL has many: event 7 may be visible while 6 is being written. There each
+writer first takes a shared advisory lock whose key is the last number assigned by then; its rows have greater ones. The
+least key of the locks that are held is the horizon. No transaction waits, and the locks of a dead writer are released.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core.errors import Invalid
 from telemetry.events.models import Event, EventQuerySet, SavedView
 
 ROWS_PER_PAGE: Final = 50
-# An exact number of so many rows costs more than anybody has of it.
+# Counting more rows exactly costs too much.
 MAX_COUNTED: Final = 10_000
 AROUND = timedelta(minutes=15)
 NEIGHBOURS: Final = 5
@@ -35,7 +35,7 @@ Column = Callable[[Event], object]
 
 @dataclass(frozen=True)
 class EventPage:
-    """A part of a list, newest first; `newer` and `older` are places to begin the next parts at, '' where none is."""
+    """A page of a list, newest first; `newer` and `older` are the positions of the next pages, '' where none is."""
 
     rows: Sequence[Event]
     newer: str
@@ -43,14 +43,14 @@ class EventPage:
 
 
 def list_position(event: Event) -> str:
-    """Return an event's place in the list: after which, or before which, others come."""
+    """Return an event's position in the list, for `before` and `after` of events_page."""
     return f"{(event.at - EPOCH) // timedelta(microseconds=1)}-{event.pk}"
 
 
 def events_page(rows: EventQuerySet, *, before: str = "", after: str = "", limit: int = ROWS_PER_PAGE) -> EventPage:
-    """Return a part of a list: the newest, those older than the place `before`, or those newer than `after`.
+    """Return a page of a list: the newest, those older than the position `before`, or those newer than `after`.
 
-    Raises Invalid for what is no place.
+    Raises Invalid for an invalid position.
     """
     backwards = bool(after)
     if backwards:
@@ -74,7 +74,7 @@ def events_page(rows: EventQuerySet, *, before: str = "", after: str = "", limit
 
 
 def events_count(rows: EventQuerySet) -> tuple[int, bool]:
-    """Return how many events there are, and whether that is exact: more than MAX_COUNTED are not counted."""
+    """Return the number of events, and whether it is exact: counting stops at MAX_COUNTED."""
     count = rows.order_by()[: MAX_COUNTED + 1].count()
     return min(count, MAX_COUNTED), count <= MAX_COUNTED
 
@@ -86,7 +86,7 @@ def event_get(person: User, pk: int) -> Event:
 
 
 def nearby_events(person: User, event: Event) -> list[Event]:
-    """Return what happened around an event, newest first, the event among it: of its chassis, if it has one."""
+    """Return the events around an event, itself included, newest first; of its chassis, if it has one."""
     rows = _events_of_chassis(person, event)
     near = rows.filter(at__range=(event.at - AROUND, event.at + AROUND))
     later = near.filter(at__gte=event.at).exclude(at=event.at, pk__lte=event.pk).order_by("at", "pk")[:NEIGHBOURS]
@@ -95,7 +95,7 @@ def nearby_events(person: User, event: Event) -> list[Event]:
 
 
 def is_first_event(person: User, event: Event) -> bool:
-    """Tell whether nothing is known from before an event: of its chassis, if it has one."""
+    """Return whether an event is the oldest; of its chassis, if it has one."""
     return not events_page(_events_of_chassis(person, event), before=list_position(event), limit=1).rows
 
 
@@ -105,7 +105,7 @@ def _events_of_chassis(person: User, event: Event) -> EventQuerySet:
 
 
 def charts_url(event: Event) -> str:
-    """Return the address of the charts of an event's thing around its moment, '' for what has none."""
+    """Return the address of the charts of an event's subject around its time, '' where it has none."""
     for kind in ("device", "port", "drawer", "chassis", "host"):
         if (pk := getattr(event, f"{kind}_id")) is not None:
             since, until = (f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in (event.at - AROUND, event.at + AROUND))
@@ -114,9 +114,9 @@ def charts_url(event: Event) -> str:
 
 
 def report_sources(event: Event) -> str:
-    """Return where an event of a BMC was told, in words."""
-    told = [word for word, so in (("its event stream", event.streamed), ("its log", bool(event.entry_uri))) if so]
-    return " and ".join(told)
+    """Return where an event of a BMC was read from, in words."""
+    sources = (("its event stream", event.streamed), ("its log", bool(event.entry_uri)))
+    return " and ".join(word for word, applies in sources if applies)
 
 
 EVENT_COLUMNS: dict[str, Column] = {
@@ -139,7 +139,7 @@ EVENT_COLUMNS: dict[str, Column] = {
 
 
 def event_rows(rows: EventQuerySet, *, at_once: int = 1000) -> Iterator[list[object]]:
-    """Yield the events of a list as rows of COLUMNS, newest first, read in blocks: of millions none is held long."""
+    """Yield the events of a list as rows of EVENT_COLUMNS, newest first, read in blocks of `at_once`."""
     place = ""
     while True:
         page = events_page(rows, before=place, limit=at_once)
@@ -151,12 +151,12 @@ def event_rows(rows: EventQuerySet, *, at_once: int = 1000) -> Iterator[list[obj
 
 
 def saved_views(person: User) -> QuerySet[SavedView]:
-    """Return the searches that a person keeps."""
+    """Return the saved searches of a person."""
     return SavedView.objects.filter(person=person)
 
 
 def recent_messages(rows: EventQuerySet, *, most: int = 200) -> list[str]:
-    """Return the messages that a person's events of the last weeks have, for a list to choose from."""
+    """Return the messages of a person's newest events, for a list of choices."""
     lately = rows.order_by("-at")[:5000].values_list("message", flat=True)
     return sorted({name for name in lately if name})[:most]
 
@@ -175,7 +175,7 @@ def _iso_ms(at: Any) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at is not None else ""
 
 
-# Of the 64 bits of a lock's name the upper 24 are this room's, the lower 40 the number.
+# Of the 64 bits of a lock's key the upper 24 identify events, the lower 40 are the number.
 LOCK_NAMESPACE = 0x45_5645
 LOCK_BITS = 40
 BLOCK_ROWS = 1000
@@ -190,7 +190,7 @@ AND ((classid::bigint << 32) | objid::bigint) >> %s = %s
 
 
 def announce_writer() -> None:
-    """Say that this transaction writes events from now on; called in the transaction, before the first is written."""
+    """Take the writer's lock; call it in the transaction, before the first event is written."""
     if connection.vendor != "postgresql":
         return
     with connection.cursor() as cursor:
@@ -200,28 +200,28 @@ def announce_writer() -> None:
 
 
 def horizon() -> int:
-    """Return the greatest number up to which no event can appear any more; 0 before the first.
+    """Return the greatest number up to which no further event can become visible; 0 before the first.
 
-    Call it outside a transaction: rows are to be read after it.
+    Call it outside a transaction, and before the rows are read.
     """
     if connection.vendor != "postgresql":
         return Event.objects.aggregate(last=Max("pk"))["last"] or 0
     with connection.cursor() as cursor:
-        # First the number, then the locks: whoever locks later gets greater numbers than this.
+        # First the number, then the locks: later writers get greater numbers.
         cursor.execute(_LAST_ID_SQL)
-        given = int(cursor.fetchone()[0])
+        last = int(cursor.fetchone()[0])
         cursor.execute(_OLDEST_WRITER_SQL, [(1 << LOCK_BITS) - 1, LOCK_BITS, LOCK_NAMESPACE])
-        held = cursor.fetchone()[0]
-    return given if held is None else min(given, int(held))
+        oldest_writer = cursor.fetchone()[0]
+    return last if oldest_writer is None else min(last, int(oldest_writer))
 
 
 def events_after(
     rows: EventQuerySet, cursor: int, *, until: int | None = None, at_once: int = BLOCK_ROWS
 ) -> Iterator[list[Event]]:
-    """Yield the events of a queryset with numbers behind `cursor`, in their order, in blocks that are each read anew.
+    """Yield the events of a queryset with numbers after `cursor`, in order, in blocks, each from its own query.
 
     Ends at `until`, or at the horizon of the call. The next cursor is the number of the last event of a block; where a
-    whole pass yields nothing, `until` itself is a good one.
+    whole pass yields nothing, it is `until`.
     """
     end = horizon() if until is None else until
     while block := list(rows.order_by("pk").filter(pk__gt=cursor, pk__lte=end)[:at_once]):

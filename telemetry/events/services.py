@@ -1,4 +1,4 @@
-"""Records events once, keeps saved views, deletes old events."""
+"""Records events once, manages saved views, deletes old events."""
 
 from __future__ import annotations
 
@@ -51,11 +51,10 @@ def event_record(
     person_id: int | None = None,
     person_name: str = "",
 ) -> Event | None:
-    """Keep an event and return it; None where one of this chassis, source and `key` (not '') is there already.
+    """Store an event and return it; None where one of this chassis, source and `key` (not '') exists already.
 
-    Part of the caller's transaction, if there is one: undone with it. Tells no secret: everything that is kept is shown
-    to whoever may see the event. What is not said of a device or port (drawer, page, the tenant that held it then) is
-    looked up.
+    Part of the caller's transaction, if there is one. Pass no secrets: all values are shown to everybody who may see
+    the event. Values that are not given for a device or port (drawer, page, tenant at the time) are looked up.
     """
     whole_key = event_key(source, chassis_id, key)
     if whole_key and Event.objects.filter(key=whole_key).exists():
@@ -94,7 +93,7 @@ def event_record(
     except IntegrityError:
         if event.key is None:
             raise
-        return None  # somebody else told of it in this moment
+        return None  # recorded concurrently
     return event
 
 
@@ -110,19 +109,19 @@ MAX_QUERY_LENGTH: Final = 2000
 
 
 def saved_view_add(*, person: User, name: str, query: str, is_default: bool = False) -> SavedView:
-    """Keep a search under a name; raises Invalid, and Conflict for a taken name.
+    """Save a search under a name; raises Invalid, and Conflict for a taken name.
 
-    `query` is what stands behind the '?' of the page; it is kept in the form that the filter itself gives.
+    `query` is the query string of the page; it is stored as normalized by the filter.
     """
     with audited(Action.EVENT_VIEW_ADD, actor=person) as act:
         _lock_person(person)
         name, query = _clean_view_name(name), _normalized_query(query)
-        mine = SavedView.objects.filter(person=person)
-        if mine.count() >= MAX_SAVED_VIEWS:
+        own = SavedView.objects.filter(person=person)
+        if own.count() >= MAX_SAVED_VIEWS:
             raise Conflict(f"You keep {MAX_SAVED_VIEWS} views already. Remove one first.")
         _refuse_same_name(person, name)
         if is_default:
-            mine.filter(is_default=True).update(is_default=False)
+            own.filter(is_default=True).update(is_default=False)
         made = SavedView.objects.create(person=person, name=name, query=query, is_default=is_default)
         act.target, act.after = target_of(made), {"name": name, "query": query}
         return made
@@ -131,7 +130,7 @@ def saved_view_add(*, person: User, name: str, query: str, is_default: bool = Fa
 def saved_view_change(
     *, person: User, pk: int, name: str | None = None, query: str | None = None, is_default: bool | None = None
 ) -> SavedView:
-    """Give a view another name or search, or make it the default, or not; raises NotFound, Invalid, Conflict."""
+    """Change a view's name or search, or whether it is the default; raises NotFound, Invalid, Conflict."""
     with audited(Action.EVENT_VIEW_CHANGE, actor=person) as act:
         _lock_person(person)
         row = saved_view_get(person, pk)
@@ -150,7 +149,7 @@ def saved_view_change(
 
 
 def saved_view_remove(*, person: User, pk: int) -> None:
-    """Forget a view; raises NotFound."""
+    """Delete a view; raises NotFound."""
     with audited(Action.EVENT_VIEW_REMOVE, actor=person) as act:
         row = saved_view_get(person, pk)
         act.target, act.before = target_of(row), {"name": row.name, "query": row.query}
@@ -166,7 +165,7 @@ def saved_view_get(person: User, pk: int) -> SavedView:
 
 
 def _lock_person(person: User) -> None:
-    # Two requests at once must neither pass the limit nor both become the default.
+    # Concurrent requests must neither exceed the limit nor make two defaults.
     User.objects.select_for_update(of=("self",), no_key=True).get(pk=person.pk)
 
 
@@ -192,13 +191,13 @@ def _refuse_same_name(person: User, name: str, *, but: int = 0) -> None:
 
 
 DELETE_BATCH = 500
-DELETE_PAUSE_SECONDS = 0.05  # s, in which others write
+DELETE_PAUSE_SECONDS = 0.05  # s, for other writers
 
 
 def events_delete_old(*, most: int = 200_000) -> int:
-    """Delete events that are older than FALCONWEB_KEEP_EVENTS, in small parts, so many at most; return how many.
+    """Delete events older than FALCONWEB_KEEP_EVENTS, at most `most`; returns their number.
 
-    Nobody waits long: each part is a transaction of its own, with a pause after it.
+    Each small batch is a transaction of its own, followed by a pause, so that writers do not wait long.
     """
     before = timezone.now() - timedelta(seconds=settings.KEEP_EVENTS_SECONDS)
     deleted = 0

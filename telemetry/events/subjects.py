@@ -1,7 +1,7 @@
 """The subject of an event and the tenant that owned it, as of the event's time.
 
-The rows of the fabric say what is so now. An event that is read from a log afterwards may have happened when it was
-otherwise: what no history tells of was nobody's, so that administrators alone see it.
+The rows of the fabric have the current state. An event that is read from a log later may have happened in an earlier
+one: where the history has no tenant, only administrators see the event.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fabric.inventory.models import Chassis, Device, Drawer, Host, HostPort, Por
 from fabric.inventory.selectors import ReadingOwner
 from fabric.leases.models import Tenure
 
-# What is so now was so this long ago, too, where nothing says since when it is.
+# Where the start of the current state is not recorded, it is assumed to be at least this old.
 JUST_NOW: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
 class DeviceStay:
-    """A time of a device in a slot (None: in none that the chassis names), under its name of then."""
+    """The stay of a device in a slot (None: in none that the chassis reports), with its name at the time."""
 
     device: int
     device_name: str
@@ -38,12 +38,12 @@ class DeviceStay:
     until: datetime | None
 
     def covers(self, at: datetime) -> bool:
-        """Tell whether a moment is in it."""
+        """Return whether a time is within the stay."""
         return self.since <= at and (self.until is None or at < self.until)
 
 
 class DeviceStays:
-    """The times of some devices or slots from `since` on, read once for as many moments as are asked for."""
+    """The stays of some devices or slots from `since` on, read in one query."""
 
     def __init__(self, rows: QuerySet[Attachment], *, since: datetime) -> None:
         fields = ("device", "device_name", "slot", "host_port", "host_name", "since", "until")
@@ -61,15 +61,15 @@ class DeviceStays:
         self._now = timezone.now()
 
     def of_device(self, device: int, at: datetime) -> DeviceStay | None:
-        """Return where a device was, None where nothing tells."""
+        """Return the stay of a device at a time, None where unknown."""
         return _stay_at(self._of_device[device], at)
 
     def in_slot(self, slot: int, at: datetime) -> DeviceStay | None:
-        """Return what was in a slot, None where nothing tells."""
+        """Return the stay in a slot at a time, None where unknown."""
         return _stay_at(self._in_slot[slot], at)
 
     def host_was_there(self, name: str, host_port: int, at: datetime) -> bool:
-        """Tell whether the host of this name, which is at a host port now, was there already."""
+        """Return whether the host that is at a host port now was there at a time."""
         if at > self._now - JUST_NOW:
             return True
         stay = _stay_at(self._at_port[host_port], at)
@@ -78,7 +78,7 @@ class DeviceStays:
 
 @dataclass(frozen=True)
 class TenantRef:
-    """A tenant that held a thing, by number and name."""
+    """A tenant by id and name."""
 
     id: int | None = None
     name: str = ""
@@ -97,13 +97,13 @@ class _TenureSpan:
 
 
 class Tenures:
-    """Who held some devices and host ports (ids), from when to when."""
+    """The tenants of some devices and host ports (ids) over time."""
 
     def __init__(self, devices: Collection[int], host_ports: Collection[int]) -> None:
         self._spans: list[_TenureSpan] = [*_past_tenures(devices, host_ports), *_current_tenures(devices, host_ports)]
 
     def holder(self, device: int | None, host_port: int | None, at: datetime) -> TenantRef:
-        """Return who held a device or a host port at a moment, NOBODY where nothing tells."""
+        """Return the tenant of a device or a host port at a time, NO_TENANT where unknown."""
         for span in self._spans:
             own = device is not None and span.device == device
             own = own or (host_port is not None and span.host_port == host_port)
@@ -126,7 +126,7 @@ def _past_tenures(devices: Collection[int], host_ports: Collection[int]) -> Iter
 
 
 def _current_tenures(devices: Collection[int], host_ports: Collection[int]) -> Iterable[_TenureSpan]:
-    """Yield who holds them now, as their rows say: a grant may be a moment older than what is kept of it."""
+    """Yield the current tenants from the rows: a grant may be slightly older than its record."""
     known_until = timezone.now() - JUST_NOW
     fields = ("pk", "tenant", "tenant__name", "tenant_since")
     if devices:
@@ -141,7 +141,7 @@ def _current_tenures(devices: Collection[int], host_ports: Collection[int]) -> I
 
 @dataclass(frozen=True)
 class EventSubject:
-    """One thing: its own row and those that it belongs to, None where there is none."""
+    """The subject of an event: ids of its own row and of those it belongs to, None where there is none."""
 
     device_id: int | None = None
     port_id: int | None = None
@@ -154,10 +154,10 @@ class EventSubject:
 
 @dataclass(frozen=True)
 class _SubjectRecord:
-    """A thing as its rows have it now; what is in a slot, or cabled to a host port, depends on the moment.
+    """A subject in the current state; the device in a slot, or the host at a host port, depends on the time.
 
-    `is_slot` tells that whatever is in the slot is meant. `device` is what the resource is of; where `moves`, the
-    resource is another device's by and by, so that it is this one's only while the device is where it is now.
+    `is_slot` is whether the subject is the device in the slot. `device` is the device of the resource; where `moves` is
+    set, other devices may use the resource later, so that it is this device's only while it stays where it is now.
     """
 
     subject: EventSubject
@@ -172,9 +172,9 @@ NO_SUBJECT: Final = EventSubject()
 
 
 class ChassisSubjects:
-    """The things of one chassis by the URIs of their resources, read once for as many events as come together.
+    """The subjects of one chassis by the URIs of their resources, read once for a batch of events.
 
-    `owners` says whose the sensors of the newest walk are; `since` is the oldest moment that is asked for.
+    `owners` has the owners of the sensors of the newest walk; `since` is the oldest time that is looked up.
     """
 
     def __init__(self, chassis_id: int, owners: Mapping[str, ReadingOwner], *, since: datetime) -> None:
@@ -188,15 +188,15 @@ class ChassisSubjects:
         self._whole = EventSubject(name=self.chassis_name, link=reverse("fabric:chassis", args=[chassis_id]))
         if row and row["uri"]:
             self._by_uri[row["uri"]] = _SubjectRecord(self._whole)
-        self._drawers(chassis_id)
+        self._read_drawers(chassis_id)
         self._read_slots(chassis_id)
-        self._ports(chassis_id)
-        self._devices(chassis_id)
+        self._read_ports(chassis_id)
+        self._read_devices(chassis_id)
 
-    def _drawers(self, chassis_id: int) -> None:
+    def _read_drawers(self, chassis_id: int) -> None:
         for pk, uri, name in Drawer.objects.filter(chassis=chassis_id).values_list("pk", "uri", "name"):
-            thing = _SubjectRecord(EventSubject(drawer_id=pk, name=name, link=reverse("fabric:drawer", args=[pk])))
-            self._by_uri[uri] = self._by_owner["drawer", pk] = thing
+            record = _SubjectRecord(EventSubject(drawer_id=pk, name=name, link=reverse("fabric:drawer", args=[pk])))
+            self._by_uri[uri] = self._by_owner["drawer", pk] = record
         for uri, name, drawer in Switch.objects.filter(chassis=chassis_id).values_list("uri", "name", "drawer"):
             self._by_uri[uri] = _SubjectRecord(
                 EventSubject(drawer_id=drawer, name=name, link=self._drawer_link(drawer))
@@ -204,7 +204,7 @@ class ChassisSubjects:
 
     def _read_slots(self, chassis_id: int) -> None:
         rows = list(Slot.objects.filter(chassis=chassis_id).values_list("pk", "uri", "name", "drawer", "port"))
-        # A PCIeDevice tells of its slot; the members of a list of slots share one resource, which is none of them.
+        # A PCIeDevice has its own slot; the members of a list of slots share one resource, which is none of them.
         shared = Counter(uri.partition("#")[0] for _, uri, *_ in rows)
         for pk, uri, name, drawer, port in rows:
             subject = EventSubject(port_id=port, drawer_id=drawer, name=name, link=self._drawer_link(drawer))
@@ -213,95 +213,95 @@ class ChassisSubjects:
             if shared[resource] == 1:
                 self._by_uri.setdefault(resource, self._slots[pk])
 
-    def _ports(self, chassis_id: int) -> None:
+    def _read_ports(self, chassis_id: int) -> None:
         fields = ("pk", "uri", "name", "switch__drawer", "slot", "slot__drawer")
         for pk, uri, name, drawer, slot, of_slot in Port.objects.filter(chassis=chassis_id).values_list(*fields):
             link = reverse("fabric:port", args=[pk])
-            thing = _SubjectRecord(
+            record = _SubjectRecord(
                 EventSubject(port_id=pk, drawer_id=of_slot or drawer, name=name, link=link), slot=slot
             )
-            self._by_uri[uri] = self._by_owner["port", pk] = thing
+            self._by_uri[uri] = self._by_owner["port", pk] = record
         rows = HostPort.objects.filter(chassis=chassis_id)
-        of_ports = {pk: thing for (kind, pk), thing in self._by_owner.items() if kind == "port"}
-        uris = {thing.subject.port_id: uri for uri, thing in self._by_uri.items() if not thing.is_slot}
+        of_ports = {pk: record for (kind, pk), record in self._by_owner.items() if kind == "port"}
+        uris = {record.subject.port_id: uri for uri, record in self._by_uri.items() if not record.is_slot}
         for row in rows.values("pk", "uri", "endpoint_uri", "port", "drawer", "host", "host__name", "label"):
             link = reverse("fabric:port", args=[row["port"]]) if row["port"] else self._whole.link
             subject = EventSubject(
                 port_id=row["port"], drawer_id=row["drawer"], host_id=row["host"], host_port_id=row["pk"],
                 name=f"Host port {row['label']}", link=link,
             )  # fmt: skip
-            thing = _SubjectRecord(subject, host_name=row["host__name"] or "")
+            record = _SubjectRecord(subject, host_name=row["host__name"] or "")
             for uri in (row["uri"], row["endpoint_uri"]):
-                self._by_uri[uri] = thing
+                self._by_uri[uri] = record
             if (port := of_ports.get(row["port"])) is not None:
-                self._by_uri[uris[row["port"]]] = replace(thing, subject=replace(subject, name=port.subject.name))
+                self._by_uri[uris[row["port"]]] = replace(record, subject=replace(subject, name=port.subject.name))
 
-    def _devices(self, chassis_id: int) -> None:
+    def _read_devices(self, chassis_id: int) -> None:
         fields = ("pk", "uri", "processor_uri", "endpoint_uri", "name", "slot")
         others: defaultdict[str, list[_SubjectRecord]] = defaultdict(list)
         for pk, uri, processor, endpoint, name, slot in Device.objects.filter(chassis=chassis_id).values_list(*fields):
             subject = EventSubject(device_id=pk, name=name, link=reverse("fabric:device", args=[pk]))
-            thing = _SubjectRecord(subject, slot=slot, device=pk)
-            self._by_uri[uri] = self._by_owner["device", pk] = thing
+            record = _SubjectRecord(subject, slot=slot, device=pk)
+            self._by_uri[uri] = self._by_owner["device", pk] = record
             for resource in {processor, endpoint} - {"", uri}:
-                others[resource].append(replace(thing, moves=True))
-        self._others = dict(others)
+                others[resource].append(replace(record, moves=True))
+        self._shared_resources = dict(others)
 
     def _drawer_link(self, drawer: int | None) -> str:
         return reverse("fabric:drawer", args=[drawer]) if drawer else self._whole.link
 
     def of(self, uri: str, at: datetime) -> EventSubject:
-        """Return what a resource belonged to at a moment: the nearest thing at or above it, else the chassis."""
+        """Return the subject of a resource at a time: the nearest one at or above its URI, else the chassis."""
         for place in _ancestor_uris(uri):
-            found = self._found(place, at)
+            found = self._find(place, at)
             if found is None and (owner := self._sensors.get(place)) is not None:
-                found = self._measured(owner, at)
+                found = self._of_sensor(owner, at)
             if found is not None:
                 return found
         return self._whole
 
-    def _found(self, uri: str, at: datetime) -> EventSubject | None:
-        if (thing := self._by_uri.get(uri)) is not None:
-            return self._then(thing, at)
-        found = (self._then(thing, at) for thing in self._others.get(uri, ()))
+    def _find(self, uri: str, at: datetime) -> EventSubject | None:
+        if (record := self._by_uri.get(uri)) is not None:
+            return self._as_of(record, at)
+        found = (self._as_of(record, at) for record in self._shared_resources.get(uri, ()))
         return next((one for one in found if one is not None), None)
 
     def _nearest(self, uri: str, at: datetime) -> EventSubject | None:
-        return next((found for place in _ancestor_uris(uri) if (found := self._found(place, at)) is not None), None)
+        return next((found for place in _ancestor_uris(uri) if (found := self._find(place, at)) is not None), None)
 
-    def _measured(self, owner: ReadingOwner, at: datetime) -> EventSubject | None:
-        """Return what a sensor measures: the one device or link that it names, else whose it is."""
-        # Not by way of other sensors: nobody says that they do not name each other.
+    def _of_sensor(self, owner: ReadingOwner, at: datetime) -> EventSubject | None:
+        """Return the subject of a sensor: the one device or link that it names, else its owner."""
+        # Not through other sensors: they may refer to each other.
         named = {one for uri in owner.related if (one := self._nearest(uri, at)) is not None}
         parts = [one for one in named if one.device_id is not None or one.port_id is not None]
-        thing = self._by_owner.get((owner.kind, owner.id))
-        subject = parts[0] if len(parts) == 1 else self._then(thing, at) if thing is not None else None
+        record = self._by_owner.get((owner.kind, owner.id))
+        subject = parts[0] if len(parts) == 1 else self._as_of(record, at) if record is not None else None
         if subject is None or not owner.name:
             return subject
         return replace(subject, name=f"{subject.name}: {owner.name}"[:300])
 
-    def _then(self, thing: _SubjectRecord, at: datetime) -> EventSubject | None:
-        """Return a thing as it stood at a moment, None for a resource that may have been another's then."""
-        subject = thing.subject
-        if thing.device is not None:
-            stay = self._stays.of_device(thing.device, at)
-            if thing.moves and (stay is None or stay.slot is None or stay.slot != thing.slot):
+    def _as_of(self, record: _SubjectRecord, at: datetime) -> EventSubject | None:
+        """Return the subject of a record at a time, None for a resource that may have been another device's then."""
+        subject = record.subject
+        if record.device is not None:
+            stay = self._stays.of_device(record.device, at)
+            if record.moves and (stay is None or stay.slot is None or stay.slot != record.slot):
                 return None
-            place = self._slots.get((stay.slot if stay is not None else thing.slot) or 0)
+            place = self._slots.get((stay.slot if stay is not None else record.slot) or 0)
             if place is not None:
                 subject = replace(subject, port_id=place.subject.port_id, drawer_id=place.subject.drawer_id)
             return replace(subject, name=stay.device_name) if stay is not None else subject
-        if thing.slot is not None and (stay := self._stays.in_slot(thing.slot, at)) is not None:
+        if record.slot is not None and (stay := self._stays.in_slot(record.slot, at)) is not None:
             subject = replace(subject, device_id=stay.device)
-            if thing.is_slot:
+            if record.is_slot:
                 subject = replace(subject, name=stay.device_name, link=reverse("fabric:device", args=[stay.device]))
-        if subject.host_port_id and not self._stays.host_was_there(thing.host_name, subject.host_port_id, at):
+        if subject.host_port_id and not self._stays.host_was_there(record.host_name, subject.host_port_id, at):
             subject = replace(subject, host_id=None)
         return subject
 
 
 def _ancestor_uris(uri: str) -> Iterator[str]:
-    """Yield a resource, without its fragment where it has one, and what is above it."""
+    """Yield a URI, without its fragment where it has one, and its ancestors."""
     place = uri.rstrip("/")
     while place.count("/") > 2:
         yield place
@@ -310,7 +310,7 @@ def _ancestor_uris(uri: str) -> Iterator[str]:
 
 
 def tenants_at(wanted: Iterable[tuple[EventSubject, datetime]]) -> list[TenantRef]:
-    """Return who held each thing at its moment."""
+    """Return the tenant of each subject at its time."""
     pairs = list(wanted)
     tenures = Tenures(
         {one.device_id for one, _ in pairs if one.device_id}, {one.host_port_id for one, _ in pairs if one.host_port_id}
@@ -326,7 +326,7 @@ def subject_at(
     drawer_id: int | None = None,
     host_id: int | None = None,
 ) -> EventSubject:
-    """Return the thing that numbers of rows name, with what it belonged to then; rows that are gone tell nothing."""
+    """Return the subject of given ids at a time; removed rows contribute nothing."""
     if device_id is not None:
         return _device(device_id, port_id, drawer_id, host_id, at)
     if port_id is not None:
@@ -346,7 +346,7 @@ def _device(
     device_id: int, port_id: int | None, drawer_id: int | None, host_id: int | None, at: datetime
 ) -> EventSubject:
     stay = DeviceStays(Attachment.objects.filter(device=device_id), since=at).of_device(device_id, at)
-    # A stay may be in no slot that the chassis names: what the device is in now tells nothing of then.
+    # A stay may be in no slot that the chassis reports: the current slot says nothing about that time.
     here = Slot.objects.filter(pk=stay.slot or 0) if stay is not None else Slot.objects.filter(device=device_id)
     slot: dict[str, Any] = here.values("port", "drawer").first() or {}
     name = Device.objects.filter(pk=device_id).values_list("name", flat=True).first() or ""

@@ -1,4 +1,4 @@
-"""Celery's faces of events."""
+"""Celery tasks of events."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from telemetry.events.services import events_delete_old
 
 @shared_task(name="events.catch_up")
 def catch_up() -> None:
-    """Keep what changed lately and whose signal was lost."""
+    """Record recent changes whose signals were lost."""
     events_catch_up()
 
 
 @shared_task(name="events.forget")
 def delete_old() -> None:
-    """Delete events of long ago."""
+    """Delete events past their retention."""
     events_delete_old()

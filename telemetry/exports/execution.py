@@ -1,7 +1,7 @@
-"""Carries a run out: into a file or to a receiver, up to a cursor; begins what is due.
+"""Executes runs of exports, into a file or to a receiver, and starts due ones.
 
-A run is known to be done up to its cursor, always. What a worker did after the cursor was kept is done again by the
-next: cut off and written anew in a file, sent again to a receiver, under the same id.
+Everything up to a run's cursor is done. Work of a dead worker after its last stored cursor is repeated by the next one:
+truncated and rewritten in a file, sent again to a receiver with the same id.
 """
 
 from __future__ import annotations
@@ -35,96 +35,96 @@ from telemetry.exports.services import ExportRunClaim, ExportRunEnded, State, cu
 
 logger = logging.getLogger(__name__)
 
-SLICE_SECONDS = 20.0  # after which a delivery makes room for others
-MIN_RETRY_PAUSE, MAX_RETRY_PAUSE = 2.0, 300.0  # s between tries
-GIVES_UP_AFTER = timedelta(hours=24)  # of failing; a stream never does
+SLICE_SECONDS = 20.0  # after which a delivery yields to other runs
+MIN_RETRY_PAUSE, MAX_RETRY_PAUSE = 2.0, 300.0  # s between attempts
+GIVES_UP_AFTER = timedelta(hours=24)  # of failing; streams are retried without end
 MAX_REQUEST_BYTES = 2**20  # of one request
-DATAGRAMS_PER_BATCH = 50  # so that a receiver's buffer can hold them
-SITE_ERROR = "An error of the site stopped it; the log of the worker says which."
+DATAGRAMS_PER_BATCH = 50  # fits the buffer of a receiver
+SITE_ERROR = "An internal error stopped it; see the log of the worker."
 
 
 @dataclass(frozen=True)
 class EventBatch:
-    """Events that are sent together, and a line for each."""
+    """Events that are sent in one request, and a line for each."""
 
     events: list[Event]
     lines: list[bytes]
 
 
 def run_continue(run_id: int, *, worker: str) -> bool:
-    """Take a run as far as it goes now; tell whether there is more to do at once. Does nothing where it is not due.
+    """Continue a run for a time slice, if it is due; returns whether it should be continued immediately.
 
-    A run that fails waits for the next try, or ends; nothing is raised for that. An error of the database is: the claim
-    runs out, and another worker goes on.
+    A failure schedules the next attempt, or ends the run, and is not raised. Errors of the database are raised: the
+    claim expires, and another worker continues.
     """
-    hold = ExportRunClaim.claim(run_id, worker)
-    if hold is None:
+    claim = ExportRunClaim.claim(run_id, worker)
+    if claim is None:
         return False
     try:
-        hold.look()
-        return _write_file(hold) if hold.run.makes_file else _deliver(hold)
+        claim.look()
+        return _write_file(claim) if claim.run.makes_file else _deliver(claim)
     except ClaimLost:
-        logger.warning("run %s of an export: another worker has it", run_id)
+        logger.warning("run %s of an export: another worker has claimed it", run_id)
         return False
     except ExportRunEnded as error:
-        _end_run(hold, error.state, error.sentence)
+        _end_run(claim, error.state, error.sentence)
     except files.FileBusy:
-        hold.release(retry_at=timezone.now() + timedelta(seconds=MIN_RETRY_PAUSE))
+        claim.release(retry_at=timezone.now() + timedelta(seconds=MIN_RETRY_PAUSE))
     except DeliveryFailed as error:
-        _retry_later(hold, error)
+        _retry_later(claim, error)
     except FalconWebError as error:
-        _end_run(hold, State.FAILED, error.sentence)
+        _end_run(claim, State.FAILED, error.sentence)
     except DatabaseError:
         raise
     except Exception:
         logger.exception("run %s of an export", run_id)
-        _end_run(hold, State.FAILED, SITE_ERROR)
+        _end_run(claim, State.FAILED, SITE_ERROR)
     return False
 
 
 def run_events(run: ExportRun, shape: EventFormatter) -> EventQuerySet:
-    """Return the events that a run is about, in no order yet; '24 hours ago' counts from when it was asked for."""
+    """Return the events of a run, unordered; '24 hours ago' counts from when the run was requested."""
     rows = Event.objects.only(*shape.fields())
     return EventFilter.of(run.snapshot["filter"], is_kept=True).apply(rows, now=run.created_at)
 
 
 def run_formatter(run: ExportRun) -> EventFormatter:
-    """Return how a run writes events."""
+    """Return the formatter of a run's events."""
     return formatter_for(run.snapshot["format"], run.snapshot["columns"], ExportOptions.of(run.snapshot["options"]))
 
 
-def _begin_run(hold: ExportRunClaim, rows: EventQuerySet) -> int:
-    """Say which events a run takes, the first time; returns the number of the last."""
-    run = hold.run
+def _begin_run(claim: ExportRunClaim, rows: EventQuerySet) -> int:
+    """Fix the range of events at the first start of a run; returns the number of the last."""
+    run = claim.run
     if run.until is not None:
         return run.until
     until = horizon()
     total = rows.order_by().filter(pk__gt=run.cursor, pk__lte=until).count()
     more = {"file": files.file_name(run)} if run.makes_file else {}
-    hold.keep(until=until, total=total, **more)
+    claim.keep(until=until, total=total, **more)
     return until
 
 
-def _write_file(hold: ExportRunClaim) -> bool:
-    """Write the file of a run to its end."""
-    run, shape = hold.run, run_formatter(hold.run)
+def _write_file(claim: ExportRunClaim) -> bool:
+    """Write the file of a run."""
+    run, shape = claim.run, run_formatter(claim.run)
     rows = run_events(run, shape)
-    until = _begin_run(hold, rows)
+    until = _begin_run(claim, rows)
     try:
-        part = files.PartFile(run.file, run.bytes, heed=hold.heed)
+        part = files.PartFile(run.file, run.bytes, heed=claim.heed)
         with part:
-            _fill_file(hold, part, rows, until, shape)
+            _fill_file(claim, part, rows, until, shape)
     except FileNotFoundError:
-        # What was written is not there any more: a disk that was lost, or somebody who tidied up. From the beginning.
-        hold.release(cursor=run.begun_after, counted=0, bytes=0)
+        # The part that was written is missing, such as after the loss of a disk: start again.
+        claim.release(cursor=run.begun_after, counted=0, bytes=0)
         return True
     return False
 
 
 def _fill_file(
-    hold: ExportRunClaim, part: files.PartFile, rows: EventQuerySet, until: int, shape: EventFormatter
+    claim: ExportRunClaim, part: files.PartFile, rows: EventQuerySet, until: int, shape: EventFormatter
 ) -> None:
-    run = hold.run
+    run = claim.run
     packed = bool(run.snapshot["options"].get("gzip"))
     cursor, counted = run.cursor, run.counted
     if part.position == 0 and shape.heading:
@@ -133,16 +133,16 @@ def _fill_file(
         for block in events_after(rows, cursor, until=until):
             part.write(_compress(b"".join(shape.lines(block)), packed=packed))
             cursor, counted = block[-1].pk, counted + len(block)
-            if hold.due:
+            if claim.due:
                 part.sync()
-                hold.keep(cursor=cursor, counted=counted, bytes=part.position)
-                hold.look()
+                claim.keep(cursor=cursor, counted=counted, bytes=part.position)
+                claim.look()
     except files.InsufficientStorage as error:
-        # Of what is in the file, only what the last look has kept counts: the rest is cut off by who resumes.
-        raise ExportRunEnded(State.FAILED, f"{error.sentence} {run.counted:,} events are kept.") from error
+        # Only the part up to the last stored position counts: the rest is truncated when the run is resumed.
+        raise ExportRunEnded(State.FAILED, f"{error.sentence} {run.counted:,} events are written.") from error
     part.finish()
     with transaction.atomic():
-        hold.end(
+        claim.end(
             State.DONE, cursor=until, counted=counted, total=counted, bytes=part.position,
             checksum=part.digest.hexdigest(),
         )  # fmt: skip
@@ -152,57 +152,57 @@ def _fill_file(
 
 
 def _compress(data: bytes, *, packed: bool) -> bytes:
-    """Return data as a member of a gzip file: members are put one behind the other, so that a file can go on."""
+    """Return data as a member of a gzip file; members are concatenated, so that a file can be continued."""
     return gzip.compress(data, compresslevel=6, mtime=0) if packed else data
 
 
-def _deliver(hold: ExportRunClaim) -> bool:
-    """Send batch after batch until there is nothing more for now, or it is others' turn; True for the latter."""
-    run, shape = hold.run, run_formatter(hold.run)
+def _deliver(claim: ExportRunClaim) -> bool:
+    """Send batches until no events are left, or the time slice ends; returns True for the latter."""
+    run, shape = claim.run, run_formatter(claim.run)
     rows = run_events(run, shape)
-    until = None if run.is_stream else _begin_run(hold, rows)
+    until = None if run.is_stream else _begin_run(claim, rows)
     end = time.monotonic() + SLICE_SECONDS
     while time.monotonic() < end:
         if run.is_stream and (sentence := _stream_end_reason(run)):
-            hold.end(State.DONE, sentence)
+            claim.end(State.DONE, sentence)
             return False
         known = horizon() if until is None else until
-        batch = _next_batch(hold, rows, shape, known)
+        batch = _next_batch(claim, rows, shape, known)
         if not batch.events:
-            _caught_up(hold, known)
+            _record_caught_up(claim, known)
             return False
         _send(run, shape, batch)
-        _record_delivered(hold, batch)
-        hold.look()
-    hold.release()
+        _record_delivered(claim, batch)
+        claim.look()
+    claim.release()
     return True
 
 
 def _stream_end_reason(run: ExportRun) -> str:
-    """Return why the run of a stream is over; '' while it is not."""
+    """Return why the run of a stream ends; '' while it continues."""
     row = ExportDefinition.objects.filter(runs=run.pk).only("enabled", "version").first()
     if row is None or not row.enabled:
         return "It was switched off."
-    return "" if row.version == run.version else "The export was changed: a new run goes on from here."
+    return "" if row.version == run.version else "The export was changed: a new run continues from here."
 
 
-def _next_batch(hold: ExportRunClaim, rows: EventQuerySet, shape: EventFormatter, known: int) -> EventBatch:
-    """Return what to send next; the same again where that was sent and nobody knows how it ended."""
-    run = hold.run
-    behind = rows.order_by("pk").filter(pk__gt=run.cursor)
+def _next_batch(claim: ExportRunClaim, rows: EventQuerySet, shape: EventFormatter, known: int) -> EventBatch:
+    """Return the next batch; the previous one where it was sent and its result is unknown."""
+    run = claim.run
+    remaining = rows.order_by("pk").filter(pk__gt=run.cursor)
     if run.pending is not None:
-        again = list(behind.filter(pk__lte=run.pending))
+        again = list(remaining.filter(pk__lte=run.pending))
         if again:
-            hold.keep()
+            claim.keep()
             return EventBatch(again, shape.lines(again))
     options = ExportOptions.of(run.snapshot["options"])
     most = min(options.batch, DATAGRAMS_PER_BATCH) if options.address.startswith("udp:") else options.batch
-    events = list(behind.filter(pk__lte=known)[:most])
+    events = list(remaining.filter(pk__lte=known)[:most])
     lines = shape.lines(events)
     sizes = list(accumulate(len(line) for line in lines))
     fitting = max(1, bisect_right(sizes, MAX_REQUEST_BYTES))
     batch = EventBatch(events[:fitting], lines[:fitting])
-    hold.keep(pending=batch.events[-1].pk if batch.events else None)
+    claim.keep(pending=batch.events[-1].pk if batch.events else None)
     return batch
 
 
@@ -222,51 +222,51 @@ def _send(run: ExportRun, shape: EventFormatter, batch: EventBatch) -> None:
     )
 
 
-def _record_delivered(hold: ExportRunClaim, batch: EventBatch) -> None:
-    """Note that a batch has arrived."""
-    run, last = hold.run, batch.events[-1].pk
+def _record_delivered(claim: ExportRunClaim, batch: EventBatch) -> None:
+    """Store that a batch was delivered."""
+    run, last = claim.run, batch.events[-1].pk
     size = sum(len(line) for line in batch.lines)
     done = {"cursor": last, "counted": run.counted + len(batch.events), "bytes": run.bytes + size}
     with transaction.atomic():
-        hold.keep(**done, pending=None, attempts=0, failing_since=None, error="")
+        claim.keep(**done, pending=None, attempts=0, failing_since=None, error="")
         cursor_move(run, last)
 
 
-def _caught_up(hold: ExportRunClaim, known: int) -> None:
-    """Note that nothing is left for now: a stream waits for what comes, any other run is done."""
-    run = hold.run
+def _record_caught_up(claim: ExportRunClaim, known: int) -> None:
+    """Store that no events are left: a stream waits for new ones, any other run is done."""
+    run = claim.run
     cursor = max(run.cursor, known)
     with transaction.atomic():
         cursor_move(run, cursor)
         if run.is_stream:
-            hold.release(cursor=cursor)
+            claim.release(cursor=cursor)
         else:
-            hold.end(State.DONE, cursor=cursor, total=run.counted)
+            claim.end(State.DONE, cursor=cursor, total=run.counted)
 
 
-def _retry_later(hold: ExportRunClaim, error: DeliveryFailed) -> None:
-    """Try again later, in growing pauses; end where that would not help."""
-    run, now = hold.run, timezone.now()
+def _retry_later(claim: ExportRunClaim, error: DeliveryFailed) -> None:
+    """Schedule the next attempt after a growing pause; end the run where a retry cannot succeed."""
+    run, now = claim.run, timezone.now()
     since = run.failing_since or now
     if error.permanent or (not run.is_stream and now - since > GIVES_UP_AFTER):
-        _end_run(hold, State.FAILED, f"{error.sentence} Mend that, then resume: nothing is lost.")
+        _end_run(claim, State.FAILED, f"{error.sentence} Fix that, then resume: nothing is lost.")
         return
     pause = max(retry_delay(run.attempts), error.retry_after or 0.0)
-    hold.release(
+    claim.release(
         attempts=run.attempts + 1, failing_since=since, retry_at=now + timedelta(seconds=pause),
         error=error.sentence[:500],
     )  # fmt: skip
 
 
 def retry_delay(attempts: int) -> float:
-    """Return the seconds to wait after so many tries that failed, and one more."""
+    """Return the seconds to wait after one more failure than `attempts`."""
     longest = min(MIN_RETRY_PAUSE * 2.0 ** min(attempts, 20), MAX_RETRY_PAUSE)
-    return longest * random.uniform(0.75, 1.0)  # noqa: S311 - so that not all come at once
+    return longest * random.uniform(0.75, 1.0)  # noqa: S311 - jitter, so that not all retry at the same time
 
 
-def _end_run(hold: ExportRunClaim, state: ExportRun.State, sentence: str) -> None:
+def _end_run(claim: ExportRunClaim, state: ExportRun.State, sentence: str) -> None:
     try:
-        hold.end(state, sentence)
+        claim.end(state, sentence)
     except ClaimLost:
         return
     if state == State.FAILED:
@@ -274,14 +274,14 @@ def _end_run(hold: ExportRunClaim, state: ExportRun.State, sentence: str) -> Non
             source="site",
             message_id="FalconWeb.1.0.ExportFailed",
             severity="Warning",
-            text=f"Run {hold.run.pk} of the export {hold.run.name} failed: {sentence}",
+            text=f"Run {claim.run.pk} of the export {claim.run.name} failed: {sentence}",
             at=timezone.now(),
-            link=f"/exports/runs/{hold.run.pk}/",
+            link=f"/exports/runs/{claim.run.pk}/",
         )
 
 
 def exports_begin_due() -> list[int]:
-    """Begin what is due, and return the runs (ids) that a worker should go on with."""
+    """Start due exports, and return the runs (ids) that a worker should continue."""
     _begin_scheduled(timezone.now())
     _begin_streams()
     due = list(ExportRun.objects.due(timezone.now()).select_related("definition").order_by("pk"))
@@ -292,7 +292,7 @@ def exports_begin_due() -> list[int]:
 
 
 def exports_delete_expired() -> int:
-    """Delete files that are over their time; returns how many."""
+    """Delete files past their retention; returns their number."""
     now = timezone.now()
     return sum(files_delete_expired(row) for row in ExportDefinition.objects.all()) + parts_delete_abandoned(now)
 
@@ -300,18 +300,18 @@ def exports_delete_expired() -> int:
 def _begin_scheduled(now: datetime) -> None:
     for row in ExportDefinition.objects.filter(enabled=True, schedule=ExportSchedule.CRON, next_at__lte=now):
         following = next_cron_time(row.cron, datetime.now(UTC))
-        # Of all that ask at once, the one that moves the time on begins it.
+        # Of concurrent workers, the one that updates the time starts the run.
         if not ExportDefinition.objects.filter(pk=row.pk, next_at=row.next_at).update(next_at=following, note=""):
             continue
         try:
             run_request(by=None, definition=row, trigger="schedule")
         except FalconWebError as error:
-            note = f"Not begun at {row.next_at:%Y-%m-%d %H:%M} UTC: {error.sentence}"
+            note = f"Not started at {row.next_at:%Y-%m-%d %H:%M} UTC: {error.sentence}"
             ExportDefinition.objects.filter(pk=row.pk).update(note=note[:500])
 
 
 def _begin_streams() -> None:
-    """Begin a run for each stream that has none; one that failed, or that somebody cancelled, waits for a person."""
+    """Start a run for each stream without one; after a failed or cancelled run, a person has to resume it."""
     streams = ExportDefinition.objects.filter(enabled=True, schedule=ExportSchedule.STREAM)
     for row in streams:
         last = row.runs.order_by("-pk").first()
@@ -320,11 +320,11 @@ def _begin_streams() -> None:
         try:
             run_request(by=None, definition=row, trigger="stream")
         except FalconWebError as error:
-            logger.info("stream %s: %s", row.name, error.sentence)  # somebody else was faster
+            logger.info("stream %s: %s", row.name, error.sentence)  # another worker was faster
 
 
 def _is_idle(run: ExportRun, known: int) -> bool:
-    """Tell whether a stream has nothing to do: no event is new, and its definition is as it was."""
+    """Return whether a stream has nothing to do: no event is new, and its definition has not changed."""
     row = run.definition
     if not run.is_stream or run.state != ExportRun.State.RUNNING or row is None or run.pending is not None:
         return False

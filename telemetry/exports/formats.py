@@ -1,4 +1,4 @@
-"""Events as bytes: the four formats, by the columns that are wanted."""
+"""Formats events as bytes: four formats, with selected columns."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CONTENT_TYPES = {
     ExportFormat.CEF: "text/plain; charset=utf-8",
 }
 SUFFIXES = {ExportFormat.CSV: "csv", ExportFormat.JSONL: "jsonl", ExportFormat.SYSLOG: "log", ExportFormat.CEF: "cef"}
-# 32473 is the enterprise number for examples and the like (RFC 5612): the site's maker has none of its own.
+# 32473 is the enterprise number for documentation (RFC 5612): FalconWeb has none of its own.
 SD_ID = "falconweb@32473"
 VENDOR, PRODUCT, VERSION = "FalconWeb", "FalconWeb", "1"
-# Columns that need a label beside the value in CEF, by the field that is free for them there.
+# Columns without a field of their own in CEF, with the custom field that has value and label.
 CEF_LABELLED = {
     "chassis_id": ("cn1", "chassis_id"), "tenant_id": ("cn2", "tenant_id"), "port_id": ("cn3", "port_id"),
     "subject": ("cs1", "subject"), "tenant": ("cs2", "tenant"), "origin": ("cs3", "origin"),
@@ -41,7 +41,7 @@ CEF_TIMES = {"at": "rt", "received_at": "end", "told_at": "start"}
 
 @dataclass(frozen=True)
 class EventFormatter:
-    """How events are written: one line, or one message, for each."""
+    """Formats events as one line, or one message, each."""
 
     format: str
     columns: tuple[str, ...]
@@ -50,7 +50,7 @@ class EventFormatter:
 
     @property
     def heading(self) -> bytes:
-        """What comes before the first event of a file, or of a batch."""
+        """Header before the first event of a file, or of a batch."""
         return csv_rows([self.columns])[0] if self.format == ExportFormat.CSV else b""
 
     @property
@@ -59,22 +59,22 @@ class EventFormatter:
         return CONTENT_TYPES[ExportFormat(self.format)]
 
     def fields(self) -> list[str]:
-        """Return the fields of an event that are needed."""
+        """Return the model fields of an event that the format needs."""
         if self.format in {ExportFormat.SYSLOG, ExportFormat.CEF}:
             return fields_needed(self.columns, "at", "severity", "message", "message_id", "text")
         return fields_needed(self.columns)
 
     def lines(self, events: Sequence[Event]) -> list[bytes]:
-        """Return a line for each event, with its end."""
+        """Return a line for each event, with its line end."""
         if self.format == ExportFormat.CSV:
             return csv_rows([[_cell(value) for value in row] for row in self._rows(events)])
         if self.format == ExportFormat.JSONL:
             return [json_line(dict(zip(self.columns, row, strict=True))) for row in self._rows(events)]
-        made = self._syslog if self.format == ExportFormat.SYSLOG else self._cef
-        return [made(event) + b"\n" for event in events]
+        line = self._syslog if self.format == ExportFormat.SYSLOG else self._cef
+        return [line(event) + b"\n" for event in events]
 
     def messages(self, events: Sequence[Event], lines: Sequence[bytes]) -> list[bytes]:
-        """Return a message of RFC 5424 for each event and its line, which is the text where the format is another."""
+        """Return an RFC 5424 message for each event; its text is the line, unless the format is syslog itself."""
         if self.format == ExportFormat.SYSLOG:
             return [line.rstrip(b"\n") for line in lines]
         return [self._wrapped(event, line.decode().rstrip("\n")) for event, line in zip(events, lines, strict=True)]
@@ -84,16 +84,16 @@ class EventFormatter:
         return [[value(event) for value in values] for event in events]
 
     def _syslog(self, event: Event) -> bytes:
-        said = {name: _text(COLUMNS[name].value(event)) for name in self.columns if name != "text"}
-        data = {SD_ID: {name: value for name, value in said.items() if value}}
+        texts = {name: _text(COLUMNS[name].value(event)) for name in self.columns if name != "text"}
+        data = {SD_ID: {name: value for name, value in texts.items() if value}}
         return self._message(event, event.text, data=data)
 
     def _wrapped(self, event: Event, line: str) -> bytes:
-        # Receivers look for 'CEF:' or '{' at the very beginning of the text: no mark before it.
+        # Receivers expect 'CEF:' or '{' at the start of the text: no byte order mark.
         return self._message(event, line, mark=False, longest=65_000)
 
     def _message(self, event: Event, text: str, **more: Any) -> bytes:
-        """Return a message of RFC 5424 about an event."""
+        """Return an RFC 5424 message about an event."""
         return rfc5424_message(
             at=event.at,
             severity=event.severity,
@@ -131,7 +131,7 @@ class EventFormatter:
 
 
 def site_name() -> str:
-    """Return what the site is called in messages: the host of its address, else of this machine."""
+    """Return the host name of the site in messages: that of its address, else of this machine."""
     return urlsplit(settings.CONFIG.address).hostname or socket.gethostname()
 
 
@@ -145,7 +145,7 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True)
 class ExportColumn:
-    """A column: what it is called on pages, the fields of an event that it needs, and its value."""
+    """A column: its label on pages, the model fields that it needs, and its value."""
 
     words: str
     fields: tuple[str, ...]
@@ -153,7 +153,7 @@ class ExportColumn:
 
 
 def rfc3339(at: datetime | None) -> str | None:
-    """Return an instant in UTC as RFC 3339 has it, to the microsecond; None for none."""
+    """Return a time in UTC as RFC 3339, to the microsecond; None for None."""
     return None if at is None else at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -162,25 +162,25 @@ def _field_column(words: str, field: str) -> ExportColumn:
 
 
 def _page_url(event: Event) -> str:
-    """Return the address of the thing's page, whole where the site knows its own."""
+    """Return the address of the subject's page, absolute where the site's address is configured."""
     return f"{settings.CONFIG.address}{event.link}" if event.link else ""
 
 
 COLUMNS: dict[str, ExportColumn] = {
     "id": _field_column("Number", "id"),
-    "at": ExportColumn("When", ("at",), lambda event: rfc3339(event.at)),
-    "received_at": ExportColumn("Known since", ("received_at",), lambda event: rfc3339(event.received_at)),
-    "told_at": ExportColumn("When, by the BMC’s clock", ("told_at",), lambda event: rfc3339(event.told_at)),
+    "at": ExportColumn("Time", ("at",), lambda event: rfc3339(event.at)),
+    "received_at": ExportColumn("Received", ("received_at",), lambda event: rfc3339(event.received_at)),
+    "told_at": ExportColumn("Time, by the BMC’s clock", ("told_at",), lambda event: rfc3339(event.told_at)),
     "source": _field_column("Source", "source"),
     "severity": _field_column("Severity", "severity"),
     "message_id": _field_column("Message", "message_id"),
     "text": _field_column("Text", "text"),
     "arguments": _field_column("Arguments of the message", "arguments"),
     "chassis": _field_column("Chassis", "chassis_name"),
-    "subject": _field_column("What it is about", "subject_name"),
+    "subject": _field_column("Subject", "subject_name"),
     "tenant": _field_column("Tenant", "tenant_name"),
     "person": _field_column("Person", "person_name"),
-    "link": ExportColumn("Page of the thing", ("link",), _page_url),
+    "link": ExportColumn("Page of the subject", ("link",), _page_url),
     "chassis_id": _field_column("Chassis, number", "chassis_id"),
     "drawer_id": _field_column("Drawer, number", "drawer_id"),
     "device_id": _field_column("Device, number", "device_id"),
@@ -197,5 +197,5 @@ DEFAULT_COLUMNS = (
 
 
 def fields_needed(columns: Sequence[str], *more: str) -> list[str]:
-    """Return the fields of an event that these columns need."""
+    """Return the model fields of an event that these columns need."""
     return sorted({"id", *more, *(field for name in columns for field in COLUMNS[name].fields)})

@@ -1,4 +1,4 @@
-"""The form of an export: it reads what was typed; `ExportSpec.checked` decides whether it may be."""
+"""The form of an export: it parses the input; `ExportSpec.checked` validates it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT_FIELDS = ("q", "person", "since", "until", "last")
 CHOICE_FIELDS = ("source", "severity", "chassis", "tenant")
 LIST_FIELDS = ("message", "device", "port", "drawer", "host")
 OPTIONS = tuple(one.name for one in fields(ExportOptions))
-# What the services call it, where a form of another room has the name.
+# Names of services to names of fields, where these differ.
 RENAMED = {"target": "destination", "filter": "q"}
 
 
@@ -37,12 +37,12 @@ def _number_field(label: str, help_text: str, initial: int) -> forms.IntegerFiel
 
 
 class ExportForm(forms.Form):
-    """What, how, whereto and when."""
+    """The form of an export: selection, format, target and schedule."""
 
     name = forms.CharField(
         label="Name", max_length=MAX_NAME_LENGTH, widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
-    q = _text_field("Text", "Words that all have to be in it.")
+    q = _text_field("Text", "Events that contain all of these words.")
     severity = forms.MultipleChoiceField(
         label="Severity", choices=EventSeverity.choices, required=False, widget=forms.CheckboxSelectMultiple,
         help_text="None ticked: all.",
@@ -53,12 +53,12 @@ class ExportForm(forms.Form):
     )  # fmt: skip
     chassis = forms.MultipleChoiceField(label="Chassis", required=False, widget=forms.CheckboxSelectMultiple)
     tenant = forms.MultipleChoiceField(label="Tenant", required=False, widget=forms.CheckboxSelectMultiple)
-    message = _text_field("Messages", "Names apart by commas, such as ResourceEvent.ResourceChanged.")
+    message = _text_field("Messages", "Names separated by commas, such as ResourceEvent.ResourceChanged.")
     person = _text_field("Person")
     since = _text_field("From (UTC)", "A day, or a day and a time: 2026-03-02 or 2026-03-02T10:00.")
     until = _text_field("Until (UTC)")
-    last = _text_field("The last", "Such as 90m, 24h or 7d, counted from when a run is asked for.")
-    device = _text_field("Devices", "Numbers, as addresses have them, apart by commas.")
+    last = _text_field("The last", "Such as 90m, 24h or 7d, counted back from the request of a run.")
+    device = _text_field("Devices", "Numbers from addresses of pages, separated by commas.")
     port = _text_field("Ports")
     drawer = _text_field("Drawers")
     host = _text_field("Hosts")
@@ -87,18 +87,18 @@ class ExportForm(forms.Form):
     )
     ca = forms.CharField(
         label="CA certificate (PEM)", required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}),
-        help_text="Where the system does not trust who signed the server’s certificate.",
+        help_text="Where the system does not trust the issuer of the server’s certificate.",
     )  # fmt: skip
     secret = forms.CharField(
         label="Secret", required=False, max_length=MAX_SECRET_LENGTH, strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text="Requests are signed with it. Empty: as it is.",
+        help_text="Requests are signed with it. Empty: unchanged.",
     )  # fmt: skip
-    unsigned = forms.BooleanField(label="Forget the secret: sign nothing", required=False)
+    unsigned = forms.BooleanField(label="Delete the secret: sign nothing", required=False)
     folder = _text_field("Folder", "Below the folder of exports, such as audit/siem.")
-    gzip = forms.BooleanField(label="Pack it (gzip)", required=False)
+    gzip = forms.BooleanField(label="Compress (gzip)", required=False)
     keep_files = _number_field("Files kept", "The newest of this export; 0: all.", 20)
-    keep_days = _number_field("Days kept", "0: for ever.", 90)
+    keep_days = _number_field("Days kept", "0: without limit.", 90)
     minutes = _number_field("Longest run, in minutes", "One that takes longer stops, and can be resumed.", 1440)
     batch = _number_field("Events in a request", "1 to 1,000.", 500)
     schedule = forms.ChoiceField(
@@ -112,16 +112,16 @@ class ExportForm(forms.Form):
         "Schedule (cron, UTC)", "Minute, hour, day, month, day of the week: 15 3 * * * is 03:15 each day."
     )
     span = forms.ChoiceField(
-        label="What a run takes",
+        label="Events of a run",
         choices=ExportSpan.choices,
         widget=forms.RadioSelect,
         initial=ExportSpan.ALL,
         required=False,
-        help_text="All the time takes what is new, always.",
+        help_text="A stream always takes new events.",
     )
     from_now = forms.BooleanField(
-        label="Leave out what has happened until now", required=False,
-        help_text="For what takes what is new: else it begins with the oldest event.",
+        label="Skip events until now", required=False,
+        help_text="For new events only: otherwise it starts with the oldest event.",
     )  # fmt: skip
 
     def __init__(
@@ -133,14 +133,14 @@ class ExportForm(forms.Form):
         initial: Mapping[str, Any] | None = None,
     ) -> None:
         self._definition = definition
-        self.focused = ""  # the name of the field that is
+        self.focused = ""  # name of the focused field
         known: dict[str, Any] = {**(_initial(definition) if definition else {}), **(initial or {})}
         super().__init__(data, initial=known)
         for name, rows in (("chassis", Chassis.objects.visible_to(person)), ("tenant", Tenant.objects.all())):
             choices = [(str(pk), text) for pk, text in rows.order_by("name").values_list("pk", "name")]
-            there = {key for key, _ in choices}
-            # What is gone stays chosen until somebody takes it out.
-            choices += [(key, f"{name} {key}, removed") for key in known.get(name, []) if key not in there]
+            existing = {key for key, _ in choices}
+            # Removed rows stay selected until they are deselected.
+            choices += [(key, f"{name} {key}, removed") for key in known.get(name, []) if key not in existing]
             self._of(name).choices = choices
         if definition is not None:
             del self.fields["from_now"]
@@ -154,7 +154,7 @@ class ExportForm(forms.Form):
         return field
 
     def wanted(self) -> ExportSpec:
-        """Return what was typed, of a valid form."""
+        """Return the spec of a valid form."""
         values = self.cleaned_data
         given: dict[str, Any] = {
             name: values[name] for name in (*TEXT_FIELDS, *CHOICE_FIELDS, *LIST_FIELDS) if values[name]
@@ -176,17 +176,17 @@ class ExportForm(forms.Form):
         )
 
     def _columns(self, chosen: list[str]) -> list[str]:
-        """Return columns in the order that they had, which a form cannot tell."""
+        """Return columns in their previous order, which a form does not transmit."""
         before = self._definition.columns if self._definition else []
         return [*(name for name in before if name in chosen), *(name for name in chosen if name not in before)]
 
     def groups(self) -> Iterator[tuple[str, str, list[forms.BoundField]]]:
-        """Yield the parts of the form: a key, what it is called, its fields."""
+        """Yield the parts of the form: key, label and fields."""
         for key, words, names in (
             ("what", "Which events", ("severity", "source", "chassis", "tenant", "q", "since", "until", "last")),
-            ("more", "More of which events", ("message", "person", "device", "port", "drawer", "host")),
-            ("how", "How they are written", ("format", "columns", "facility", "cef_version")),
-            ("where", "Where they go", (
+            ("more", "More filters", ("message", "person", "device", "port", "drawer", "host")),
+            ("how", "Format", ("format", "columns", "facility", "cef_version")),
+            ("where", "Target", (
                 "destination", "address", "ca", "secret", "unsigned", "batch", "folder", "gzip", "keep_files",
                 "keep_days",
             )),
@@ -195,19 +195,19 @@ class ExportForm(forms.Form):
             yield key, words, [self[name] for name in names if name in self.fields]
 
     def wrong(self) -> list[forms.BoundField]:
-        """Return the fields that are wrong, in the order of the page."""
+        """Return the fields with errors, in the order of the page."""
         order = [self["name"], *(field for _, _, group in self.groups() for field in group)]
         return [field for field in order if field.errors]
 
     def focus_wrong(self) -> None:
-        """Have the first wrong field focused; a group of choices is so as a whole, by its template."""
+        """Focus the first wrong field; a group of choices is focused as a whole, by its template."""
         for field in self.wrong()[:1]:
             self.focused = field.name
             if not isinstance(field.field.widget, forms.RadioSelect | forms.CheckboxSelectMultiple):
                 field.field.widget.attrs["autofocus"] = True
 
     def tell(self, error: FalconWebError) -> None:
-        """Put what a service refused beside the fields that it is about, the rest above the form."""
+        """Add the errors of a service to their fields, others to the form."""
         sentences: dict[str, str] = error.details.get("errors", {})
         for name, sentence in sentences.items():
             field = RENAMED.get(name, name)
@@ -217,7 +217,7 @@ class ExportForm(forms.Form):
 
 
 def initial_from_query(given: QueryDict) -> dict[str, Any]:
-    """Return the beginning of a form by the parameters of a search for events; raises Invalid."""
+    """Return initial values of a form from the query of a search for events; raises Invalid."""
     return _filter_initial(filter_to_json(EventFilter.of(given)))
 
 

@@ -1,4 +1,4 @@
-"""What an export may be told: read from a form or a body, checked as a whole, kept as plain JSON."""
+"""The specification of an export: parsed from a form or a body, validated as a whole, stored as plain JSON."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from telemetry.exports.models import ExportDefinition, ExportFormat, ExportSched
 MAX_NAME_LENGTH, MAX_SECRET_LENGTH, MAX_CA_LENGTH = 100, 200, 100_000
 FOLDER_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}(/[A-Za-z0-9][A-Za-z0-9._-]{0,59}){0,3}")
 MAX_FILES, MAX_DAYS, MAX_MINUTES, MAX_BATCH = 10_000, 3650, 10_080, 1000
-# Options of files and of runs with an end: no stream heeds them.
+# Options of files and of runs with an end: streams ignore them.
 NOT_OF_STREAMS = frozenset({"folder", "keep_files", "keep_days", "minutes"})
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What depends on target and format.
+    """Options that depend on target and format.
 
     `address` is a webhook's URL or a syslog server's udp://, tcp:// or tls://; `ca` (PEM) replaces the system's trust.
-    `folder` is below the folder of exports. `gzip` is for files and webhooks. `keep_files` and `keep_days` are how many
-    files stay, and how long (0: without limit); `minutes` is how long a run may go on, `batch` how many events go in
-    one request.
+    `folder` is below the folder of exports. `gzip` is for files and webhooks. `keep_files` and `keep_days` limit number
+    and age of files (0: without limit); `minutes` is the maximum duration of a run, `batch` the maximum number of
+    events in one request.
     """
 
     address: str = ""
@@ -48,14 +48,14 @@ class ExportOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ExportOptions:
-        """Return options that were kept."""
+        """Return stored options."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in known})
 
 
 @dataclass(frozen=True)
 class ExportSpec:
-    """A definition as somebody wants it; `secret` None keeps the one that there is."""
+    """The requested values of a definition; `secret` None keeps the stored one."""
 
     name: str
     format: str
@@ -70,7 +70,7 @@ class ExportSpec:
     secret: str | None = None
 
     def checked(self) -> ExportSpec:
-        """Return it as it is kept; raises Invalid with a sentence for each field that is wrong."""
+        """Return it normalized; raises Invalid with a sentence for each field that is wrong."""
         errors: dict[str, str] = {}
         name = " ".join(self.name.split())
         if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
@@ -144,15 +144,15 @@ class ExportSpec:
             if not least <= getattr(one, name) <= most:
                 errors[name] = f"Give a number from {least} to {most}."
         if len(one.ca) > MAX_CA_LENGTH:
-            errors["ca"] = "That is more than a chain of certificates."
+            errors["ca"] = "That is too long for a chain of certificates."
 
     def shape(self) -> EventFormatter:
-        """Return how events are written."""
+        """Return the formatter of its events."""
         return formatter_for(self.format, self.columns, self.options)
 
 
 def spec_of(row: ExportDefinition) -> ExportSpec:
-    """Return a definition as somebody wanted it; its secret is not told."""
+    """Return the values of a definition, without its secret."""
     return ExportSpec(
         name=row.name,
         format=row.format,
@@ -168,25 +168,25 @@ def spec_of(row: ExportDefinition) -> ExportSpec:
 
 
 def delivers_same(one: ExportSpec, other: ExportSpec) -> bool:
-    """Tell whether a stream sends the same to the same receiver by both, but for the secret."""
+    """Return whether a stream sends the same to the same receiver by both, apart from the secret."""
     return _delivery_parts(one) == _delivery_parts(other)
 
 
-def _delivery_parts(wanted: ExportSpec) -> tuple[object, ...]:
-    options = {name: value for name, value in asdict(wanted.options).items() if name not in NOT_OF_STREAMS}
-    # A form ends lines otherwise than a body of the API.
-    options["ca"] = wanted.options.ca.split()
-    kept = {name: list(values) for name, values in wanted.filter.items()}
-    return wanted.format, wanted.target, kept, tuple(wanted.columns), options, wanted.schedule, wanted.span
+def _delivery_parts(spec: ExportSpec) -> tuple[object, ...]:
+    options = {name: value for name, value in asdict(spec.options).items() if name not in NOT_OF_STREAMS}
+    # Forms and bodies of the API have different line ends.
+    options["ca"] = spec.options.ca.split()
+    kept = {name: list(values) for name, values in spec.filter.items()}
+    return spec.format, spec.target, kept, tuple(spec.columns), options, spec.schedule, spec.span
 
 
 def formatter_for(format_: str, columns: Sequence[str], options: ExportOptions) -> EventFormatter:
-    """Return how events are written."""
+    """Return a formatter of events."""
     return EventFormatter(format_, tuple(columns), facility=options.facility, cef_version=options.cef_version)
 
 
 def filter_to_json(wanted: EventFilter) -> dict[str, list[str]]:
-    """Return a filter as plain JSON; `EventFilter.of` reads the same one."""
+    """Return a filter as plain JSON; `EventFilter.of` restores it."""
     kept: dict[str, list[str]] = {}
     for name, value in wanted.parameters():
         kept.setdefault(name, []).append(value)
@@ -194,7 +194,7 @@ def filter_to_json(wanted: EventFilter) -> dict[str, list[str]]:
 
 
 def next_cron_time(cron: str, after: datetime) -> datetime:
-    """Return when a cron expression (five fields, UTC) is due next; raises Invalid for one that never is."""
+    """Return the next time of a cron expression (five fields, UTC); raises Invalid where there is none."""
     if len(cron.split()) != 5 or len(cron) > 100:
         raise Invalid("Give the five fields of cron: minute, hour, day, month, day of the week, such as 15 3 * * *.")
     try:

@@ -1,4 +1,4 @@
-"""Reading definitions and runs, for administrators alone."""
+"""Reads definitions and runs, for administrators alone."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ EXPORT_COLUMNS = ("number", "name", "format", "target", "to", "schedule", "cron"
 
 @dataclass(frozen=True)
 class ExportSample:
-    """The first lines that an export would give, and how many events fit by now."""
+    """The first lines of an export, and the current number of matching events."""
 
     lines: tuple[str, ...]
     count: int
 
     @property
     def text(self) -> str:
-        """All of them."""
+        """The lines as one text."""
         return "\n".join(self.lines)
 
 
 def find_definitions(
     person: User, *, search: str = "", sort: str = "name", format_: str = "", target: str = ""
 ) -> ExportDefinitionQuerySet:
-    """Return definitions with their newest run as `newest`; a sort begins with '-' for the other way round.
+    """Return definitions with their runs as `newest_first`; a sort with '-' in front is descending.
 
-    Raises Invalid for a format, target or sort that is none.
+    Raises Invalid for an unknown format, target or sort.
     """
     _one_of(format_, ExportFormat.values, "format")
     _one_of(target, ExportTarget.values, "target")
@@ -74,7 +74,7 @@ def find_definitions(
 def find_runs(
     person: User, *, search: str = "", sort: str = "-number", state: str = "", definition: int | None = None
 ) -> ExportRunQuerySet:
-    """Return runs, the newest first unless sorted; raises Invalid for a state or sort that is none."""
+    """Return runs, the newest first unless sorted; raises Invalid for an unknown state or sort."""
     _one_of(state, ExportRun.State.values, "state")
     rows = ExportRun.objects.visible_to(person).select_related("definition")
     for word in _words(search):
@@ -99,7 +99,7 @@ def run_get(person: User, pk: int) -> ExportRun:
 
 
 def build_preview(person: User, wanted: ExportSpec) -> ExportSample:
-    """Return what a definition would give, by its first events; raises Invalid."""
+    """Return a sample of a definition's output, from its first events; raises Invalid."""
     shape = wanted.shape()
     rows = EventFilter.of(wanted.filter).apply(Event.objects.visible_to(person))
     events = list(rows.only(*shape.fields()).order_by("pk")[:SAMPLE_ROWS])
@@ -109,8 +109,8 @@ def build_preview(person: User, wanted: ExportSpec) -> ExportSample:
 
 
 def run_lines(rows: ExportRunQuerySet) -> Iterator[tuple[object, ...]]:
-    """Yield runs as a table has them."""
-    # Page by page: each part of a download may come from another thread, where no cursor goes along.
+    """Yield runs as rows of RUN_COLUMNS."""
+    # Page by page: each part of a download may be produced in another thread, which cannot use the same cursor.
     for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
         for run in pages.page(number).object_list:
             yield (
@@ -131,7 +131,7 @@ def run_lines(rows: ExportRunQuerySet) -> Iterator[tuple[object, ...]]:
 
 
 def definition_lines(rows: ExportDefinitionQuerySet) -> Iterator[tuple[object, ...]]:
-    """Yield definitions as a table has them."""
+    """Yield definitions as rows of EXPORT_COLUMNS."""
     for row in rows:
         yield (
             row.pk, row.name, row.format, row.target, row.options.get("address") or row.options.get("folder") or "",

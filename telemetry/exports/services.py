@@ -32,7 +32,7 @@ FIELDS = ("name", "filter", "columns", "format", "target", "options", "schedule"
 def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> ExportDefinition:
     """Define an export; administrators only.
 
-    One that takes what is new begins with all that there is, or with what comes `from_now` on. Raises Forbidden, and
+    One of new events starts with the oldest event, or with the next one where `from_now` is set. Raises Forbidden, and
     Invalid with a sentence for each wrong field.
     """
     with attempt(Action.EXPORT_ADD, actor=by, target=Target("export", name=wanted.name[:100])) as act:
@@ -50,10 +50,10 @@ def export_add(*, by: User, wanted: ExportSpec, from_now: bool = False) -> Expor
 
 
 def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -> ExportDefinition:
-    """Change a definition; a run that goes on ends as it began, a stream goes on as it is now.
+    """Change a definition; an open run ends unchanged, a stream continues with the new definition.
 
-    A stream begins a new run only where what it sends, or where to, is another. Without another `secret` the kept one
-    stays, except where the address changes: it signs for nobody else unasked. Administrators only. Raises as
+    A stream starts a new run only where its content or receiver changes. Without a new `secret` the stored one is kept,
+    except where the address changes: it must not sign for another receiver. Administrators only. Raises as
     `export_add` does.
     """
     with attempt(Action.EXPORT_EDIT, actor=by, target=target_of(definition)) as act:
@@ -62,31 +62,31 @@ def export_edit(*, by: User, definition: ExportDefinition, wanted: ExportSpec) -
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
             act.before, before = definition_snapshot(row), spec_of(row)
-            sends_otherwise = not delivers_same(before, kept) or _signature_changes(row, kept)
+            delivery_changes = not delivers_same(before, kept) or _signature_changes(row, kept)
             if kept.secret is None and before.options.address != kept.options.address:
                 row.secret_encrypted = ""
-            # Saving is how a secret gets under the newest key.
+            # Saving re-encrypts the secret with the newest key.
             row.secret_encrypted = row.secret_encrypted and credentials.reencrypt(row.secret_encrypted)
             if kept.span == ExportSpan.NEW and row.span != ExportSpan.NEW:
                 row.cursor = _last_exported(row)
             _apply_spec(row, kept)
             if (kept.schedule, kept.cron, kept.enabled) != (before.schedule, before.cron, before.enabled):
-                # Never otherwise: what is due just now would be left out.
+                # Not without such a change: a run that is due now would be skipped.
                 row.next_at = _next_time(row)
             act.after = definition_snapshot(row)
-            if sends_otherwise:
+            if delivery_changes:
                 row.version = row.version + 1
-            if sends_otherwise or act.after != act.before:
+            if delivery_changes or act.after != act.before:
                 row.changed_at = timezone.now()
             _save(row)
-            if sends_otherwise or kept.enabled != before.enabled:
-                # A stream that waits for its next try is to notice at once.
+            if delivery_changes or kept.enabled != before.enabled:
+                # A stream that waits for its next attempt has to apply the change immediately.
                 row.runs.open().update(retry_at=None)
     return row
 
 
 def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> ExportDefinition:
-    """Switch a definition on or off: off, neither its schedule nor its stream does anything. Raises Forbidden."""
+    """Switch a definition on or off; off, neither its schedule nor its stream runs. Raises Forbidden."""
     with audited(Action.EXPORT_SWITCH, actor=by, target=target_of(definition)) as act:
         require_administrator(by)
         row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
@@ -102,26 +102,26 @@ def export_switch(*, by: User, definition: ExportDefinition, enabled: bool) -> E
 
 
 def export_remove(*, by: User, definition: ExportDefinition) -> None:
-    """Remove a definition and its files; the record of its runs stays. Raises Forbidden, Conflict while one goes on."""
+    """Remove a definition and its files; its runs stay as records. Raises Forbidden, Conflict during a run."""
     with attempt(Action.EXPORT_REMOVE, actor=by, target=target_of(definition)) as act:
         require_administrator(by)
         with act.change():
             row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
             act.before = definition_snapshot(row)
-            going = row.runs.open().unclaimed(timezone.now())
-            going.update(state=ExportRun.State.CANCELLED, ended_at=timezone.now(), error="The export was removed.")
+            unclaimed = row.runs.open().unclaimed(timezone.now())
+            unclaimed.update(state=ExportRun.State.CANCELLED, ended_at=timezone.now(), error="The export was removed.")
             if row.runs.open().exists():
-                raise Conflict("A run of this export goes on. Cancel it first; the export is removed after that.")
+                raise Conflict("A run of this export is in progress. Cancel it first, then remove the export.")
             runs = [run.pk for run in row.runs.all()]
             row.delete()
             transaction.on_commit(lambda: files.files_delete(runs))
 
 
 def target_check(*, by: User, wanted: ExportSpec, definition: ExportDefinition | None = None) -> str:
-    """Send one made-up event to a target, or see that its folder can be written; returns what to tell of it.
+    """Send a test event to a target, or check that its folder is writable; returns a sentence with the result.
 
     Without a `secret` in `wanted` that of `definition` signs, where the address is the same. Administrators only.
-    Raises Forbidden, Invalid, and DeliveryFailed where it does not arrive.
+    Raises Forbidden, Invalid, and DeliveryFailed.
     """
     target = target_of(definition) if definition else Target("export", name=wanted.name[:100])
     with attempt(Action.EXPORT_TEST, actor=by, target=target) as act:
@@ -145,15 +145,15 @@ def _check_target(kept: ExportSpec, secret: str) -> str:
     if kept.target == ExportTarget.WEBHOOK:
         body = shape.heading + b"".join(shape.lines([event]))
         send_webhook(url=options.address, body=body, content_type=shape.content_type, secret=secret, ca=options.ca)
-        return "The webhook took a test event."
+        return "The webhook accepted a test event."
     send_syslog(address=options.address, messages=shape.messages([event], shape.lines([event])), ca=options.ca)
     if options.address.startswith("udp:"):
-        return "A test event was sent. Nobody confirms a datagram: look whether the server has it."
-    return "The syslog server took a test event."
+        return "A test event was sent. Datagrams are not confirmed: check whether the server has it."
+    return "The syslog server accepted a test event."
 
 
 def sample_event() -> Event:
-    """Return an event that tries a target; it is in no log."""
+    """Return an unsaved event for the test of a target."""
     now = timezone.now()
     return Event(
         id=0,
@@ -168,7 +168,7 @@ def sample_event() -> Event:
 
 
 def definition_snapshot(row: ExportDefinition) -> dict[str, Any]:
-    """Return a definition as the audit log and runs keep it: whether there is a secret, and never which."""
+    """Return a definition for the audit log and for runs: with whether it has a secret, never the secret itself."""
     return {name: getattr(row, name) for name in FIELDS} | {"signed": bool(row.secret_encrypted)}
 
 
@@ -183,12 +183,12 @@ def _apply_spec(row: ExportDefinition, kept: ExportSpec) -> None:
 
 
 def _signature_changes(row: ExportDefinition, kept: ExportSpec) -> bool:
-    """Tell whether requests are signed otherwise from now on; the same secret once more changes nothing."""
+    """Return whether the secret changes."""
     if kept.secret is None:
         return False
     try:
         return kept.secret != row.secret
-    except Unavailable:  # the site's key is another one now
+    except Unavailable:  # the site's key has changed
         return True
 
 
@@ -197,7 +197,7 @@ def _next_time(row: ExportDefinition) -> datetime | None:
 
 
 def _last_exported(row: ExportDefinition) -> int:
-    """Return up to which event a definition that took all has given everything once."""
+    """Return the cursor of the last complete run of a definition."""
     last = row.runs.filter(state=ExportRun.State.DONE).order_by("-pk").first()
     return last.cursor if last is not None else 0
 
@@ -212,7 +212,7 @@ def _save(row: ExportDefinition, *, insert: bool = False) -> None:
 
 
 def cursor_move(run: ExportRun, cursor: int) -> None:
-    """Note up to which event everything of a run's definition is delivered; never backwards."""
+    """Advance the cursor of a run's definition, never backwards."""
     if run.snapshot["span"] == ExportSpan.NEW and run.definition is not None:
         rows = ExportDefinition.objects.filter(pk=run.definition.pk, span=ExportSpan.NEW, cursor__lt=cursor)
         rows.update(cursor=cursor)
@@ -231,9 +231,9 @@ class ExportRunEnded(FalconWebError):
 
 
 def run_request(*, by: User | None, definition: ExportDefinition, trigger: str = "person") -> ExportRun:
-    """Have a definition carried out once, or go on for ever where it is a stream; nothing is done here yet.
+    """Queue a run of a definition, which never ends for a stream.
 
-    `by` None is the site itself. Raises Forbidden, and Conflict while a run of it goes on, or where a stream is off.
+    `by` None is the site itself. Raises Forbidden, and Conflict during another run, or where a stream is off.
     """
     with attempt(Action.EXPORT_RUN, actor=by, target=target_of(definition)) as act:
         if by is not None:
@@ -246,7 +246,7 @@ def run_request(*, by: User | None, definition: ExportDefinition, trigger: str =
 
 def _create_run(by: User | None, definition: ExportDefinition, trigger: str) -> ExportRun:
     if definition.is_stream and not definition.enabled:
-        raise Conflict("This export is switched off. Switch it on: it goes on by itself.")
+        raise Conflict("This export is switched off. Switch it on: it continues by itself.")
     with transaction.atomic():
         row = ExportDefinition.objects.select_for_update().get(pk=definition.pk)
         cursor = row.cursor if row.span == ExportSpan.NEW else 0
@@ -264,11 +264,11 @@ def _create_run(by: User | None, definition: ExportDefinition, trigger: str) -> 
                     cursor=cursor,
                 )
         except IntegrityError as error:
-            raise Conflict("A run of this export goes on. Wait for its end, or cancel it.") from error
+            raise Conflict("A run of this export is in progress. Wait for its end, or cancel it.") from error
 
 
 def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
-    """End a run: at once where nobody is at it, else within a second or two; it can be resumed.
+    """Cancel a run: immediately where no worker has claimed it, else within a second or two; it can be resumed.
 
     Raises Forbidden, and Conflict where it has ended.
     """
@@ -276,8 +276,8 @@ def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
         require_administrator(by)
         now = timezone.now()
         open_ = ExportRun.objects.open().filter(pk=run.pk)
-        at_once = {"state": State.CANCELLED, "ended_at": now, "error": f"{by.username} cancelled it.", "retry_at": None}
-        if not open_.unclaimed(now).update(**at_once, worker="", lease_until=None) and not open_.update(
+        ended = {"state": State.CANCELLED, "ended_at": now, "error": f"{by.username} cancelled it.", "retry_at": None}
+        if not open_.unclaimed(now).update(**ended, worker="", lease_until=None) and not open_.update(
             cancel_requested_at=now
         ):
             raise Conflict("The run has ended: there is nothing to cancel.")
@@ -286,19 +286,19 @@ def run_cancel(*, by: User, run: ExportRun) -> ExportRun:
 
 
 def run_resume(*, by: User, run: ExportRun) -> ExportRun:
-    """Have a run that failed or was cancelled go on where it stopped.
+    """Queue a failed or cancelled run to continue where it stopped.
 
-    Raises Forbidden, and Conflict where it is not that, its definition is gone, or another run is open or has taken
-    over what it was about.
+    Raises Forbidden, and Conflict where it is in another state, its definition was removed, or another run is open or
+    has continued from there.
     """
     with attempt(Action.EXPORT_RESUME, actor=by, target=_run_target(run)) as act:
         require_administrator(by)
         with act.change():
             definition = ExportDefinition.objects.select_for_update().filter(runs=run.pk).first()
             if definition is None:
-                raise Conflict("The export was removed: there is nothing to go on with.")
+                raise Conflict("The export was removed: the run cannot be resumed.")
             if run.snapshot["span"] == ExportSpan.NEW and definition.runs.filter(pk__gt=run.pk).exists():
-                raise Conflict("A later run has gone on from there.")
+                raise Conflict("A later run has continued from there.")
             if definition.is_stream and not definition.enabled:
                 raise Conflict("This export is switched off. Switch it on first.")
             ended = ExportRun.objects.filter(pk=run.pk, state__in=[State.FAILED, State.CANCELLED], file_removed_at=None)
@@ -309,9 +309,9 @@ def run_resume(*, by: User, run: ExportRun) -> ExportRun:
                         cancel_requested_at=None, worker="", lease_until=None, resumed_at=timezone.now(),
                     )  # fmt: skip
             except IntegrityError as error:
-                raise Conflict("Another run of this export goes on. Wait for its end, or cancel it.") from error
+                raise Conflict("Another run of this export is in progress. Wait for its end, or cancel it.") from error
             if not changed:
-                raise Conflict("Only a run that failed or was cancelled, and whose file is there, can be resumed.")
+                raise Conflict("Only a failed or cancelled run whose file still exists can be resumed.")
     run.refresh_from_db()
     return run
 
@@ -323,7 +323,7 @@ def _run_target(run: ExportRun) -> Target:
 class ExportRunClaim(RowClaim[ExportRun]):
     """A worker's claim on a run of an export."""
 
-    # Longer than one delivery may take, so that nobody takes over from who still waits for an answer.
+    # Longer than one delivery may take, so that the claim does not expire while a response is awaited.
     duration = timedelta(seconds=30)
     related = ("definition",)
 
@@ -333,50 +333,52 @@ class ExportRunClaim(RowClaim[ExportRun]):
 
     @classmethod
     def claim(cls, run_id: int, worker: str) -> ExportRunClaim | None:
-        """Claim a run that is due; None where another worker was faster, or there is nothing to do."""
+        """Claim a run that is due; None where it is not, or another worker was faster."""
         now = timezone.now()
         started = {"started_at": Coalesce("started_at", Value(now))}
         return cls.take(ExportRun.objects.due(now), run_id, worker, state=State.RUNNING, retry_at=None, **started)
 
     @property
     def run(self) -> ExportRun:
-        """The run, as of what this worker read and wrote."""
+        """The run, as last read or written by this worker."""
         return self.row
 
     def held(self) -> QuerySet[ExportRun]:
-        """Return the run, as long as it is this worker's and goes on."""
+        """Return the run while it is claimed by this worker and running."""
         return super().held().filter(state=State.RUNNING)
 
     @property
     def due(self) -> bool:
-        """Whether it is time to keep what was done."""
+        """Whether the progress is due to be stored."""
         return time.monotonic() - self._kept_at >= CHECK_SECONDS
 
     def keep(self, **values: Any) -> None:
-        """Keep how far it is, and extend the claim; raises ClaimLost."""
+        """Store the progress, and extend the claim; raises ClaimLost."""
         self.write(**values)
         self._kept_at = time.monotonic()
 
     def heed(self) -> None:
-        """Hold on while something takes long; looks once a second."""
+        """Extend the claim during long work, at most once a second; raises as `look` does."""
         if self.due:
             self.keep()
             self.look()
 
     def look(self) -> None:
-        """Raise ExportRunEnded where somebody cancelled the run, or it has gone on for too long."""
-        asked = ExportRun.objects.filter(pk=self.run.pk).values_list("cancel_requested_at", flat=True).first()
-        if asked is not None:
+        """Raise ExportRunEnded where the run was cancelled, or has exceeded its time."""
+        cancel_requested_at = (
+            ExportRun.objects.filter(pk=self.run.pk).values_list("cancel_requested_at", flat=True).first()
+        )
+        if cancel_requested_at is not None:
             raise ExportRunEnded(State.CANCELLED, "It was cancelled.")
         begun = self.run.resumed_at or self.run.started_at or timezone.now()
         minutes = int(self.run.snapshot["options"].get("minutes", 0))
         if minutes and not self.run.is_stream and timezone.now() - begun > timedelta(minutes=minutes):
-            raise ExportRunEnded(State.FAILED, f"It took longer than its {minutes} minutes. Resume it to let it go on.")
+            raise ExportRunEnded(State.FAILED, f"It took longer than its {minutes} minutes. Resume it to continue.")
 
     def release(self, **values: Any) -> bool:
-        """Release the run, so that whoever comes next goes on with it; raises ClaimLost."""
+        """Release the run for any worker to continue; raises ClaimLost."""
         if not super().release(**values):
-            raise ClaimLost("Another worker has the run.")
+            raise ClaimLost("Another worker has claimed the run.")
         return True
 
     def end(self, state: State, sentence: str = "", **values: Any) -> None:

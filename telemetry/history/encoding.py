@@ -1,4 +1,4 @@
-"""Histories as JSON and CSV, and raw readings as CSV."""
+"""Encodes histories as JSON and CSV, and raw readings as CSV."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from telemetry.history.selectors import HistoryGap, HistoryLine, MetricHistory, 
 from telemetry.history.subjects import visible_subjects
 from telemetry.store.selectors import RawReadings, read_raw
 
-DIGITS: Final = 7  # significant ones: readings come in single precision, which is good for no more
-EXACT_INTEGER_LIMIT: Final = 2.0**53  # up to here every whole number is one of its own
+DIGITS: Final = 7  # significant digits: the precision of f32 readings
+EXACT_INTEGER_LIMIT: Final = 2.0**53  # up to here, a float represents every integer
 STATS: Final = {"mean": ("mean",), "band": ("mean", "low", "high")}
 
 
 def round_significant(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return values with seven significant digits: short where they are written.
+    """Return values rounded to seven significant digits, for a short text form.
 
-    What is whole (a total) stays exact; so do NaN and infinities.
+    Integers (totals) stay exact; so do NaN and infinities.
     """
     exact = values.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         size = np.floor(np.log10(np.abs(exact)))
         places = np.where(np.isfinite(size), DIGITS - 1 - size, 0.0).clip(-300, 300)
-        # By whole powers of ten only, never by 0.001: so the result is the nearest number to its decimals.
+        # By integer powers of ten only, never by 0.001: so the result is the nearest float to its decimal form.
         up, down = 10.0 ** places.clip(0), 10.0 ** (-places).clip(0)
         found = np.where(places >= 0, np.rint(exact * up) / up, np.rint(exact / down) * down)
         as_is = ~np.isfinite(found) | ((exact == np.rint(exact)) & (np.abs(exact) <= EXACT_INTEGER_LIMIT))
@@ -61,7 +61,7 @@ def history_json(history: MetricHistory, stats: Sequence[str]) -> bytes:
 
 
 def _lines_json(made: Sequence[HistoryLine], stats: Sequence[str]) -> list[dict[str, Any]]:
-    # All at once: to round line by line would take longer than to read them.
+    # Round all lines together: line by line would take longer than reading them.
     numbers = {name: round_significant(np.array([getattr(line, name) for line in made])).tolist() for name in stats}
     return [
         {
@@ -81,24 +81,24 @@ def _lines_json(made: Sequence[HistoryLine], stats: Sequence[str]) -> list[dict[
 
 
 def column_names(line: HistoryLine, stats: Sequence[str]) -> list[str]:
-    """Return what the columns of a line are called: 'GPU 3, falcon-1: Temperature (°C), mean'."""
+    """Return the column names of a line: 'GPU 3, falcon-1: Temperature (°C), mean'."""
     unit = f" ({line.unit})" if line.unit else ""
     name = f"{line.subject.full_name}: {line.label}{unit}"
     return [f"{name}, {stat}" for stat in stats]
 
 
 def history_csv(history: MetricHistory, stats: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table: a row a bucket, its begin first; empty where there is nothing."""
+    """Yield the lines of a table: a row for each bucket, its start first; missing values are empty."""
     head = ["time", *(name for line in history.lines for name in column_names(line, stats))]
     yield from csv_table([csv_cell(name) for name in head], ())
     columns = [round_significant(getattr(line, name)) for line in history.lines for name in stats]
     for place, at in enumerate(history.at.tolist()):
-        # Numbers and times alone: nothing here could be a formula.
+        # Only numbers and times, which need no escaping against formulas.
         yield ",".join([iso_utc(at), *(number_text(column[place]) for column in columns)]) + "\r\n"
 
 
 def number_text(value: float) -> str:
-    """Return a number as a table has it: whole ones without a fraction, nothing for NaN."""
+    """Return a number for a table: integers without a fraction, '' for NaN."""
     number = float(value)
     if math.isnan(number):
         return ""
@@ -111,20 +111,20 @@ def gaps_json(gaps: Sequence[HistoryGap]) -> list[dict[str, Any]]:
 
 TimedLine = tuple[float, str]
 
-# Of one person in one process: each is minutes of work, which live pages need, too.
+# Limit of one person in one process: each takes minutes of CPU time that live pages need, too.
 MAX_DOWNLOADS = 4
 _downloads: Counter[int] = Counter()
 _downloads_lock = Lock()
 
 
 def raw_csv(person: User, refs: Sequence[str], metrics: Sequence[Metric], span: TimeRange) -> Iterator[str]:
-    """Return the lines of a table with a row a reading, and a column for each series that the metrics are made of.
+    """Return the lines of a table with a row for each reading, and a column for each series of the metrics.
 
-    Readings of several chassis are rows of their own, in order of time. What is wrong is raised before the first line:
-    Unavailable where the person has as many such tables on the way as one may.
+    Readings of several chassis are separate rows, in order of time. Errors are raised before the first line:
+    Unavailable where the person has MAX_DOWNLOADS such downloads in progress.
     """
     if _downloads[person.pk] >= MAX_DOWNLOADS:
-        raise Unavailable(f"{MAX_DOWNLOADS} tables of readings are on the way to you. Wait until one is there.")
+        raise Unavailable(f"You have {MAX_DOWNLOADS} downloads of readings in progress. Wait until one is complete.")
     lines, _ = plan_lines(visible_subjects(person, refs, span), metrics, span)
     columns = [(line, part) for line in lines for part in line.parts]
     head = ["time", *(_column_name(line, part) for line, part in columns)]
@@ -137,7 +137,7 @@ def raw_csv(person: User, refs: Sequence[str], metrics: Sequence[Metric], span: 
 
 
 def _track_download(person: int, lines: Iterator[str]) -> Iterator[str]:
-    """Yield lines; from the first to the last, or until nobody takes them any more, they count as on the way."""
+    """Yield lines, counting the download as in progress until its end or its cancellation."""
     with _downloads_lock:
         _downloads[person] += 1
     try:
@@ -159,8 +159,8 @@ def _rows(chassis: int, parts: list[tuple[int, SeriesPart]], width: int, span: T
     keys = list(dict.fromkeys(part.key for _, part in parts))
     for readings in read_raw(chassis, keys, since=span.since, until=span.until):
         columns = _columns(readings, parts)
-        here = ~np.all(np.isnan([values for _, values in columns]), axis=0) if columns else np.zeros(0, dtype=bool)
-        for row in np.flatnonzero(here).tolist():
+        present = ~np.all(np.isnan([values for _, values in columns]), axis=0) if columns else np.zeros(0, dtype=bool)
+        for row in np.flatnonzero(present).tolist():
             cells = [""] * width
             for place, values in columns:
                 cells[place] = number_text(values[row])

@@ -1,4 +1,4 @@
-"""The temperatures of a drawer's slots over a day: data, drawing and table."""
+"""Heat map of the temperatures of a drawer's slots over a day: data, drawing and table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from telemetry.history.encoding import gaps_json, round_significant
 from telemetry.history.rules import HOUR, METRICS, TimeRange, iso_utc
 from telemetry.history.selectors import HistoryGap, read_history
 
-MAX_CELLS: Final = 96  # of a slot: a quarter of an hour each, of a day
-# °C: what separates the steps of colour; the last is what accelerators are throttled at.
+MAX_CELLS: Final = 96  # of a slot: quarters of an hour of a day
+# °C; limits between the steps of colour; accelerators are throttled at the last.
 COLOUR_STEPS: Final = (30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0)
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class HeatMapRow:
-    """A slot: the highest temperature and the mean of each bucket, °C, NaN where there is none."""
+    """A slot: highest and mean temperature of each bucket, °C, NaN for none."""
 
     slot: Slot
     mean: Floats
@@ -34,13 +34,13 @@ class HeatMapRow:
 
     @property
     def highest(self) -> float:
-        """The highest of all, NaN where there is none."""
+        """The highest temperature, NaN for none."""
         return float(np.fmax.reduce(self.high)) if len(self.high) else math.nan
 
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Slots of a drawer in the order of their numbers, on buckets of `step` seconds that begin at `at` (Unix s)."""
+    """Slots of a drawer in the order of their numbers, on buckets of `step` seconds that start at `at` (Unix s)."""
 
     drawer: Drawer
     span: TimeRange
@@ -73,13 +73,13 @@ def colour_step(celsius: float) -> int | None:
 
 
 CELL_WIDTH, ROW_HEIGHT = 10, 26  # of the picture, in its own units
-NAMES, LEFT, TOP = 50, 18, 4  # the names are a picture of their own, which stays in sight when the other is scrolled
-LABEL_HOURS: Final = 3  # hours between words below
+NAMES, LEFT, TOP = 50, 18, 4  # the names are a separate picture, which stays visible when the other is scrolled
+LABEL_HOURS: Final = 3  # hours between labels below
 
 
 @dataclass(frozen=True)
 class HeatMapCell:
-    """A bucket of a slot: where it is drawn, its step of colour and what it says."""
+    """A bucket of a slot: position, step of colour and label."""
 
     x: float
     width: float
@@ -89,7 +89,7 @@ class HeatMapCell:
 
 @dataclass(frozen=True)
 class HeatMapPictureRow:
-    """A row of the picture: its name as far as there is room for it, and the whole one."""
+    """A row of the picture: its short and its full name."""
 
     name: str
     whole: str
@@ -99,7 +99,7 @@ class HeatMapPictureRow:
 
 @dataclass(frozen=True)
 class HeatMapPicture:
-    """Rows, words below them, and how large it is; the names of the rows are `names` wide."""
+    """Rows, hour labels and size of the picture; the names of the rows are `names` wide."""
 
     names: int
     width: int
@@ -111,7 +111,7 @@ class HeatMapPicture:
 
 @dataclass(frozen=True)
 class SlotHours:
-    """A slot's day: its highest temperature by the hour, '' where there is none."""
+    """A slot's day: its highest temperature of each hour, '' for none."""
 
     name: str
     slot_id: int
@@ -142,7 +142,7 @@ def draw_heat_map(found: HeatMap) -> HeatMapPicture:
 
 
 def hourly_highs(found: HeatMap) -> list[SlotHours]:
-    """Return the same as a table: the highest temperature of each hour."""
+    """Return the heat map as a table: the highest temperature of each hour."""
     count = round(found.span.seconds / HOUR)
     places = ((found.at - found.span.since) // HOUR).astype(int)
     table = []

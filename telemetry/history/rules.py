@@ -1,8 +1,8 @@
 """Metrics, time ranges and views of the telemetry page. Pure.
 
-A metric is a quantity of the live catalogue. What has several readings of it (a drawer has eight ports) gets one line
-by the metric's rule. Of a sum and of a mean, low and high are bounds: the ports need not have been at their lowest in
-the same second. Of the highest, high is exact, mean and low are at least so.
+A metric is a quantity of the live catalogue. Several readings of it (a drawer has eight ports) are combined into one
+line by the metric's rule. Of a sum and of a mean, low and high are bounds: the ports need not have been at their lowest
+in the same second. Of the highest, high is exact, mean and low are lower bounds.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from core.text import parse_id
 Combine = Literal["sum", "mean", "highest", "lowest"]
 Floats = NDArray[np.floating[Any]]
 ValueRow = NDArray[np.float64]
-RATE: Final = "/rate"  # behind the key of an error counter: its rate (1/s), as the store reads it
+RATE: Final = "/rate"  # suffix of the key of an error counter's rate (1/s), as in the store
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: of which readings, in which unit, and the rule for several of them.
+    """A metric: its unit, and the rule that combines several readings.
 
-    `per` is what the readings belong to; those of a port are offered for what has ports. `panel` names the chart that
-    it is drawn in; `groups` tells whether it means something of a drawer, a chassis, a host or a tenant.
+    `per` is the owner of the readings; those of ports apply to all subjects with ports. `panel` is the title of its
+    chart; `groups` is whether it applies to a drawer, a chassis, a host or a tenant.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Metric:
     combine: Combine
     panel: str
     groups: bool = True
-    quantity: str = ""  # of the catalogue, where the metric has another name
-    suffix: str = ""  # behind the key
+    quantity: str = ""  # of the catalogue, where its name differs
+    suffix: str = ""  # of the key
 
 
 _ALL: Final = (
@@ -70,14 +70,14 @@ PORT_ONLY_KINDS: Final = frozenset({"port"})
 
 
 def metric_applies(metric: Metric, kind: str) -> bool:
-    """Tell whether a metric means something of a kind of subject ('port' has no temperature)."""
+    """Return whether a metric applies to a kind of subject ('port' has no temperature)."""
     if kind in PORT_ONLY_KINDS:
         return metric.per == "port"
     return metric.groups or kind not in GROUP_KINDS
 
 
 def combination_words(metric: Metric, count: int) -> str:
-    """Return in words how so many readings become one line; '' for a single one."""
+    """Return the combination of `count` readings in words; '' for a single one."""
     if count < 2:
         return ""
     counted = "devices" if metric.per == "device" else "device-side ports"
@@ -88,12 +88,12 @@ def combination_words(metric: Metric, count: int) -> str:
 
 
 def _ignoring_nan(reduce: Callable[..., Any]) -> Callable[[Floats], Floats]:
-    """Return a reduction that leaves out what there is no value of, NaN where there is none at all."""
+    """Return a reduction that ignores NaN, and yields NaN where all values are."""
 
     def reduced(values: Floats) -> Floats:
-        here = ~np.isnan(values)
-        count = here.sum(axis=0)
-        found = reduce(np.where(here, values, 0.0), count)
+        present = ~np.isnan(values)
+        count = present.sum(axis=0)
+        found = reduce(np.where(present, values, 0.0), count)
         return np.where(count > 0, found, np.nan)
 
     return reduced
@@ -108,14 +108,14 @@ _COMBINERS: Final[dict[str, Callable[[Floats], Any]]] = {
 
 
 def combine_rows(rule: str, rows: Sequence[Floats]) -> ValueRow:
-    """Return one row (f8) made of several by a rule; what some of them lack is left out, NaN where all do."""
+    """Return several rows combined into one (f8) by a rule; NaNs are ignored, and yield NaN where all are."""
     values = np.array(rows, dtype=np.float64)
     one: ValueRow = values[0] if len(values) == 1 else np.asarray(_COMBINERS[rule](values), dtype=np.float64)
     return one
 
 
 HOUR, DAY = 3600.0, 86400.0
-# By their name in addresses: words, s. The last is what a page shows unasked.
+# By name in query parameters: label, s.
 RANGES: Final = {
     "15m": ("15 min", 900.0), "1h": ("1 h", HOUR), "6h": ("6 h", 6 * HOUR), "24h": ("24 h", DAY),
     "7d": ("7 d", 7 * DAY), "30d": ("30 d", 30 * DAY), "1y": ("a year", 365 * DAY),
@@ -131,7 +131,7 @@ TIME_HINT = "Give a time such as 2026-03-01T12:00:00Z, -6h or now."
 
 @dataclass(frozen=True)
 class TimeRange:
-    """From a time until before another, Unix s; `live` tells that it ends now and goes on."""
+    """A half-open range, Unix s; `live` is whether it ends now and moves on."""
 
     since: float
     until: float
@@ -139,7 +139,7 @@ class TimeRange:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length, s."""
         return self.until - self.since
 
 
@@ -159,16 +159,16 @@ def _parse_absolute(text: str, field: str) -> float:
     try:
         if re.fullmatch(r"\d{9,11}(\.\d+)?", text):
             return float(text)
-        # In an address the plus of an offset is read as a space.
-        read = datetime.fromisoformat(re.sub(r" (\d\d:\d\d)$", r"+\1", text) if "T" in text else text)
-        found = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+        # In a query string, the plus of an offset is decoded as a space.
+        parsed = datetime.fromisoformat(re.sub(r" (\d\d:\d\d)$", r"+\1", text) if "T" in text else text)
+        found = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError, OSError) as error:
-        raise Invalid(f"'{field}' is no time that can be understood.", errors={field: TIME_HINT}) from error
+        raise Invalid(f"'{field}' is not a valid time.", errors={field: TIME_HINT}) from error
     return found if math.isfinite(found) else LATEST + 1
 
 
 def range_between(since: str, until: str, *, now: float) -> TimeRange:
-    """Return the range of two texts; without an end it ends now, without a begin it is an hour long. Raises Invalid."""
+    """Return the range of two texts; the default end is now, the default length an hour. Raises Invalid."""
     end = parse_time(until, now=now, field="until") if until.strip() else now
     begin = parse_time(since, now=now, field="since") if since.strip() else end - HOUR
     if end - begin < MIN_RANGE_SECONDS:
@@ -191,7 +191,7 @@ def iso_utc(at: float) -> str:
 
 
 def step_label(seconds: float) -> str:
-    """Return how long a bucket is, in words: '10 s', '15 min', '6 h'."""
+    """Return the width of a bucket for display: '10 s', '15 min', '6 h'."""
     for unit, size in (("d", DAY), ("h", HOUR), ("min", 60.0)):
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
@@ -207,7 +207,7 @@ Layout = Literal["together", "apart"]
 
 @dataclass(frozen=True)
 class ChartPanel:
-    """A chart: the metrics of one title and unit, of these subjects."""
+    """A chart: metrics with one title and unit, of some subjects."""
 
     title: str
     unit: str
@@ -218,7 +218,7 @@ class ChartPanel:
 
 @dataclass(frozen=True)
 class TelemetryView:
-    """What the page shows. `range` is one of RANGES, '' where `since` and `until` say when."""
+    """The content of the page. `range` is one of RANGES, '' where `since` and `until` apply."""
 
     subjects: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -229,18 +229,20 @@ class TelemetryView:
 
     @classmethod
     def from_query(cls, text: str) -> TelemetryView:
-        """Return the view of what stands behind the '?' of an address; raises Invalid."""
+        """Return the view of a query string; raises Invalid."""
         try:
             return cls.from_parameters(QueryDict(text))
         except Invalid as error:
             raise Invalid(error.sentence, errors={"query": error.sentence}) from error
         except Exception as error:
-            # Too many fields, or bytes that are no text.
-            raise Invalid("This is no view.", errors={"query": "Copy it from the address of the page."}) from error
+            # Too many fields, or invalid bytes.
+            raise Invalid(
+                "This is not a valid view.", errors={"query": "Copy it from the address of the page."}
+            ) from error
 
     @classmethod
     def from_parameters(cls, given: QueryDict) -> TelemetryView:
-        """Return the view of parameters; raises Invalid for what means nothing."""
+        """Return the view of query parameters; raises Invalid for unknown values."""
         subjects = tuple(parse_subjects(given.getlist("of")))
         if len(subjects) > MAX_SHOWN:
             raise Invalid(f"The page shows at most {MAX_SHOWN} things at a time. Leave some out.")
@@ -270,7 +272,7 @@ class TelemetryView:
         return range_between(self.since, self.until, now=now)
 
     def query(self, **changes: Any) -> str:
-        """Return what stands behind the '?' of the page's address, with changes."""
+        """Return the query string of the page, with changes."""
         shown = replace(self, **changes) if changes else self
         when = [("range", shown.range)] if shown.range else [("since", shown.since), ("until", shown.until)]
         pairs = [
@@ -282,7 +284,7 @@ class TelemetryView:
         return urlencode(pairs).replace("%2F", "/").replace("%3A", ":")
 
     def panels(self, found: Sequence[str]) -> list[ChartPanel]:
-        """Return the charts of the subjects that were found: one a kind of measurement, or one a subject as well."""
+        """Return the charts of the found subjects: one a panel, or one a panel and subject."""
         refs = [ref for ref in self.subjects if ref in found]
         chosen = [METRICS[name] for name in self.metrics or DEFAULT_METRICS]
         own = tuple(ref for ref in refs if ref.startswith(f"{SERIES_KIND}/"))
@@ -306,7 +308,7 @@ def _by_panel(metrics: Sequence[Metric]) -> dict[str, list[Metric]]:
 
 
 def _normalized_time(text: str, field: str) -> str:
-    """Return a time as an address keeps it: what is relative stays so, the rest is UTC to the second."""
+    """Return a time for a query string: relative times unchanged, others in UTC to the second."""
     if not text or text == "now" or text.startswith(("-", "now")):
         return text
     return iso_utc(parse_time(text, now=LATEST - 1, field=field))
@@ -320,16 +322,14 @@ SUBJECT_HINT: Final = "Name it as in device/3, slot/3, port/5, drawer/1, chassis
 
 
 def parse_subjects(texts: Iterable[str]) -> list[str]:
-    """Return the texts that name subjects, each once; raises Invalid for one that names none, and for too many."""
+    """Return the references of subjects, each once; raises Invalid for an invalid one, and for too many."""
     refs = list(dict.fromkeys(text.strip() for text in texts if text.strip()))
     if len(refs) > MAX_SUBJECTS:
-        raise Invalid(
-            "These are too many at a time.", errors={"subjects": f"Ask for at most {MAX_SUBJECTS} at a time."}
-        )
+        raise Invalid("These are too many subjects.", errors={"subjects": f"Request at most {MAX_SUBJECTS} at a time."})
     for ref in refs:
         kind, _, rest = ref.partition("/")
         chassis, _, key = rest.partition("/")
-        fine = parse_id(rest) > 0 if kind in KINDS else kind == SERIES_KIND and parse_id(chassis) > 0 and key
-        if not fine or len(ref) > MAX_REF_LENGTH or "\0" in ref:
-            raise Invalid(f"'{ref[:60]}' names nothing that is measured.", errors={"subjects": SUBJECT_HINT})
+        is_valid = parse_id(rest) > 0 if kind in KINDS else kind == SERIES_KIND and parse_id(chassis) > 0 and key
+        if not is_valid or len(ref) > MAX_REF_LENGTH or "\0" in ref:
+            raise Invalid(f"'{ref[:60]}' is not a valid subject.", errors={"subjects": SUBJECT_HINT})
     return refs

@@ -1,4 +1,4 @@
-"""Any metric of any subject over any range, on somebody's behalf."""
+"""Reads any metric of any subject over any range for a person."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from telemetry.store.selectors import Extract, known_series, read_series
 MAX_LINES: Final = 128
 MAX_POINTS: Final = 2000
 DEFAULT_POINTS: Final = 500
-MAX_SERIES_READ: Final = 4096  # series of the store for one answer
+MAX_SERIES_READ: Final = 4096  # series of the store for one history
 CACHE_SECONDS: Final = 10.0
-NOT_ANSWERING: Final = "Nothing was read from the chassis."
-NOT_MEASURED: Final = "Nothing of the kind was measured in this range."
+NOT_ANSWERING: Final = "The chassis was not read."
+NOT_MEASURED: Final = "There are no such readings in this range."
 
 Floats = NDArray[np.float64]
 Values = NDArray[np.floating[Any]]
@@ -36,9 +36,9 @@ Columns = tuple[Floats, Floats, Floats]  # mean, low, high
 
 @dataclass(frozen=True)
 class SeriesPart:
-    """One series of the store that a line is made of, and when it counts: see telemetry.history.subjects.SubjectMember.
+    """One series of the store that is part of a line, and when it counts: see telemetry.history.subjects.SubjectMember.
 
-    `before` is what a counter had that is not the person's, until it began anew at `anew` (Unix s).
+    `before` is the baseline of a counter, which applies until its reset at `anew` (Unix s).
     """
 
     chassis: int
@@ -50,29 +50,29 @@ class SeriesPart:
 
     @classmethod
     def of(cls, member: SubjectMember, key: str) -> SeriesPart:
-        """Return a series of a member."""
+        """Return the part of a member's series."""
         name = key.partition("/errors/")[2]
         before = member.before if member.before is not None else CounterBaseline()
-        # A reset that left this counter alone is none to it.
+        # A reset that did not clear this counter does not end its baseline.
         anew = math.inf if before.now.get(name, 0) else before.until
         return cls(member.chassis, key, member.spans, member.since, float(before.counts.get(name, 0)), anew)
 
     def own(self, values: Values, at: Floats) -> Values:
-        """Return values without what the counter had before."""
+        """Return values less the baseline of the counter."""
         if not self.before:
             return values
         return np.where(at < self.anew, np.maximum(values - self.before, 0.0), values)
 
     @property
     def is_still_member(self) -> bool:
-        """Whether it has not left the subject."""
+        """Whether it still belongs to the subject."""
         return self.spans[-1][1] == math.inf
 
     def counts_in(self, at: Floats, step: float) -> NDArray[np.bool_] | None:
-        """Tell in which buckets (of `step` s; 0: in which readings) it counts; None: in all.
+        """Return in which buckets (of `step` s; 0: in which readings) it counts; None: in all.
 
-        What came or went within a bucket counts as it was at its end, so that nothing is counted twice. But a bucket
-        that began before the person might see it has what is somebody else's.
+        A member that joined or left within a bucket counts as at its end, so that no member counts twice. A bucket that
+        started before the person's lease does not count: it has readings of another tenant.
         """
         if self.spans == ALWAYS and self.since == -math.inf:
             return None
@@ -86,8 +86,7 @@ class SeriesPart:
 class HistoryLine:
     """One line of a chart: `mean`, `low` and `high` are f8[rows], NaN where there is no value.
 
-    `parts` are the series that it is made of by the rule `combine`; `combination_words` is that rule in words, '' for
-    one series alone.
+    `parts` are the series that are combined by the rule `combine`; `made_of` is that rule in words, '' for one series.
     """
 
     subject: HistorySubject
@@ -105,7 +104,7 @@ class HistoryLine:
 
 @dataclass(frozen=True)
 class OmittedLine:
-    """What was asked for and cannot be answered, and why."""
+    """A requested line without readings, and why."""
 
     subject: str
     metric: str
@@ -114,7 +113,7 @@ class OmittedLine:
 
 @dataclass(frozen=True)
 class HistoryGap:
-    """A span of time (Unix s) of which a chassis' readings are missing, and why."""
+    """A span (Unix s) without readings of a chassis, and why."""
 
     chassis: int
     since: float
@@ -124,7 +123,7 @@ class HistoryGap:
 
 @dataclass(frozen=True)
 class MetricHistory:
-    """Lines on one grid: `at` (Unix s) is where each bucket of `step` seconds begins."""
+    """Lines on one grid: `at` (Unix s) is the start of each bucket of `step` seconds."""
 
     span: TimeRange
     step: float
@@ -135,7 +134,7 @@ class MetricHistory:
 
 
 def parse_metrics(texts: Iterable[str]) -> list[Metric]:
-    """Return the metrics of these names, each once; raises Invalid for one that there is not."""
+    """Return the metrics of these names, each once; raises Invalid for an unknown one."""
     found = []
     for name in dict.fromkeys(text.strip() for text in texts if text.strip()):
         if name not in METRICS:
@@ -150,7 +149,7 @@ def read_history(
 ) -> MetricHistory:
     """Return each metric of each subject (see telemetry.history.subjects) in at most `points` buckets.
 
-    Raises NotFound for a subject that the person may not see, Invalid for more than can be answered at a time.
+    Raises NotFound for a subject that the person may not see, Invalid for too many lines or series.
     """
     subjects = visible_subjects(person, refs, span)
     lines, left_out = plan_lines(subjects, metrics, span)
@@ -161,7 +160,7 @@ def read_history(
 
 
 def measured_metrics(subjects: Sequence[HistorySubject], span: TimeRange) -> set[str]:
-    """Return the names of the metrics of which something of these subjects was measured in a span."""
+    """Return the names of the metrics with readings of these subjects in a span."""
     known = _SeriesIndex(span)
     return {
         metric.name
@@ -173,7 +172,7 @@ def measured_metrics(subjects: Sequence[HistorySubject], span: TimeRange) -> set
 def plan_lines(
     subjects: Sequence[HistorySubject], metrics: Sequence[Metric], span: TimeRange
 ) -> tuple[list[HistoryLine], list[OmittedLine]]:
-    """Return the lines that are made of subjects and metrics, without values, and what there is none of."""
+    """Return the lines of subjects and metrics, without values, and the omitted ones."""
     known = _SeriesIndex(span)
     lines: list[HistoryLine] = []
     left_out: list[OmittedLine] = []
@@ -193,28 +192,28 @@ def plan_lines(
     if len(lines) > MAX_LINES:
         raise Invalid(
             f"These are {len(lines)} lines, more than {MAX_LINES}.",
-            errors={"subjects": "Ask for fewer subjects or metrics at a time."},
+            errors={"subjects": "Request fewer subjects or metrics at a time."},
         )
     if (count := sum(len(line.parts) for line in lines)) > MAX_SERIES_READ:
         raise Invalid(
-            f"These are made of {count:,} series, more than {MAX_SERIES_READ:,}.",
-            errors={"subjects": "Ask for fewer, or smaller ones, at a time."},
+            f"These need {count:,} series, more than {MAX_SERIES_READ:,}.",
+            errors={"subjects": "Request fewer, or smaller ones, at a time."},
         )
     return lines, left_out
 
 
 @dataclass(frozen=True)
 class _KnownSeries:
-    """What was measured of a chassis, by owner and quantity, and by key."""
+    """The series of a chassis, by owner and quantity, and by key."""
 
     by_owner: dict[tuple[str, int, str], list[SeriesEntry]]
     by_key: dict[str, SeriesEntry]
 
 
 class _SeriesIndex:
-    """What was measured of each chassis over a span; asked once a chassis.
+    """The series of each chassis over a span, cached for CACHE_SECONDS.
 
-    The charts of a page ask for the same within a moment: so long it is kept. A new sensor shows up that much later.
+    The charts of a page request the same series at nearly the same time. A new sensor appears that much later.
     """
 
     def __init__(self, span: TimeRange) -> None:
@@ -235,7 +234,7 @@ class _SeriesIndex:
 
 @lru_cache(maxsize=64)
 def _index_series(chassis: int, since: int, until: int, _: int) -> _KnownSeries:
-    """Return what was measured between two minutes (since 1970); the last argument lets it be asked for anew."""
+    """Return the series between two minutes (since 1970); the last argument expires the cache."""
     by_owner: dict[tuple[str, int, str], list[SeriesEntry]] = defaultdict(list)
     entries = known_series(chassis, since=since * 60.0, until=until * 60.0)
     for entry in entries:
@@ -282,7 +281,7 @@ def _fill_lines(
             keys[part.chassis][part.key] = None
     extracts = _extracts(keys, span, points)
     if len({(one.step, len(one.at)) for one in extracts.values()}) > 1:
-        # Buckets hang on the range, and on how finely it is still kept: that moved on between two of these answers.
+        # Buckets depend on the range and on the tiers that still have it, which changed between two of these reads.
         extracts = _extracts(keys, span, points)
     gaps = [
         HistoryGap(chassis, gap.since, gap.until, gap.reason)
@@ -301,9 +300,9 @@ def _fill_lines(
 
 
 def _visible_gaps(gaps: Sequence[HistoryGap], lines: Sequence[HistoryLine]) -> list[HistoryGap]:
-    """Return what a tenant may know of gaps: as much of each as is of the time that its lines are of.
+    """Return the parts of gaps within the time of a tenant's lines.
 
-    A reason may name the BMC's address, which is no tenant's business.
+    Their reason is generic, as the original may name the BMC's address, which tenants may not see.
     """
     begins: dict[int, float] = {}
     for part in (part for line in lines for part in line.parts):
@@ -318,8 +317,8 @@ def _visible_gaps(gaps: Sequence[HistoryGap], lines: Sequence[HistoryLine]) -> l
 
 def _extracts(keys: Mapping[int, Mapping[str, None]], span: TimeRange, points: int) -> dict[int, Extract]:
     return {
-        chassis: read_series(chassis, list(those), since=span.since, until=span.until, points=points)
-        for chassis, those in keys.items()
+        chassis: read_series(chassis, list(of_chassis), since=span.since, until=span.until, points=points)
+        for chassis, of_chassis in keys.items()
     }
 
 
@@ -330,11 +329,11 @@ def _with_values(line: HistoryLine, columns: Mapping[tuple[int, str], Columns], 
         if found is None:
             continue
         counts = part.counts_in(at, step)
-        for kept, values in zip(rows, found, strict=True):
+        for column, values in zip(rows, found, strict=True):
             own = part.own(values, at)
-            kept.append(own if counts is None else np.where(counts, own, math.nan))
+            column.append(own if counts is None else np.where(counts, own, math.nan))
     if not rows[0]:
         nothing = np.full(len(at), math.nan)
         rows = ([nothing], [nothing], [nothing])
-    mean, low, high = (combine_rows(line.combine, those) for those in rows)
+    mean, low, high = (combine_rows(line.combine, column) for column in rows)
     return replace(line, mean=mean, low=low, high=high)

@@ -1,4 +1,4 @@
-"""Keeping dashboards: each person's own, so that only the person changes them."""
+"""Adds, changes and removes a person's own dashboards."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MAX_NAME_LENGTH: Final = 80
 
 
 def dashboard_add(*, person: User, name: str, query: str, position: int | None = None) -> Dashboard:
-    """Keep a view under a name, as the last one or at a place from 1; raises Invalid, and Conflict for a taken name.
+    """Save a view under a name, at the end or at a position from 1; raises Invalid, and Conflict for a taken name.
 
-    `query` is what stands behind the '?' of the telemetry page; it is kept in the form that the page itself makes.
+    `query` is the query string of the telemetry page; it is stored normalized.
     """
     with audited(Action.DASHBOARD_ADD, actor=person) as act:
         name = _name(name)
         query = _normalized_query(query)
         _lock(person)
-        mine = Dashboard.objects.visible_to(person)
-        if mine.count() >= MAX_DASHBOARDS:
+        own = Dashboard.objects.visible_to(person)
+        if own.count() >= MAX_DASHBOARDS:
             raise Conflict(f"You keep {MAX_DASHBOARDS} dashboards already. Remove one first.")
-        _refuse_same_name(mine.filter(name=name))
-        last = mine.aggregate(last=Max("position"))["last"] or 0
+        _refuse_same_name(own.filter(name=name))
+        last = own.aggregate(last=Max("position"))["last"] or 0
         made = Dashboard.objects.create(person=person, name=name, query=query, position=last + 1)
         if position is not None:
             _move_to_position(person, made, position)
@@ -44,16 +44,16 @@ def dashboard_add(*, person: User, name: str, query: str, position: int | None =
 def dashboard_change(
     *, person: User, pk: int, name: str | None = None, query: str | None = None, position: int | None = None
 ) -> Dashboard:
-    """Give a dashboard another name, view or place (from 1) among one's own; raises NotFound, Invalid, Conflict."""
+    """Change a dashboard's name, view or position (from 1); raises NotFound, Invalid, Conflict."""
     with audited(Action.DASHBOARD_CHANGE, actor=person) as act:
         _lock(person)
         row = _own(person, pk)
         act.target = target_of(row)
         act.before = {"name": row.name}
-        mine = Dashboard.objects.visible_to(person)
+        own = Dashboard.objects.visible_to(person)
         if name is not None:
             row.name = _name(name)
-            _refuse_same_name(mine.filter(name=row.name).exclude(pk=pk))
+            _refuse_same_name(own.filter(name=row.name).exclude(pk=pk))
         if query is not None:
             row.query = _normalized_query(query)
         row.save(update_fields=["name", "query", "saved_at"])
@@ -65,7 +65,7 @@ def dashboard_change(
 
 
 def dashboard_remove(*, person: User, pk: int) -> None:
-    """Forget a dashboard; raises NotFound."""
+    """Delete a dashboard; raises NotFound."""
     with audited(Action.DASHBOARD_REMOVE, actor=person) as act:
         row = _own(person, pk)
         act.target = target_of(row)
@@ -79,7 +79,7 @@ def _own(person: User, pk: int) -> Dashboard:
 
 
 def _lock(person: User) -> None:
-    """Let nobody else change this person's dashboards until the transaction ends."""
+    """Lock this person's dashboards until the transaction ends."""
     User.objects.select_for_update().filter(pk=person.pk).first()
 
 

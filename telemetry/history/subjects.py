@@ -1,7 +1,7 @@
-"""What can be charted (device, slot, drawer, host, tenant), its devices and ports over time, and the search for it.
+"""Subjects of charts (device, slot, drawer, host, tenant), their devices and ports over time, and their search.
 
-A subject is named as its page is: 'device/3', 'slot/3', 'port/5', 'drawer/1', 'chassis/1', 'host/2', 'tenant/4'; one
-series by itself is 'series/<chassis>/<key of the catalogue>'. Who held which slot, when, tells which devices belonged
+A subject is named as its page is: 'device/3', 'slot/3', 'port/5', 'drawer/1', 'chassis/1', 'host/2', 'tenant/4'; a
+single series is 'series/<chassis>/<key of the catalogue>'. The history of attachments determines which devices belonged
 to a slot, drawer, host or tenant at a time; so a host's throughput of last week is that of the devices it had then.
 """
 
@@ -46,9 +46,9 @@ ALWAYS: Final[Spans] = ((-math.inf, math.inf),)
 
 @dataclass(frozen=True)
 class SubjectMember:
-    """A device or port (row id) that belongs to a subject, and from when until when (Unix s).
+    """A device or port (row id) of a subject, and the spans (Unix s) in which it belongs to it.
 
-    What it did before `since` is not the person's to see, nor what its error counters had counted `before`.
+    The person may not see its readings before `since`, nor the baseline `before` of its error counters.
     """
 
     chassis: int
@@ -61,7 +61,7 @@ class SubjectMember:
 
 @dataclass(frozen=True)
 class HistorySubject:
-    """What is looked at: its name, where it is, and what it consists of; `key` of one series by itself."""
+    """A subject: its name, place and members; `key` is that of a single series."""
 
     ref: str
     kind: str
@@ -73,21 +73,21 @@ class HistorySubject:
 
     @property
     def url(self) -> str:
-        """Its page; of one series that of its chassis."""
+        """The address of its page; of a single series that of its chassis."""
         if self.chassis is not None and self.kind == SERIES_KIND:
             return reverse("fabric:chassis", args=[self.chassis])
         return reverse(f"fabric:{self.kind}", args=[self.ref.partition("/")[2]])
 
     @property
     def full_name(self) -> str:
-        """Its name with its place, as it stands where things of several places are side by side."""
+        """Its name with its place, for charts with several subjects."""
         return f"{self.name}, {self.place}" if self.place else self.name
 
 
 def visible_subjects(person: User, refs: Sequence[str], span: TimeRange) -> list[HistorySubject]:
-    """Return what the person may see of subjects, in their order, with their members over a span.
+    """Return subjects in order, with the members over a span that the person may see.
 
-    Raises NotFound where the person may not see one, or it is not there: nobody learns which.
+    Raises NotFound for one that does not exist, or is not visible: the two are not distinguished.
     """
     found, missing = find_subjects(person, refs, span)
     if missing:
@@ -96,61 +96,61 @@ def visible_subjects(person: User, refs: Sequence[str], span: TimeRange) -> list
 
 
 def find_subjects(person: User, refs: Sequence[str], span: TimeRange) -> tuple[list[HistorySubject], list[str]]:
-    """Return those subjects that the person may see, and the names of the others: see `visible_subjects`."""
+    """Return filters subjects that the person may see, and the names of the others: see `visible_subjects`."""
     ids: dict[str, list[int]] = defaultdict(list)
     found: dict[str, HistorySubject] = {}
-    sights = SightCache(person)
+    scopes = SightCache(person)
     for ref in refs:
         kind, _, rest = ref.partition("/")
         if kind == SERIES_KIND:
             chassis, _, key = rest.partition("/")
-            if one := _series(sights, ref, int(chassis), key):
+            if one := _series(scopes, ref, int(chassis), key):
                 found[ref] = one
         else:
             ids[kind].append(int(rest))
     for kind, pks in ids.items():
         for subject in _OF_KIND[kind](person, pks, span):
             found[subject.ref] = subject
-    return [sights.restrict(found[ref]) for ref in refs if ref in found], [ref for ref in refs if ref not in found]
+    return [scopes.restrict(found[ref]) for ref in refs if ref in found], [ref for ref in refs if ref not in found]
 
 
 class SightCache:
-    """What a person sees of each chassis, and since when; asked once a chassis, and never for an administrator."""
+    """A person's reading scope of each chassis, and since when; loaded once a chassis, never for administrators."""
 
     def __init__(self, person: User) -> None:
         self._person = person
-        self._sights: dict[int, ReadingScope | None] = {}
+        self._scopes: dict[int, ReadingScope | None] = {}
         self._since: dict[int, Mapping[tuple[str, int], datetime]] = {}
         self._before: dict[int, Mapping[int, CounterBaseline]] = {}
 
     def of(self, chassis: int) -> ReadingScope | None:
-        """Return the sight of a chassis, None where they may not see it at all."""
-        if chassis not in self._sights:
-            self._sights[chassis] = reading_scope(self._person, chassis)
-        return self._sights[chassis]
+        """Return the reading scope of a chassis, None where it is not visible."""
+        if chassis not in self._scopes:
+            self._scopes[chassis] = reading_scope(self._person, chassis)
+        return self._scopes[chassis]
 
     def since(self, chassis: int, kind: str, pk: int) -> float:
-        """Return since when the person may see what a device or port did, Unix s."""
+        """Return since when the person may see readings of a device or port, Unix s."""
         if chassis not in self._since:
             self._since[chassis] = owned_since(chassis)
         at = self._since[chassis].get((kind, pk))
         return at.timestamp() if at is not None else -math.inf
 
     def before(self, chassis: int, port: int) -> CounterBaseline | None:
-        """Return what the error counters of a port had before it was the person's."""
+        """Return the baseline of a port's error counters, from before the lease."""
         if chassis not in self._before:
             self._before[chassis] = counter_baselines(self._person, [chassis])
         return self._before[chassis].get(port)
 
     def restrict(self, subject: HistorySubject) -> HistorySubject:
-        """Return a subject without what the person may not see of it."""
+        """Return a subject reduced to the members that the person may see."""
         if self._person.is_administrator:
             return subject
         return replace(subject, members=tuple(filter(None, map(self._restrict_member, subject.members))))
 
     def _restrict_member(self, member: SubjectMember) -> SubjectMember | None:
-        sight = self.of(member.chassis)
-        seen = frozenset() if sight is None else sight.devices if member.object == "device" else sight.ports
+        scope = self.of(member.chassis)
+        seen = frozenset() if scope is None else scope.devices if member.object == "device" else scope.ports
         if member.id not in seen:
             return None
         since = self.since(member.chassis, member.object, member.id)
@@ -160,13 +160,13 @@ class SightCache:
         return replace(member, since=since, before=before)
 
 
-def _series(sights: SightCache, ref: str, chassis: int, key: str) -> HistorySubject | None:
-    """Return one series by itself; what is the chassis' or a drawer's own is for administrators, as it is live."""
+def _series(scopes: SightCache, ref: str, chassis: int, key: str) -> HistorySubject | None:
+    """Return a single series; filters of the chassis or a drawer itself are for administrators only, as live."""
     kind, _, rest = key.partition("/")
     owner = parse_id(rest.partition("/")[0])
-    sight = sights.of(chassis)
-    seen = sight is not None and (
-        sight.everything or owner in {"device": sight.devices, "port": sight.ports}.get(kind, frozenset())
+    scope = scopes.of(chassis)
+    seen = scope is not None and (
+        scope.everything or owner in {"device": scope.devices, "port": scope.ports}.get(kind, frozenset())
     )
     if not seen:
         return None
@@ -179,7 +179,7 @@ Rows = Iterable[tuple[Any, ...]]
 
 
 class _MemberTimes:
-    """Devices and ports of subjects while the one was in the slot of the other, gathered by subject."""
+    """Collects the devices and ports of subjects, with their spans."""
 
     def __init__(self) -> None:
         self._spans: dict[int, dict[tuple[int, str, int], list[tuple[float, float]]]] = defaultdict(dict)
@@ -188,8 +188,8 @@ class _MemberTimes:
         if pk is not None:
             self._spans[subject].setdefault((chassis, kind, pk), []).append(span)
 
-    def add_held(self, rows: Rows, *, ports: bool) -> None:
-        """Take rows of (subject, chassis, device, port of the slot, since, until)."""
+    def add_attachments(self, rows: Rows, *, ports: bool) -> None:
+        """Add rows of (subject, chassis, device, port of the slot, since, until)."""
         for subject, chassis, device, port, since, until in rows:
             span = (since.timestamp(), until.timestamp() if until else math.inf) if since else ALWAYS[0]
             self.add(subject, chassis, "device", device, span)
@@ -203,25 +203,25 @@ class _MemberTimes:
         )
 
 
-def _attachments_during(person: User, by: str, span: TimeRange, **those: Any) -> list[tuple[Any, ...]]:
-    """Return who held which slot in a span, and, of devices of which no such time is kept, how it is now."""
-    rows = Attachment.objects.visible_to(person).filter(**those, since__lt=datetime.fromtimestamp(span.until, UTC))
+def _attachments_during(person: User, by: str, span: TimeRange, **filters: Any) -> list[tuple[Any, ...]]:
+    """Return (subject, chassis, device, port of the slot, since, until) of the attachments in a span."""
+    rows = Attachment.objects.visible_to(person).filter(**filters, since__lt=datetime.fromtimestamp(span.until, UTC))
     rows = rows.filter(Q(until=None) | Q(until__gt=datetime.fromtimestamp(span.since, UTC)))
     return list(rows.values_list(by, "chassis", "device", "slot__port", "since", "until"))
 
 
-def _current_devices(person: User, by: str, **those: Any) -> list[tuple[Any, ...]]:
-    rows = Device.objects.visible_to(person).filter(**those, attachments=None)
+def _current_devices(person: User, by: str, **filters: Any) -> list[tuple[Any, ...]]:
+    rows = Device.objects.visible_to(person).filter(**filters, attachments=None)
     return [(*row, None, None) for row in rows.values_list(by, "chassis", "pk", "slot__port")]
 
 
 def _devices(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
     times = _MemberTimes()
-    # A device's own readings are its own wherever it is; only the port behind it changes.
+    # A device keeps its own readings wherever it is; only the port behind it changes.
     for subject, chassis, device, port, since, until in _attachments_during(person, "device", span, device__in=pks):
-        times.add_held([(subject, chassis, None, port, since, until)], ports=True)
+        times.add_attachments([(subject, chassis, None, port, since, until)], ports=True)
         times.add(subject, chassis, "device", device, ALWAYS[0])
-    times.add_held(_current_devices(person, "pk", pk__in=pks), ports=True)
+    times.add_attachments(_current_devices(person, "pk", pk__in=pks), ports=True)
     rows = Device.objects.visible_to(person).filter(pk__in=pks)
     for pk, name, chassis, lab, slot, drawer in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "slot__name", "slot__drawer__name"
@@ -232,7 +232,7 @@ def _devices(person: User, pks: list[int], span: TimeRange) -> Iterable[HistoryS
 
 
 def slot_place(slot: str | None, drawer: str | None) -> str:
-    """Return where a slot is: some services name the drawer in the name of the slot, others do not."""
+    """Return the place of a slot; some services include the drawer in its name."""
     if not slot or not drawer or drawer in slot:
         return slot or ""
     return f"{drawer}, {slot}"
@@ -240,8 +240,8 @@ def slot_place(slot: str | None, drawer: str | None) -> str:
 
 def _slots(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySubject]:
     times = _MemberTimes()
-    times.add_held(_attachments_during(person, "slot", span, slot__in=pks), ports=False)
-    times.add_held(_current_devices(person, "slot", slot__in=pks), ports=False)
+    times.add_attachments(_attachments_during(person, "slot", span, slot__in=pks), ports=False)
+    times.add_attachments(_current_devices(person, "slot", slot__in=pks), ports=False)
     rows = Slot.objects.visible_to(person).filter(pk__in=pks)
     for pk, name, chassis, lab, drawer, port in rows.values_list(
         "pk", "name", "chassis", "chassis__name", "drawer__name", "port"
@@ -260,7 +260,7 @@ def _ports(person: User, pks: list[int], _: TimeRange) -> Iterable[HistorySubjec
 
 
 def port_place(port: str, chassis: str, drawer: str | None) -> str:
-    """Return where a port is: 'Slot 3' is in each drawer, unless the service names the drawer in it."""
+    """Return the place of a port, with the drawer unless the service includes it in the name."""
     return chassis if not drawer or drawer in port else f"{chassis}, {drawer}"
 
 
@@ -278,10 +278,10 @@ def _chassis(person: User, pks: list[int], span: TimeRange) -> Iterable[HistoryS
 
 
 def _contents_of(person: User, by: str, pks: list[int], span: TimeRange) -> _MemberTimes:
-    """Return what is in a drawer or chassis: the ports of its slots always, the devices while they were there."""
+    """Return the members of a drawer or chassis: the ports of its slots always, devices while they were there."""
     times = _MemberTimes()
-    times.add_held(_attachments_during(person, by, span, **{f"{by}__in": pks}), ports=False)
-    times.add_held(_current_devices(person, by, **{f"{by}__in": pks}), ports=False)
+    times.add_attachments(_attachments_during(person, by, span, **{f"{by}__in": pks}), ports=False)
+    times.add_attachments(_current_devices(person, by, **{f"{by}__in": pks}), ports=False)
     ports = Port.objects.visible_to(person).filter(slot__isnull=False, **{f"{by}__in": pks})
     for subject, chassis, port in ports.values_list(by, "chassis", "pk"):
         times.add(subject, chassis, "port", port, ALWAYS[0])
@@ -292,18 +292,18 @@ def _hosts(person: User, pks: list[int], span: TimeRange) -> Iterable[HistorySub
     seen = HostPort.objects.visible_to(person).values("pk")
     for row in Host.objects.visible_to(person).filter(pk__in=pks):
         times = _MemberTimes()
-        # By the name of the time: a cable may lead elsewhere by now. Names are not unique, so where two hosts share
-        # one, only what is cabled to this one today is certain to be its own.
-        those: dict[str, Any] = {"host_name": row.name}
+        # By the host's name at the time: the cable may have been moved since. Names are not unique, so where two hosts
+        # share one, only ports that are cabled to this one today count.
+        filters: dict[str, Any] = {"host_name": row.name}
         if Host.objects.filter(name=row.name).exclude(pk=row.pk).exists():
-            those["host_port__host"] = row
+            filters["host_port__host"] = row
         if not person.is_administrator:
-            those["host_port__in"] = seen
-        held = _attachments_during(person, "pk", span, **those)
+            filters["host_port__in"] = seen
+        held = _attachments_during(person, "pk", span, **filters)
         now = _current_devices(
             person, "pk", host_port__host=row, **({} if person.is_administrator else {"host_port__in": seen})
         )
-        times.add_held([(row.pk, *one[1:]) for one in (*held, *now)], ports=True)
+        times.add_attachments([(row.pk, *one[1:]) for one in (*held, *now)], ports=True)
         yield HistorySubject(f"host/{row.pk}", "host", row.name, "", times.members(row.pk))
 
 
@@ -312,8 +312,8 @@ def _tenants(person: User, pks: list[int], span: TimeRange) -> Iterable[HistoryS
     if not person.is_administrator:
         rows = rows.filter(pk=person.tenant_id) if person.tenant_id else rows.none()
     times = _MemberTimes()
-    times.add_held(_attachments_during(person, "tenant", span, tenant__in=pks), ports=True)
-    times.add_held(_current_devices(person, "tenant", tenant__in=pks), ports=True)
+    times.add_attachments(_attachments_during(person, "tenant", span, tenant__in=pks), ports=True)
+    times.add_attachments(_current_devices(person, "tenant", tenant__in=pks), ports=True)
     for row in rows:
         yield HistorySubject(f"tenant/{row.pk}", "tenant", row.name, "", times.members(row.pk))
 
@@ -323,12 +323,12 @@ _OF_KIND: Final[dict[str, Callable[[User, list[int], TimeRange], Iterable[Histor
     "tenant": _tenants,
 }  # fmt: skip
 
-SENSOR_CHASSIS = 8  # chassis whose sensors are looked through
+SENSOR_CHASSIS = 8  # chassis whose sensors are searched
 
 
 @dataclass(frozen=True)
 class SubjectMatch:
-    """A subject that fits: `ref` names it in addresses."""
+    """A subject that matches a search: `ref` is its reference in query parameters."""
 
     ref: str
     kind: str
@@ -337,7 +337,7 @@ class SubjectMatch:
 
 
 def search_subjects(person: User, text: str, *, chassis: int | None = None, most: int = 24) -> list[SubjectMatch]:
-    """Return at most so many subjects whose name or place contains a text, large things first; all fit ''."""
+    """Return at most `most` subjects whose name or place contains a text, the largest kinds first; '' matches all."""
     text = " ".join(text.replace("\0", " ").split())[:200]
     return list(islice(_matches(person, text, chassis), most))
 
@@ -381,7 +381,7 @@ def _tenant_matches(person: User, text: str) -> Iterator[SubjectMatch]:
 
 
 def sensor_matches(chassis: int, name: str, text: str = "") -> Iterator[SubjectMatch]:
-    """Yield the sensors of a chassis and its drawers that were read within a day: each a series by itself."""
+    """Yield the sensors of a chassis and its drawers with readings of the last day, each as a single series."""
     now = time.time()
     words = text.casefold()
     for entry in known_series(chassis, since=now - DAY, until=now):

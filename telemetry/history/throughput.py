@@ -1,4 +1,4 @@
-"""How much went through a chassis' drawers and slots over a range: by the ports that face the devices."""
+"""Throughput of a chassis' drawers and slots over a range, measured at the device-side ports."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ SORTS: Final = ("place", "rx_mean", "rx_busiest", "rx_bytes", "tx_mean", "tx_bus
 
 @dataclass(frozen=True)
 class Flow:
-    """One direction: the mean rate (B/s), that of the busiest bucket, and the bytes; `measured` is the share of the
-    range of which there are readings: bytes are of that share alone. NaN where there are none.
+    """One direction: the mean rate (B/s), that of the busiest bucket, and the bytes; NaN for none.
+
+    `measured` is the share of the range with readings; bytes are of that share only.
     """
 
     mean: float = math.nan
@@ -42,7 +43,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class ThroughputRow:
-    """What a drawer or a slot carried; `rx` is what its ports received from the devices."""
+    """Throughput of a drawer or a slot; `rx` is what its ports received from the devices."""
 
     kind: str  # 'drawer' or 'slot'
     id: int
@@ -56,7 +57,7 @@ class ThroughputRow:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What the drawers and slots of a chassis carried; `step` (s) is how long a bucket is that can be the busiest."""
+    """Throughput of the drawers and slots of a chassis; `step` (s) is the width of the busiest bucket."""
 
     chassis: Chassis
     span: TimeRange
@@ -67,7 +68,7 @@ class Throughput:
 
 
 def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str = "place") -> Throughput:
-    """Return what the person may see of a chassis' throughput, sorted by one of SORTS, most first; raises NotFound."""
+    """Return the throughput of a chassis that the person may see, sorted by one of SORTS; raises NotFound."""
     chassis = Chassis.objects.visible_to(person).filter(pk=chassis_id).first()
     if chassis is None:
         raise NotFound("There is no such chassis.")
@@ -84,10 +85,10 @@ def throughput_of(person: User, chassis_id: int, span: TimeRange, *, sort: str =
         read_history(person, refs[begin : begin + MAX_SUBJECTS], metrics, span, points=BUCKETS)
         for begin in range(0, len(refs), MAX_SUBJECTS)
     ]
-    begun = first_stored_at(chassis.pk) or span.since
+    first_stored = first_stored_at(chassis.pk) or span.since
     flows: dict[tuple[str, str], Flow] = {}
     for part in parts:
-        flows |= _flows(part, begun)
+        flows |= _flows(part, first_stored)
     devices = {one.slot_id: one for one in Device.objects.visible_to(person).filter(slot__in=slots)}
     of_drawers = [
         ThroughputRow("drawer", one.pk, one.name, "", one.number, None, *_both_directions(flows, f"drawer/{one.pk}"))
@@ -106,13 +107,13 @@ def _slot_row(slot: Slot, device: Device | None, flows: dict[tuple[str, str], Fl
     return ThroughputRow("slot", slot.pk, drawer, slot_place(slot.name, drawer), slot.number, device, rx, tx)
 
 
-def _flows(history: MetricHistory, begun: float) -> dict[tuple[str, str], Flow]:
-    seconds = _read_seconds(history, begun)
+def _flows(history: MetricHistory, first_stored: float) -> dict[tuple[str, str], Flow]:
+    seconds = _read_seconds(history, first_stored)
     found = {}
     for line in history.lines:
-        here = ~np.isnan(line.mean)
-        if here.any():
-            means, lasting = line.mean[here], seconds[here]
+        present = ~np.isnan(line.mean)
+        if present.any():
+            means, lasting = line.mean[present], seconds[present]
             total = float(lasting.sum())
             carried = float((means * lasting).sum())
             mean = carried / total if total else float(means.mean())
@@ -121,11 +122,11 @@ def _flows(history: MetricHistory, begun: float) -> dict[tuple[str, str], Flow]:
     return found
 
 
-def _read_seconds(history: MetricHistory, begun: float) -> NDArray[np.float64]:
-    """Return for how long (s) of each bucket the chassis was read, since `begun`: a bucket may be days long."""
+def _read_seconds(history: MetricHistory, first_stored: float) -> NDArray[np.float64]:
+    """Return how long (s) the chassis was read in each bucket, since `first_stored`: a bucket may be days long."""
 
     def inside(since: float, until: float) -> NDArray[np.float64]:
-        since, until = max(since, begun, history.span.since), min(until, history.span.until)
+        since, until = max(since, first_stored, history.span.since), min(until, history.span.until)
         ends, begins = np.minimum(history.at + history.step, until), np.maximum(history.at, since)
         lasting: NDArray[np.float64] = np.maximum(ends - begins, 0.0)
         return lasting
@@ -164,6 +165,6 @@ def throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[tuple[object, ..
 
 
 def _texts(flow: Flow) -> list[str]:
-    """Return rates as a chart's table has them, and bytes as a whole number."""
+    """Return rates rounded as in a chart's table, and bytes as an integer."""
     rates = [number_text(one) for one in round_significant(np.array([flow.mean, flow.busiest]))]
     return [*rates, "" if math.isnan(flow.bytes) else str(round(flow.bytes))]

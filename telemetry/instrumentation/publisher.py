@@ -1,15 +1,15 @@
 """Publishes each process' counters and gauges to Redis (keys below); `MetricsMiddleware` does so in web processes.
 
-    pipeline:processes       sorted set: process, and when it was heard last (Unix s)
-    pipeline:<process>       JSON, gone after EXPIRY_SECONDS: what it is and its gauges; `<process>` is worker@host:pid
-    pipeline:counts          hash: how often since Redis began, of all processes, the dead ones too; a field is 'name'
-                             or 'name/chassis'
-    pipeline:counts:<minute> the same of one minute (Unix time / 60), kept for KEPT_MINUTES
-    pipeline:seen            hash: when something that is no good was counted last (Unix s)
-    pipeline:since           when counting began (Unix s)
+    pipeline:processes       sorted set: process, and the time of its last publication (Unix s)
+    pipeline:<process>       JSON, expires after EXPIRY_SECONDS: kind and gauges; `<process>` is worker@host:pid
+    pipeline:counts          hash: counters since the start of Redis, of all processes, ended ones too; a field is
+                             'name' or 'name/chassis'
+    pipeline:counts:<minute> the same of one minute (Unix time / 60), kept for RETENTION_MINUTES
+    pipeline:seen            hash: when a problem was counted last (Unix s)
+    pipeline:since           when counting started (Unix s)
 
-Counts are summed in Redis rather than read of each process, since a sum that loses a process would go down. What a
-process counts after its last publication dies with it: PERIOD_SECONDS at most.
+Counters are summed in Redis rather than read from each process, since a sum would decrease when a process ends. A
+process that dies loses the counts since its last publication, of PERIOD_SECONDS at most.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 PERIOD_SECONDS = 3.0
 EXPIRY_SECONDS = 15
 RETENTION_MINUTES = 15
-PROBE_SECONDS = 0.25  # how often an event loop is asked whether it is awake
+PROBE_SECONDS = 0.25  # interval of the probes of event loops
 PROCESSES_KEY, COUNTS_KEY, SEEN_KEY, SINCE_KEY = (
     "pipeline:processes",
     "pipeline:counts",
@@ -47,7 +47,7 @@ PROCESSES_KEY, COUNTS_KEY, SEEN_KEY, SINCE_KEY = (
 
 
 class LoopLagProbe:
-    """How late an event loop takes up what it is handed; asked from another thread."""
+    """Measures the delay of an event loop from another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -55,7 +55,7 @@ class LoopLagProbe:
         self._worst = 0.0
 
     def ask(self) -> bool:
-        """Ask once more, unless the last question is still open; returns whether the loop is there."""
+        """Schedule a probe, unless the last one is still pending; returns whether the loop is open."""
         now = time.monotonic()
         if self._asked_at is not None:
             self._worst = max(self._worst, now - self._asked_at)
@@ -79,25 +79,25 @@ class LoopLagProbe:
 
 
 class MetricsPublisher:
-    """Publishes what this process counts, from a thread of its own; `kind` is 'worker' or 'web'."""
+    """Publishes the counters and gauges of this process in its own thread; `kind` is 'worker' or 'web'."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.process = f"{kind}@{socket.gethostname()}:{os.getpid()}"
         self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0, socket_connect_timeout=2.0)
         self._began = time.time()
-        self._told: dict[tuple[str, int | None], int] = {}
+        self._published: dict[tuple[str, int | None], int] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._is_away = False
+        self._is_failing = False
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     def start(self) -> None:
-        """Publish from now on."""
+        """Start publishing."""
         self._thread.start()
 
     def end(self) -> None:
-        """Publish for the last time, and say that this process is gone."""
+        """Publish for the last time, and remove this process."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(PROBE_SECONDS * 4)
@@ -108,23 +108,23 @@ class MetricsPublisher:
                 pipe.delete(f"pipeline:{self.process}")
                 pipe.execute()
         except redis.RedisError as error:
-            logger.info("Redis was not told that this process ends: %s", error)
+            logger.info("the end of this process was not published: %s", error)
 
     def publish(self) -> None:
-        """Publish once; what cannot be told now is told next time."""
+        """Publish once; counts that cannot be published now are published next time."""
         with self._lock:
             try:
                 self._publish()
             except (redis.RedisError, OSError) as error:
-                if not self._is_away:
+                if not self._is_failing:
                     logger.warning("the pipeline's counts are not published: %s", error)
-                self._is_away = True
+                self._is_failing = True
             else:
-                self._is_away = False
+                self._is_failing = False
 
     def _publish(self) -> None:
         counted, now = metrics.counter_values(), time.time()
-        more = {name: total - self._told.get(name, 0) for name, total in counted.items()}
+        more = {name: total - self._published.get(name, 0) for name, total in counted.items()}
         minute = f"{COUNTS_KEY}:{int(now // 60)}"
         with self._redis.pipeline(transaction=True) as pipe:
             pipe.set(f"pipeline:{self.process}", json.dumps(self._process_state(now)), ex=EXPIRY_SECONDS)
@@ -140,12 +140,12 @@ class MetricsPublisher:
                         pipe.hset(SEEN_KEY, field, f"{now:.1f}")
             pipe.expire(minute, RETENTION_MINUTES * 60)
             pipe.execute()
-        self._told = counted
+        self._published = counted
 
     def _process_state(self, now: float) -> dict[str, Any]:
         own: dict[str, float] = dict(_process_resources())
-        if pulses := list(_probes.values()):
-            own["loop_lag_seconds"] = round(max(pulse.take() for pulse in pulses), 4)
+        if probes := list(_probes.values()):
+            own["loop_lag_seconds"] = round(max(probe.take() for probe in probes), 4)
         of_chassis: dict[int, dict[str, float]] = {}
         for (name, chassis), value in metrics.gauge_values().items():
             if chassis is None:
@@ -158,20 +158,20 @@ class MetricsPublisher:
     def _run(self) -> None:
         due = 0.0
         while not self._ended.wait(PROBE_SECONDS):
-            for loop, pulse in list(_probes.items()):
-                if not pulse.ask():
+            for loop, probe in list(_probes.items()):
+                if not probe.ask():
                     _probes.pop(loop, None)
             if time.monotonic() >= due:
                 due = time.monotonic() + PERIOD_SECONDS
                 try:
                     self.publish()
                 except Exception:
-                    # A gauge that fails must not end the telling of all others for good.
+                    # A failing gauge must not stop the publication of all others.
                     logger.exception("the pipeline's counts are not published")
 
 
 def _process_resources() -> Mapping[str, float]:
-    """Return what this process takes, in s, bytes and numbers; memory and files where the system tells (Linux)."""
+    """Return the resource usage of this process, in s, bytes and numbers; memory and files on Linux only."""
     own = {"cpu_seconds": round(time.process_time(), 2), "threads": float(threading.active_count())}
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -188,7 +188,7 @@ _publisher: MetricsPublisher | None = None
 
 
 def measure_loop_lag(loop: asyncio.AbstractEventLoop) -> None:
-    """Measure how late an event loop of this process is, from now on; harmless where that is done already."""
+    """Start measuring the delay of an event loop of this process, unless it is measured already."""
     for closed in [known for known in _probes if known.is_closed()]:
         _probes.pop(closed, None)
     if loop not in _probes:
@@ -196,7 +196,7 @@ def measure_loop_lag(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def ensure_publishing(kind: str) -> MetricsPublisher:
-    """Publish what this process counts until it ends; harmless where it does already. Returns what publishes."""
+    """Return the publisher of this process, which publishes until the process ends; started where missing."""
     global _publisher  # noqa: PLW0603 - one a process is the point
     with _start_lock:
         if _publisher is None:
@@ -207,7 +207,7 @@ def ensure_publishing(kind: str) -> MetricsPublisher:
 
 
 class MetricsMiddleware:
-    """Publishes what a web process counts, from its first request on: a loop to measure is there only then."""
+    """Starts the publisher of a web process at its first request: only then there is an event loop to measure."""
 
     def __init__(self, application: Callable[[Any, Any, Any], Awaitable[Any]]) -> None:
         self.application = application

@@ -1,4 +1,4 @@
-"""The room's Django application."""
+"""The Django application of links."""
 
 from django.apps import AppConfig
 
@@ -10,7 +10,7 @@ class LinksConfig(AppConfig):
     label = "links"
 
     def ready(self) -> None:
-        """Listen to other rooms, and tell others what is wrong with links, and where counters stood."""
+        """Connect the signal receivers, and register the sources of link troubles and counter baselines."""
         import telemetry.links.receivers  # noqa: F401 - imported for its receivers
         from fabric.inventory.selectors import register_counter_baseline
         from fabric.topology.overview import register_trouble_source

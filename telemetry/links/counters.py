@@ -4,11 +4,11 @@ Sources: the descriptions of DMTF's PCIeErrors (PCIeDevice, which PortMetrics us
 Express base specification: data link layer rules (LCRC, sequence numbers, NAK, replay buffer and REPLAY_NUM), link
 training (Recovery), flow control, and Advanced Error Reporting, which names what counts as correctable.
 
-'This end' is the port whose counters these are: of a slot or a host port, the switch's side of the link.
+'This end' is the port of the counters: of a slot or a host port, the switch's side of the link.
 
-A counter that stands lower than before was reset, or wrapped, or the report is an older one that came late. So a first
-lower value is only doubted, and judged at the reading after it: a late report is followed by a value that is no lower
-than ever. A reset takes several counters of a port back, a wrap one alone, from close below a power of two.
+A counter that is lower than before was reset, or wrapped, or the report is an older one that arrived late. So a first
+lower value is only doubted, and decided at the next reading: a late report is followed by a value that is not lower. A
+reset lowers several counters of a port, a wrap only one, from just below a power of two.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from telemetry.links.rules import LINK_UP
 
 
 class Direction(StrEnum):
-    """Which way the packets went of which a counter says something."""
+    """Direction of the packets that a counter is about."""
 
     RECEIVED = "received"  # by this end
     SENT = "sent"  # by this end
-    BOTH = "both"  # the link as a whole, or it does not say
+    BOTH = "both"  # the link as a whole, or not specified
 
 
 @dataclass(frozen=True)
 class ErrorCounter:
-    """One of PCIeErrors; `name` is the property."""
+    """One counter of PCIeErrors; `name` is the property."""
 
     name: str
     direction: Direction
@@ -42,28 +42,28 @@ class ErrorCounter:
 
     @property
     def words(self) -> str:
-        """What people call it."""
+        """Its label."""
         return counter_label(self.name)
 
 
 _R, _S, _B = Direction.RECEIVED, Direction.SENT, Direction.BOTH
 COUNTERS = (
-    ErrorCounter("FatalErrorCount", _B, "Errors after which the link or the device behind it cannot be relied on."),
-    ErrorCounter("NonFatalErrorCount", _B, "Requests that failed for good, while the link itself went on."),
-    ErrorCounter("CorrectableErrorCount", _B, "Errors that the hardware mended by itself, in whichever direction."),
-    # A replay is what this end sends again: its packet was not acknowledged.
-    ErrorCounter("ReplayCount", _S, "Packets that this end sent again, since no acknowledgement came."),
-    ErrorCounter("ReplayRolloverCount", _S, "Packets sent again four times in vain: the link had to retrain."),
-    ErrorCounter("NAKReceivedCount", _S, "Refusals by the far end: what this end sent arrived damaged or not at all."),
+    ErrorCounter("FatalErrorCount", _B, "Errors after which the link or the device behind it is not reliable."),
+    ErrorCounter("NonFatalErrorCount", _B, "Requests that failed permanently, while the link itself continued."),
+    ErrorCounter("CorrectableErrorCount", _B, "Errors that the hardware corrected, in either direction."),
+    # A replay is a packet that this end sends again, because it was not acknowledged.
+    ErrorCounter("ReplayCount", _S, "Packets that this end sent again, since no acknowledgement arrived."),
+    ErrorCounter("ReplayRolloverCount", _S, "Packets that four replays did not deliver: the link had to retrain."),
+    ErrorCounter("NAKReceivedCount", _S, "NAKs of the far end: a packet of this end arrived damaged or not at all."),
     # A NAK that this end sends is about a packet that it received.
-    ErrorCounter("NAKSentCount", _R, "Refusals by this end: what it received was damaged or missing."),
+    ErrorCounter("NAKSentCount", _R, "NAKs of this end: a received packet was damaged or missing."),
     # The receiver checks LCRC and sequence number. DMTF's 'issued by the receiver' is the far end: it came from there.
-    ErrorCounter("BadTLPCount", _R, "Packets of data that came in damaged or out of order."),
-    ErrorCounter("BadDLLPCount", _R, "Packets of the link's own, such as acknowledgements, that came in damaged."),
-    ErrorCounter("L0ToRecoveryCount", _B, "Times that the link left its working state to retrain."),
-    ErrorCounter("FlowControlTimeoutErrors", _B, "Times that no news of free buffers came in time."),
+    ErrorCounter("BadTLPCount", _R, "Received TLPs that were damaged or out of order."),
+    ErrorCounter("BadDLLPCount", _R, "Received DLLPs, such as acknowledgements, that were damaged."),
+    ErrorCounter("L0ToRecoveryCount", _B, "Transitions of the link from L0 to Recovery to retrain."),
+    ErrorCounter("FlowControlTimeoutErrors", _B, "Times that flow control updates did not arrive in time."),
     ErrorCounter(
-        "UnsupportedRequestCount", _R, "Requests that this end received and does not know; no sign of a bad link."
+        "UnsupportedRequestCount", _R, "Received requests that this end does not support; no sign of a bad link."
     ),
 )
 COUNTERS_BY_NAME = {one.name: one for one in COUNTERS}
@@ -71,12 +71,12 @@ _COUNTER_ORDER = {one.name: place for place, one in enumerate(COUNTERS)}
 
 
 def counter_of(name: str) -> ErrorCounter:
-    """Return a counter; of one that this version does not know, its name and no direction."""
-    return COUNTERS_BY_NAME.get(name) or ErrorCounter(name, Direction.BOTH, "A counter of this service's own.")
+    """Return a counter; an unknown one has its name and no direction."""
+    return COUNTERS_BY_NAME.get(name) or ErrorCounter(name, Direction.BOTH, "A counter that only this service has.")
 
 
 def sort_counters(names: Iterable[str]) -> list[ErrorCounter]:
-    """Return counters, gravest first, those that this version does not know last."""
+    """Return counters, most severe first, unknown ones last."""
     return [
         counter_of(name)
         for name in sorted(set(names), key=lambda name: (_COUNTER_ORDER.get(name, len(_COUNTER_ORDER)), name))
@@ -84,18 +84,18 @@ def sort_counters(names: Iterable[str]) -> list[ErrorCounter]:
 
 
 RawCounts = dict[str, int]
-BYTE_COUNTERS = ("RXBytes", "TXBytes")  # of a port's metrics: followed because a reset takes them back, too
+BYTE_COUNTERS = ("RXBytes", "TXBytes")  # of a port's metrics: watched because a reset clears them, too
 WRAP_SIZES = (2**16, 2**32)
-MAX_ERROR_COUNT = 2.0**53  # errors: a dead device reads all ones, and so much no float tells from one more
+MAX_ERROR_COUNT = 2.0**53  # a dead device reads all ones; above this, floats do not represent every integer
 MAX_BYTE_COUNT = 2.0**63
-WRAP_MARGIN = 0.05  # of the counter's range: below its end before, above its begin after
+WRAP_MARGIN = 0.05  # of the counter's range: distance to its end before, and to its start after a wrap
 
 
 @dataclass(frozen=True)
 class CounterStep:
-    """What a reading adds: `gained` since the one before, and, after a reset, where the counters stood `before` it.
+    """The change of a reading: counts `gained` since the previous one and, after a reset, the values `before` it.
 
-    `last` is what the next reading is compared with; `doubt` the counters that stand lower than that for now.
+    `last` are the values to compare the next reading with; `doubt` the counters that are lower than these for now.
     """
 
     gained: RawCounts = field(default_factory=dict)
@@ -105,21 +105,21 @@ class CounterStep:
 
 
 def valid_counts(values: Mapping[str, float]) -> RawCounts:
-    """Return what of a reading can be a count: whole, not below zero, and no more than anything ever counts."""
+    """Return the valid counts of a reading: finite, not negative, and below the limit of the counter."""
     return {
         name: int(value) for name, value in values.items() if math.isfinite(value) and 0 <= value < counter_limit(name)
     }
 
 
 def counter_limit(name: str) -> float:
-    """Return what a counter stays below."""
+    """Return the limit below which a counter is valid."""
     return MAX_BYTE_COUNT if name in BYTE_COUNTERS else MAX_ERROR_COUNT
 
 
 def counter_step(
     last: Mapping[str, int], values: Mapping[str, int], doubt: frozenset[str] = frozenset()
 ) -> CounterStep:
-    """Return the step from one reading's counts to the next; a counter that is new begins where it stands."""
+    """Return the step from one reading's counts to the next; a new counter has gained nothing."""
     lower = {name for name, value in values.items() if value < last.get(name, 0)}
     if lower and not lower & doubt:
         return CounterStep(last=dict(last), doubt=frozenset(lower))
@@ -131,7 +131,7 @@ def counter_step(
         name, more = wrapped
         others = {other: value for other, value in values.items() if other != name}
         return CounterStep(gained=_gained(last, others) | {name: more}, last=known)
-    # From zero again. One that stands no lower may have been left alone: what it gained at least is counted.
+    # Reset to zero. A counter that is not lower may not have been reset: its minimum gain is counted.
     gained = {name: value if name in lower else value - last.get(name, value) for name, value in values.items()}
     return CounterStep(gained=_error_counts(gained), before=_error_counts(last), last=known)
 
@@ -145,11 +145,11 @@ def _error_counts(counts: Mapping[str, int]) -> RawCounts:
 
 
 def _wrapped(last: Mapping[str, int], values: Mapping[str, int], lower: set[str]) -> tuple[str, int] | None:
-    """Return the counter that wrapped and what it gained, None where it was something else."""
+    """Return the counter that wrapped and its gain, None for a reset."""
     if len(lower) != 1:
         return None
     name = next(iter(lower))
-    # Where nothing else counts, nothing tells a wrap from a reset.
+    # Without another counter, a wrap cannot be distinguished from a reset.
     if not any(values.get(other, 0) >= count > 0 for other, count in last.items() if other != name):
         return None
     for size in WRAP_SIZES:
@@ -160,7 +160,7 @@ def _wrapped(last: Mapping[str, int], values: Mapping[str, int], lower: set[str]
 
 @dataclass(frozen=True)
 class LinkState:
-    """How a link stands; status as in fabric.bmc.series.LINK_STATUSES, '' and None where the BMC does not tell."""
+    """State of a link; status as in fabric.bmc.series.LINK_STATUSES, '' and None where not reported."""
 
     status: str
     width: int | None
@@ -169,9 +169,9 @@ class LinkState:
 
 @dataclass(frozen=True, kw_only=True)
 class PortChange:
-    """What a reading at `at` (Unix s) showed of a port; the one before was at `seen_until`.
+    """Change of a port in a reading at `at` (Unix s); the previous reading was at `seen_until`.
 
-    `state` is the new state, None where it is as before; `reset` where the counters stood before they began anew.
+    `state` is the new state, None where unchanged; `reset` are the values of the counters before a reset.
     """
 
     port: int
@@ -186,7 +186,7 @@ class PortChange:
 
 @dataclass(frozen=True)
 class KnownLinks:
-    """What the rows say of a chassis: when it was last read, and the newest values by port and name."""
+    """Stored state of a chassis' links: when it was last read, and the newest values by port and name."""
 
     seen_at: float
     values: dict[tuple[int, str], float]
@@ -194,16 +194,16 @@ class KnownLinks:
 
 FLAPPING = "Flapping"
 DOWN_STATES = {"LinkDown", "NoLink"}
-# Longer than this, a link was down and did not flap: a host that was switched off, a device that was taken out.
+# A longer time down is no flap: a host was switched off, or a device removed.
 MAX_FLAP_DURATION = timedelta(seconds=60)
 
 
 class StateSpan(Protocol):
-    """A time during which a link was in one state; `drops` counts within one that is told as FLAPPING."""
+    """A span in which a link was in one state; `drops` counts the drops within a FLAPPING one."""
 
     @property
     def since(self) -> datetime:
-        """Its begin."""
+        """Its start."""
 
     @property
     def status(self) -> str:
@@ -211,7 +211,7 @@ class StateSpan(Protocol):
 
     @property
     def asked(self) -> bool:
-        """Whether an operation here was at work on the link when it began."""
+        """Whether an operation of this site was changing the link at its start."""
 
     @property
     def drops(self) -> int:
@@ -219,7 +219,7 @@ class StateSpan(Protocol):
 
 
 def count_flaps(states: Iterable[StateSpan], *, since: datetime) -> int:
-    """Return how often a link went down after `since` and was up again within a minute; what was asked for is no flap.
+    """Return how often a link went down after `since` and was up again within a minute, without an operation.
 
     `states` are in order of time.
     """
@@ -236,6 +236,6 @@ def count_flaps(states: Iterable[StateSpan], *, since: datetime) -> int:
             if was_up:
                 left_at, asked, was_up, was_down = state.since, False, False, False
             asked |= state.asked
-            # A link that only retrained was not down; how often it did is counted by the port.
+            # Retraining alone is not down; the port counts it separately.
             was_down |= state.status in DOWN_STATES
     return flaps

@@ -1,4 +1,4 @@
-"""A link and its state timeline as pages show them."""
+"""Views of a link and its state timeline for pages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LEVEL_LABELS = {
 }  # fmt: skip
 HOST_KIND = "host"
 KIND_LABELS = {**dict(Device.Kind.choices), HOST_KIND: "Host link"}
-NOT_ANSWERING = "The chassis does not answer, so that nothing is known of its links now."
-NOT_POLLED = "The chassis is not polled, so that nothing is known of its links now."
-NOT_JUDGED = "It was not judged yet: that takes a few seconds from the first reading on."
-# So long after the newest reading a verdict is of then: when that was is noted each half minute, and chassis whose
-# values have to be asked for one by one are read once a minute.
+NOT_ANSWERING = "The chassis does not answer: the state of its links is not known."
+NOT_POLLED = "The chassis is not polled: the state of its links is not known."
+NOT_JUDGED = "It is not judged yet: that takes a few seconds after the first reading."
+# A verdict is stale this long after the newest reading: that time is stored every half minute, and chassis whose values
+# have to be requested one by one are read once a minute.
 STALE = timedelta(seconds=90)
 
 
@@ -34,8 +34,8 @@ STALE = timedelta(seconds=90)
 class LinkView:
     """One link as a person may see it. Rates are 1/s; flaps and retrainings of the last hour; speeds Gb/s one way.
 
-    `judged_at` is the newest reading up to which the verdict holds; where it `is_stale`, nothing was read since, or
-    what was could not be judged.
+    `judged_at` is the newest reading up to which the verdict is valid; where it `is_stale`, there was no reading since,
+    or it could not be judged.
     """
 
     id: int
@@ -73,24 +73,24 @@ class LinkView:
 
     @property
     def why(self) -> str:
-        """The gravest reason; '' for a link that is up and fine."""
+        """The most severe reason; '' for a link that is up and healthy."""
         fine = self.level == LinkLevel.HEALTHY and self.status == LINK_UP
         return self.reasons[0]["sentence"] if self.reasons and not fine else ""
 
     @property
     def of_then(self) -> str:
-        """When it was judged, in words, where that is not now; '' where it is."""
+        """When it was judged, in words, if it is stale; else ''."""
         return f"last judged at {self.judged_at:%Y-%m-%d %H:%M:%S} UTC, stale" if self.is_stale else ""
 
 
 def link_views(rows: Any) -> list[LinkView]:
-    """Return rows of `link_rows` as a person reads them."""
+    """Return the views of rows of `link_rows`."""
     now = timezone.now()
     return [link_view(row, now=now) for row in rows]
 
 
 def link_view(row: Any, *, now: datetime | None = None) -> LinkView:
-    """Return a row of `link_rows` as a person reads it at an instant."""
+    """Return the view of a row of `link_rows` at `now`."""
     slot, host_port = getattr(row, "slot", None), getattr(row, "host_port", None)
     device = getattr(slot, "device", None)
     if device is not None and device.missing_since is not None and device.tenant_id is None:
@@ -143,9 +143,9 @@ def link_view(row: Any, *, now: datetime | None = None) -> LinkView:
 
 
 def _judged_at(row: Any) -> datetime | None:
-    """Return the newest reading up to which a verdict holds, None where there is none; for a holder, never before it.
+    """Return the newest reading up to which a verdict is valid, None without a verdict; not before a tenant's lease.
 
-    That is noted of the chassis as a whole: a verdict that says the same as before is not written again.
+    It is stored for the whole chassis: unchanged verdicts are not written again.
     """
     if row.reasons is None:
         return None
@@ -168,12 +168,12 @@ def _reasons(row: Any, level: LinkLevel, judged_at: datetime | None) -> tuple[di
 
 
 WIDTH, HEIGHT = 960, 28
-MIN_PIECE_WIDTH = 1.5  # so that an instant is still seen
+MIN_PIECE_WIDTH = 1.5  # so that the shortest state is visible
 TICKS = 6
 
 
 class TimelineSpan(Protocol):
-    """A time in one state."""
+    """A span in one state."""
 
     since: datetime
     until: datetime | None
@@ -184,7 +184,7 @@ class TimelineSpan(Protocol):
 
 @dataclass(frozen=True)
 class TimelinePiece:
-    """A state on the line; `look` is up, below (up, but less than at its best), flapping, coming or down."""
+    """A state on the timeline; `look` is up, below (up, but below its best), flapping, coming or down."""
 
     x: float
     width: float
@@ -194,7 +194,7 @@ class TimelinePiece:
 
 @dataclass(frozen=True)
 class TimelineTick:
-    """A mark of the time, with its words and how they are set."""
+    """A tick of the time axis with its label and text anchor."""
 
     x: float
     words: str
@@ -203,7 +203,7 @@ class TimelineTick:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A line of time with its states and marks; where there is no state, nobody looked."""
+    """A timeline with its states and ticks; times without a state had no readings."""
 
     pieces: tuple[TimelinePiece, ...]
     ticks: tuple[TimelineTick, ...]
@@ -212,7 +212,7 @@ class Timeline:
 
 
 def draw_timeline(spans: Iterable[TimelineSpan], *, since: datetime, until: datetime) -> Timeline:
-    """Return the line of the states between two instants."""
+    """Return the timeline of the states between two times."""
     spans = list(spans)
     whole = (until - since).total_seconds()
     best = max((one.speed_gbps or 0.0 for one in spans if one.status == LINK_UP), default=0.0)
@@ -230,15 +230,15 @@ def draw_timeline(spans: Iterable[TimelineSpan], *, since: datetime, until: date
 
 
 def span_title(span: TimelineSpan) -> str:
-    """Return a state in words: 'up, x16, 256 Gb/s from … until …'."""
+    """Return a state in words: 'up, x16, 256 Gb/s: … until … UTC'."""
     words = ", ".join(state_labels(span))
     end = f"until {span.until:%Y-%m-%d %H:%M:%S}" if span.until is not None else "until now"
     return f"{words}: {span.since:%Y-%m-%d %H:%M:%S} {end} UTC"
 
 
 def state_labels(span: TimelineSpan) -> Sequence[str]:
-    """Return status, width and speed of a state in words, those that are known."""
-    names = {"LinkDown": "down", "NoLink": "no link", LINK_UP: "up", FLAPPING: "going down and up", "": "not told"}
+    """Return the known ones of status, width and speed of a state in words."""
+    names = {"LinkDown": "down", "NoLink": "no link", LINK_UP: "up", FLAPPING: "going down and up", "": "not reported"}
     words = [names.get(span.status, span.status.lower())]
     if span.status == LINK_UP:
         words += [f"x{span.width}"] if span.width else []
@@ -266,7 +266,7 @@ def _ticks(since: datetime, until: datetime) -> tuple[TimelineTick, ...]:
 
 
 def bar_path(counts: Sequence[float], *, width: int = 192, height: int = 24) -> str:
-    """Return counts as the path of a bar each, the largest as high as there is room; '' where all are 0."""
+    """Return counts as an SVG path with a bar for each, the largest at full height; '' where all are 0."""
     most = max(counts, default=0.0)
     if most <= 0:
         return ""

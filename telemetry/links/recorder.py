@@ -1,7 +1,7 @@
-"""The thread of a worker that writes what the watches saw and judges links.
+"""The thread of a worker that stores the changes of watches and judges links.
 
-What waits is kept by port and put together: a database that is away costs no more memory the longer it stays away.
-What happened meanwhile is written once it is back; of a worker that dies, the rows know all but its last seconds.
+Pending changes are merged by port, so that memory does not grow with the duration of a database outage. They are
+written when the database is reachable again; a worker that dies loses only its last seconds.
 """
 
 from __future__ import annotations
@@ -37,48 +37,48 @@ from telemetry.links.services import (
 logger = logging.getLogger(__name__)
 
 WRITE_SECONDS = 1.0
-COUNT_SECONDS = 5.0  # counts alone wait so long for company; a new state does not
+COUNT_SECONDS = 5.0  # interval of writes of counts alone; new states are written immediately
 SEEN_SECONDS = 30.0
-RESTLESS_SECONDS = 20.0  # verdicts that time alone may change
-CALM_SECONDS = 120.0  # all of a chassis, whether something changed or not
+RESTLESS_SECONDS = 20.0  # interval of verdicts that may change with time alone
+CALM_SECONDS = 120.0  # interval of all verdicts of a chassis
 JUDGE_BATCH = 200
-SLICE_SECONDS = 0.5  # so long others wait for verdicts: who leaves, and who begins
+SLICE_SECONDS = 0.5  # maximum time of judging before starting and stopping watches are served
 RETRY_SECONDS = 5.0
 CLOSE_SECONDS = 2.5
 
 
 class LinkRecorder:
-    """Takes changes from any thread; its own thread lives while some chassis is watched."""
+    """Accepts changes from any thread; its own thread runs while a chassis is watched."""
 
     def __init__(self) -> None:
         self._wake = threading.Condition()
         self._pending: dict[int, dict[int, PendingPortChanges]] = defaultdict(dict)
         self._urgent = False
-        # A chassis whose address changed is watched anew before the watch before has ended: so they are counted.
+        # After a change of a chassis' address, its new watch starts before the old one has ended: so they are counted.
         self._joined: Counter[int] = Counter()
         self._watched: dict[int, float] = {}  # chassis -> Unix time of its newest reading
         self._loads: list[tuple[int, Future[KnownLinks]]] = []
         self._leaving: list[tuple[int, Future[None]]] = []
-        # By chassis: when all of its links are due, when those that time alone may change are, and which these are;
-        # and those of which something was written. Times are monotonic, s.
+        # By chassis: when all of its links are due, when those that may change with time alone are due, and their ids;
+        # and the ids of changed links. Times are monotonic, s.
         self._all_at: dict[int, float] = {}
         self._restless_at: dict[int, float] = {}
         self._restless: dict[int, frozenset[int]] = {}
         self._changed: dict[int, set[int]] = defaultdict(set)
         self._judged_last = 0
         self._judged: dict[int, float] = {}  # chassis -> Unix time of the newest reading up to which all is judged
-        self._put_off: set[int] = set()  # those that cannot be judged; tried again when all of their links are due
-        self._has_news = False  # of a chassis that was not read for a while
+        self._put_off: set[int] = set()  # chassis whose judging failed; retried when all of their links are due
+        self._seen_changed = False  # a chassis was read, or judged, after more than SEEN_SECONDS
         self._thread: threading.Thread | None = None
         self._failing = False
 
     @staticmethod
     def now() -> float:
-        """Return the present, Unix s."""
+        """Return the current time, Unix s."""
         return time.time()
 
     def join(self, chassis: int) -> Future[KnownLinks]:
-        """Watch a chassis from now on; the future brings what is known of it, once the database tells."""
+        """Start a watch of a chassis; the future has its stored state, once that is loaded from the database."""
         loading: Future[KnownLinks] = Future()
         with self._wake:
             self._joined[chassis] += 1
@@ -91,7 +91,7 @@ class LinkRecorder:
         return loading
 
     async def leave(self, chassis: int) -> None:
-        """Watch a chassis no longer; returns once what waits of it is written, or a moment later where it cannot be."""
+        """Stop a watch of a chassis; returns when its changes are written, or after CLOSE_SECONDS."""
         left: Future[None] = Future()
         with self._wake:
             if self._joined[chassis] == 0:
@@ -102,11 +102,11 @@ class LinkRecorder:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.wrap_future(left)
         except TimeoutError:
-            # Where the database is away, that was told once for all chassis.
+            # An unreachable database was logged once for all chassis.
             logger.info("links of chassis %s: the last changes wait for the database", chassis)
 
     def add_change(self, chassis: int, change: PortChange) -> None:
-        """Take a change."""
+        """Queue a change."""
         with self._wake:
             waiting = self._pending[chassis].setdefault(change.port, PendingPortChanges())
             waiting.add(change)
@@ -114,15 +114,15 @@ class LinkRecorder:
                 self._urgent = True
 
     def seen(self, chassis: int, at: float) -> None:
-        """Take note that a chassis was read."""
+        """Record that a chassis was read."""
         with self._wake:
             before = self._watched.get(chassis)
             if before is not None:
                 self._watched[chassis] = at
-                self._has_news |= at - before > SEEN_SECONDS
+                self._seen_changed |= at - before > SEEN_SECONDS
 
     def request_judging(self, chassis: int) -> None:
-        """Have the links of a chassis judged soon: something that a verdict looks at may have changed."""
+        """Schedule the judging of a chassis' links: facts of verdicts may have changed."""
         with self._wake:
             if chassis in self._watched:
                 self._all_at[chassis] = 0.0
@@ -136,45 +136,45 @@ class LinkRecorder:
                 self._wake.wait_for(lambda: self._loads or self._leaving, timeout=pause)
                 leaving, self._leaving = self._leaving, []
             now = time.monotonic()
-            rest, calm = False, not leaving
+            is_failing, may_pause = False, not leaving
             try:
                 close_old_connections()
                 if self._urgent or leaving or now - written_at >= COUNT_SECONDS:
                     self._write()
                     written_at = now
-                if self._has_news or leaving or now - seen_at >= SEEN_SECONDS:
-                    self._has_news = False
+                if self._seen_changed or leaving or now - seen_at >= SEEN_SECONDS:
+                    self._seen_changed = False
                     links_record_seen(
                         {chassis: at for chassis, at in list(self._watched.items()) if at}, dict(self._judged)
                     )
                     seen_at = now
-                # Those who leave wait for no more than what is theirs.
-                self._let_go(leaving)
+                # Leaving watches wait only for their own changes.
+                self._complete_leaving(leaving)
                 self._load()
                 is_behind = self._judge(now)
                 self._log_recovery()
             except (DataError, IntegrityError):
-                logger.exception("links could not be recorded: the database does not take them")
-                rest = calm
+                logger.exception("links could not be recorded: the database rejects them")
+                is_failing = may_pause
             except (DatabaseError, InterfaceError) as error:
-                self._failed(error)
-                rest = calm
+                self._record_failure(error)
+                is_failing = may_pause
             except Exception:
                 logger.exception("links could not be recorded")
-                rest = calm
-            self._let_go(leaving)
-            if rest:
+                is_failing = may_pause
+            self._complete_leaving(leaving)
+            if is_failing:
                 is_behind = False
                 connections.close_all()
                 time.sleep(RETRY_SECONDS)
             if self._is_over():
                 break
 
-    def _let_go(self, leaving: list[tuple[int, Future[None]]]) -> None:
+    def _complete_leaving(self, leaving: list[tuple[int, Future[None]]]) -> None:
         while leaving:
             chassis, left = leaving.pop()
             self._forget(chassis)
-            # Nobody may wait for it any more.
+            # The waiting caller may have timed out.
             if left.set_running_or_notify_cancel():
                 left.set_result(None)
 
@@ -201,7 +201,7 @@ class LinkRecorder:
             self._put_off.discard(chassis)
 
     def _load(self) -> None:
-        """Bring what is known of chassis that are new here, as far as the time of a turn goes."""
+        """Load the stored states of new chassis, for SLICE_SECONDS at most."""
         until = time.monotonic() + SLICE_SECONDS
         while self._loads and not self._leaving and time.monotonic() < until:
             chassis, loading = self._loads[0]
@@ -211,26 +211,26 @@ class LinkRecorder:
                 self._loads = [one for one in self._loads if one[1] is not loading]
 
     def _write(self) -> None:
-        """Write what waits; what could not be written waits on, and one chassis' trouble is not the others'."""
+        """Write the pending changes; failed ones stay pending, one failing chassis does not affect the others."""
         with self._wake:
             taken, self._pending = self._pending, defaultdict(dict)
             self._urgent = False
-        trouble: Exception | None = None
+        failure: Exception | None = None
         for chassis in list(taken):
             try:
                 links_record_changes(chassis_id=chassis, pending=taken[chassis])
             except (OperationalError, InterfaceError) as error:
-                trouble = error  # the database is away: to ask for each of the others would only take longer
+                failure = error  # the database is unreachable: attempts for the others would fail, too
                 break
-            except Exception as error:  # noqa: BLE001 - told at the end
-                trouble = error
+            except Exception as error:  # noqa: BLE001 - raised at the end
+                failure = error
                 continue
             written = taken.pop(chassis)
             if chassis in self._watched:
                 self._changed[chassis].update(written)
-        if trouble is not None:
+        if failure is not None:
             self._requeue(taken)
-            raise trouble
+            raise failure
 
     def _requeue(self, taken: dict[int, dict[int, PendingPortChanges]]) -> None:
         with self._wake:
@@ -240,13 +240,13 @@ class LinkRecorder:
                     self._pending[chassis][port] = waiting.merged_with(newer) if newer else waiting
 
     def _judge(self, now: float) -> bool:
-        """Judge what is due, as far as the time of a turn goes; tell whether something is left."""
+        """Judge due links, for SLICE_SECONDS at most; returns whether some are left."""
         until = time.monotonic() + SLICE_SECONDS
         watched = dict(self._watched)
         for chassis in sorted(watched, key=lambda one: (one <= self._judged_last, one)):
             if now < self._all_at.get(chassis, 0.0):
                 continue
-            # Before, so that who asks for it meanwhile is not forgotten.
+            # Before judging, so that a request during it is not lost.
             self._all_at[chassis] = now + CALM_SECONDS
             self._judged_last = chassis
             try:
@@ -254,7 +254,7 @@ class LinkRecorder:
             except (OperationalError, InterfaceError):
                 self._all_at[chassis] = 0.0
                 raise
-            except Exception as error:  # noqa: BLE001 - told there
+            except Exception as error:  # noqa: BLE001 - logged there
                 self._postpone(chassis, error)
             else:
                 self._restless_at[chassis] = now + RESTLESS_SECONDS
@@ -266,27 +266,27 @@ class LinkRecorder:
         return self._judge_changed(watched, now, until)
 
     def _postpone(self, chassis: int, error: Exception) -> None:
-        """Let the others go on where one chassis' links cannot be judged."""
+        """Skip a chassis whose links cannot be judged, until all of its links are due."""
         logger.error("links of chassis %s could not be judged", chassis, exc_info=error)
         self._put_off.add(chassis)
         self._restless.pop(chassis, None)
         self._changed.pop(chassis, None)
 
     def _record_judged(self, chassis: int, at: float) -> None:
-        """Take note that a chassis is judged up to its reading at `at`."""
+        """Record that a chassis is judged up to its reading at `at`."""
         if at:
-            self._has_news |= at - self._judged.get(chassis, 0.0) > SEEN_SECONDS
+            self._seen_changed |= at - self._judged.get(chassis, 0.0) > SEEN_SECONDS
             self._judged[chassis] = at
 
     def _judge_changed(self, watched: Mapping[int, float], now: float, until: float) -> bool:
-        """Judge the links of which something is new, and, now and then, those that time alone may change."""
+        """Judge changed links and, every RESTLESS_SECONDS, those that may change with time alone."""
         batch: dict[int, frozenset[int]] = {}
         for chassis in watched.keys() - self._put_off:
-            wanted = frozenset(self._changed.get(chassis, ()))
+            due = frozenset(self._changed.get(chassis, ()))
             if now >= self._restless_at.get(chassis, 0.0):
-                wanted |= self._restless.get(chassis, frozenset())
-            if wanted:
-                batch[chassis] = wanted
+                due |= self._restless.get(chassis, frozenset())
+            if due:
+                batch[chassis] = due
             if sum(map(len, batch.values())) >= JUDGE_BATCH:
                 self._judge_batch(batch, now)
                 batch = {}
@@ -299,28 +299,28 @@ class LinkRecorder:
         return False
 
     def _judge_batch(self, batch: dict[int, frozenset[int]], now: float) -> None:
-        """Judge links of several chassis at once: most of what a verdict costs are the queries, few or many rows."""
+        """Judge links of several chassis together: most of the cost are the queries, whatever the number of rows."""
         try:
             found = ports_judge(frozenset().union(*batch.values()))
         except (OperationalError, InterfaceError):
             raise
-        except Exception as error:  # noqa: BLE001 - told of whom it comes from
-            for chassis, wanted in batch.items():
+        except Exception as error:  # noqa: BLE001 - logged for the chassis that causes it
+            for chassis, due in batch.items():
                 if len(batch) == 1:
                     self._postpone(chassis, error)
                 else:
-                    self._judge_batch({chassis: wanted}, now)
+                    self._judge_batch({chassis: due}, now)
             return
-        for chassis, wanted in batch.items():
+        for chassis, due in batch.items():
             restless = self._restless.get(chassis, frozenset())
-            if restless <= wanted:
+            if restless <= due:
                 self._restless_at[chassis] = now + RESTLESS_SECONDS
-            self._restless[chassis] = (restless - wanted) | (found & wanted)
+            self._restless[chassis] = (restless - due) | (found & due)
             self._changed.pop(chassis, None)
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         if not self._failing:
-            logger.warning("links are not recorded while the database is away: %s", error)
+            logger.warning("links are not recorded while the database is unreachable: %s", error)
         self._failing = True
 
     def _log_recovery(self) -> None:

@@ -14,21 +14,21 @@ LINK_UP: Final = "LinkUp"
 MINUTE: Final = 60.0
 RATE_SECONDS: Final = 600.0
 HOUR: Final = 3600.0
-# The most bit errors that a lane may make and meet the specification: 1 in 10^12 up to 32 GT/s. At 64 GT/s errors are
-# corrected ahead of the packet, and what is allowed is that 5 in 10^6 blocks (flits of 256 bytes) are sent again.
+# The maximum bit error rate of a lane in the specification: 1 in 10^12 up to 32 GT/s. At 64 GT/s forward error
+# correction applies, and the limit is that 5 in 10^6 flits (of 256 bytes) are sent again.
 BIT_ERRORS: Final = 1e-12
 FLIT_RETRIES: Final = 5e-6
 FLIT_BITS: Final = 256 * 8
-NO_FLITS: Final = 32.0  # GT/s of a lane, at most
-DEFAULT_GBPS: Final = 128.0  # x16 Gen 3, where a service tells no speed at all
-# From here on, a rate is no chance: fewer events in a window say little about how many there will be.
+NO_FLITS: Final = 32.0  # GT/s of a lane; faster links use flits
+DEFAULT_GBPS: Final = 128.0  # x16 Gen 3, where a service reports no speed
+# Fewer events in a window are not significant for a rate.
 MIN_EVENTS: Final = 10
-# How long a link may be down or training before it is said so: attaching takes up to 15 s.
+# How long a link may be down or training before it is reported: attaching takes up to 15 s.
 SETTLING_SECONDS: Final = 15.0
 
 
 class LinkLevel(StrEnum):
-    """How a link is; in the order of RANKS."""
+    """Health of a link, in the order of RANKS."""
 
     HEALTHY = "healthy"
     UNKNOWN = "unknown"
@@ -43,7 +43,7 @@ RANKS: Final = {level: rank for rank, level in enumerate(LinkLevel)}
 
 @dataclass(frozen=True)
 class Threshold:
-    """From where on something is worth a look, degrades the link, or means that it fails; None: never."""
+    """The values from which a link is watched, degraded or failing; None: never."""
 
     watch: float | None
     degraded: float | None
@@ -52,7 +52,7 @@ class Threshold:
     why: str
 
     def level(self, value: float) -> LinkLevel:
-        """Return what a value means."""
+        """Return the level of a value."""
         if self.failing is not None and value >= self.failing:
             return LinkLevel.FAILING
         if self.degraded is not None and value >= self.degraded:
@@ -60,36 +60,36 @@ class Threshold:
         return LinkLevel.WATCH if self.watch is not None and value >= self.watch else LinkLevel.HEALTHY
 
 
-ALLOWED_UNIT = "times what the specification allows"
+ALLOWED_UNIT = "times the PCIe limit"
 THRESHOLDS: Final = {
     "sent": Threshold(
         0.1,
         1.0,
         100.0,
         ALLOWED_UNIT,
-        "A lane may get 1 bit in 10^12 wrong, and each such bit costs one replay. A tenth of that is ten times what "
-        "links in good order show; a hundredfold is a damaged cable, connector or chip, and costs bandwidth.",
+        "A lane may have 1 bit error in 10^12 bits, and each costs one replay. A tenth of that is ten times the rate "
+        "of links in good order; a hundredfold is a damaged cable, connector or chip, and costs bandwidth.",
     ),
     "received": Threshold(
         0.1,
         1.0,
         100.0,
         ALLOWED_UNIT,
-        "The same for the other direction: each damaged packet is refused or dropped once.",
+        "The same for the other direction: each damaged packet causes one NAK, or is dropped.",
     ),
     "correctable": Threshold(
         0.1,
         1.0,
         100.0,
         ALLOWED_UNIT,
-        "The same for both directions together: the hardware mends these, and counts them.",
+        "The same for both directions together: the hardware corrects these, and counts them.",
     ),
     "rollovers": Threshold(
         1,
         3,
         30,
         "an hour",
-        "Four replays of one packet in vain, after which the link retrains: none occurs by chance.",
+        "Four replays of one packet failed, and the link retrained: none occurs by chance.",
     ),
     "recoveries": Threshold(
         3,
@@ -103,31 +103,31 @@ THRESHOLDS: Final = {
         5,
         20,
         "an hour",
-        "A host that restarts explains one. More of them take devices away from whoever computes. Our own choice.",
+        "A host that restarts explains one. More of them interrupt the use of devices. Our own choice.",
     ),
     "flow": Threshold(
         1,
         3,
         30,
         "an hour",
-        "The far end said nothing for longer than any link in order does; the link then retrains.",
+        "The far end sent no flow control update for longer than any healthy link; the link then retrains.",
     ),
     "non_fatal": Threshold(
         1,
         None,
         None,
-        "since the counters began",
-        "A request failed. Software that looks for devices can cause that, so that old ones are only worth a look.",
+        "since the last reset",
+        "A request failed. Software that scans for devices can cause that, so that old ones are only watched.",
     ),
-    "non_fatal_now": Threshold(None, 1, 10, "an hour", "A request failed for good: some program may have noticed."),
+    "non_fatal_now": Threshold(None, 1, 10, "an hour", "A request failed permanently: a program may be affected."),
     "fatal": Threshold(
         None,
         1,
         None,
-        "since the counters began",
-        "The link could not be relied on, and its cause may be there still.",
+        "since the last reset",
+        "The link was not reliable, and the cause may still exist.",
     ),
-    "fatal_now": Threshold(None, None, 1, "an hour", "The link cannot be relied on."),
+    "fatal_now": Threshold(None, None, 1, "an hour", "The link is not reliable."),
 }
 SENT_COUNTERS = ("ReplayCount", "NAKReceivedCount")
 RECEIVED_COUNTERS = ("NAKSentCount", "BadTLPCount", "BadDLLPCount")
@@ -135,7 +135,7 @@ RECEIVED_COUNTERS = ("NAKSentCount", "BadTLPCount", "BadDLLPCount")
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a link is judged so; `code` names the threshold, or what is wrong with the state."""
+    """A reason of a verdict; `code` names the threshold, or the problem of the state."""
 
     code: str
     level: LinkLevel
@@ -144,7 +144,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class HealthVerdict:
-    """How a link is, its reasons worst first, and the figures behind them.
+    """Level of a link, its reasons worst first, and the figures behind them.
 
     Rates are events a second; flaps and recoveries those of the last hour.
     """
@@ -159,7 +159,7 @@ class HealthVerdict:
 
     @property
     def is_time_dependent(self) -> bool:
-        """Whether it may change by nothing but the passing of time."""
+        """Whether it may change with time alone."""
         return self.level not in {LinkLevel.HEALTHY, LinkLevel.UNKNOWN} or bool(
             self.flaps or self.recoveries or self.sent_rate or self.received_rate or self.correctable_rate
         )
@@ -170,14 +170,14 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class LinkFacts:
-    """What is known of a link. Times are Unix s; widths lanes; speeds Gb/s one way, whole link; None: not told.
+    """Facts of a link. Times are Unix s; widths lanes; speeds Gb/s one way, whole link; None: not reported.
 
-    `idle` says why nobody expects the link to be up, '' where it is expected; `gone` what should be at its end and is
-    not there. `minute`, `ten_minutes` and `hour` have what the counters gained of late (the first two within so many
-    seconds), `since_reset` what they stand at.
+    `idle` is why the link is not expected to be up, '' where it is; `gone` the missing device at its end. `minute`,
+    `ten_minutes` and `hour` have the recent gains of the counters (the first two within the given seconds),
+    `since_reset` their values.
     """
 
-    status: str  # as in fabric.bmc.series.LINK_STATUSES, '' where not told
+    status: str  # as in fabric.bmc.series.LINK_STATUSES, '' where not reported
     state_since: float
     width: int | None = None
     speed_gbps: float | None = None
@@ -187,11 +187,11 @@ class LinkFacts:
     approved_width: int | None = None
     device_lanes: int | None = None
     device_pcie_type: str = ""
-    judges_speed: bool = True  # False: what the far end can do is not known, so that a slower link may be as it should
+    judges_speed: bool = True  # False: the maximum of the far end is not known, so that a slower link may be correct
     idle: str = ""
     gone: str = ""
-    busy: bool = False  # an operation here is at work on it
-    unknown: str = ""  # why nothing can be said
+    busy: bool = False  # an operation of this site is changing it
+    unknown: str = ""  # why no verdict is possible
     flaps: int = 0
     minute: Counts = field(default_factory=dict)
     minute_seconds: float = MINUTE
@@ -219,17 +219,17 @@ def judge_link(facts: LinkFacts, *, now: float) -> HealthVerdict:
 
 
 def allowed_rate(speed_gbps: float, lanes: int | None) -> float:
-    """Return the most errors a second that a link of this speed (Gb/s one way) may make and meet the specification."""
+    """Return the maximum errors a second of a link of this speed (Gb/s one way) within the specification."""
     if lanes and speed_gbps / lanes > NO_FLITS / LINK_SPEED_TOLERANCE:
         return speed_gbps * 1e9 / FLIT_BITS * FLIT_RETRIES
     return speed_gbps * 1e9 * BIT_ERRORS
 
 
 def error_rate(facts: LinkFacts, names: tuple[str, ...]) -> float:
-    """Return how often a second something happened of late; 0 where that may be chance.
+    """Return the recent rate of an error (1/s); 0 where it is not significant.
 
-    Several counters tell of the same packets: the one that counted most stands for them. The last minute counts as much
-    as the last ten, so that a burst shows at once and a trickle at all.
+    Several counters count the same packets: the largest applies. The higher rate of the last minute and the last ten
+    applies, so that both a burst and a low constant rate are detected.
     """
     found = 0.0
     windows = ((facts.minute, facts.minute_seconds), (facts.ten_minutes, facts.ten_minutes_seconds))
@@ -241,15 +241,15 @@ def error_rate(facts: LinkFacts, names: tuple[str, ...]) -> float:
 
 
 def pcie_generation(gbps_a_lane: float) -> str:
-    """Return the generation whose raw rate this is, or what is left of it after encoding; '' for less than Gen 1."""
+    """Return the generation of a lane's rate, before or after encoding; '' for less than Gen 1."""
     fitting = [name for name, rate in LANE_GBPS.items() if gbps_a_lane >= LINK_SPEED_TOLERANCE * rate]
     return fitting[-1].replace("Gen", "Gen ") if fitting else ""
 
 
 def _healthy_sentence(facts: LinkFacts) -> str:
     if facts.status == LINK_UP:
-        return "The link runs as both of its ends can, and almost without errors."
-    return "The link is training just now." if facts.status in {"Training", "Starting"} else "Nothing is wrong with it."
+        return "The link runs at the maximum of both ends, with almost no errors."
+    return "The link is training now." if facts.status in {"Training", "Starting"} else "No problem was found."
 
 
 def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
@@ -264,7 +264,7 @@ def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
         return
     lasts = now - facts.state_since
     if facts.status == "":
-        yield Reason("unknown", LinkLevel.UNKNOWN, "The chassis does not tell whether the link is up.")
+        yield Reason("unknown", LinkLevel.UNKNOWN, "The chassis does not report whether the link is up.")
     elif lasts >= SETTLING_SECONDS and facts.status in {"Training", "Starting"}:
         yield Reason(
             "training", LinkLevel.DOWN, f"The link has been training for {duration_label(lasts)} and does not come up."
@@ -277,10 +277,10 @@ def _state_reasons(facts: LinkFacts, now: float) -> Iterator[Reason]:
 
 def _width_reasons(facts: LinkFacts) -> Iterator[Reason]:
     capable = min((one for one in (facts.max_width, facts.device_lanes) if one), default=None)
-    wanted = min((one for one in (capable, facts.configured_width) if one), default=None)
-    if facts.width and wanted and facts.width < wanted:
-        why = "both of its ends can" if wanted == capable else "its port is configured for"
-        yield Reason("width", LinkLevel.DEGRADED, f"The link runs x{facts.width}, although {why} x{wanted}.")
+    expected = min((one for one in (capable, facts.configured_width) if one), default=None)
+    if facts.width and expected and facts.width < expected:
+        why = "both ends support" if expected == capable else "its port is configured for"
+        yield Reason("width", LinkLevel.DEGRADED, f"The link runs x{facts.width}, although {why} x{expected}.")
     if facts.configured_width and facts.approved_width and facts.configured_width < facts.approved_width:
         yield Reason(
             "configured", LinkLevel.WATCH,
@@ -291,30 +291,30 @@ def _width_reasons(facts: LinkFacts) -> Iterator[Reason]:
 def _speed_reasons(facts: LinkFacts) -> Iterator[Reason]:
     if not (facts.judges_speed and facts.speed_gbps and facts.width):
         return
-    ways = []
+    maxima = []
     if facts.max_speed_gbps and facts.max_width:
-        ways.append(facts.max_speed_gbps / facts.max_width)
+        maxima.append(facts.max_speed_gbps / facts.max_width)
     if facts.device_pcie_type in LANE_GBPS:
-        ways.append(LANE_GBPS[facts.device_pcie_type])
+        maxima.append(LANE_GBPS[facts.device_pcie_type])
     lane = facts.speed_gbps / facts.width
-    if ways and lane < LINK_SPEED_TOLERANCE * min(ways):
-        now, can = pcie_generation(lane), pcie_generation(min(ways))
-        words = f"{now} of {can}" if now and now != can else f"{lane:.3g} of {min(ways):.3g} Gb/s a lane"
-        yield Reason("speed", LinkLevel.DEGRADED, f"The link runs slower than both of its ends can: {words}.")
+    if maxima and lane < LINK_SPEED_TOLERANCE * min(maxima):
+        now, can = pcie_generation(lane), pcie_generation(min(maxima))
+        words = f"{now} of {can}" if now and now != can else f"{lane:.3g} of {min(maxima):.3g} Gb/s a lane"
+        yield Reason("speed", LinkLevel.DEGRADED, f"The link runs slower than both ends support: {words}.")
 
 
 def _rate_reasons(facts: LinkFacts, sent: float, received: float, correctable: float) -> Iterator[Reason]:
     speed = facts.speed_gbps or facts.max_speed_gbps or DEFAULT_GBPS
     allowed = allowed_rate(speed, facts.width or facts.max_width)
-    for code, rate, what in (
-        ("sent", sent, "a packet has to be sent again"),
-        ("received", received, "a packet comes in damaged"),
-        ("correctable", correctable, "the hardware mends an error"),
+    for code, rate, errors in (
+        ("sent", sent, "replays"),
+        ("received", received, "receive errors"),
+        ("correctable", correctable, "corrected errors"),
     ):
         level = THRESHOLDS[code].level(rate / allowed)
         if level is not LinkLevel.HEALTHY:
-            times = f"{figure_label(rate / allowed)} times what the specification allows"
-            yield Reason(code, level, f"{rate_label(rate).capitalize()} {what}: {times}.")
+            times = f"{figure_label(rate / allowed)} {ALLOWED_UNIT}"
+            yield Reason(code, level, f"{rate_label(rate, errors)}, {times}.")
 
 
 def _count_reasons(facts: LinkFacts) -> Iterator[Reason]:
@@ -322,9 +322,9 @@ def _count_reasons(facts: LinkFacts) -> Iterator[Reason]:
     found = (
         ("fatal_now", hour.get("FatalErrorCount", 0), "{} fatal error{s} in the last hour."),
         ("non_fatal_now", hour.get("NonFatalErrorCount", 0), "{} non-fatal error{s} in the last hour."),
-        ("flaps", facts.flaps, "It went down and came back {} time{s} in the last hour."),
+        ("flaps", facts.flaps, "It went down and up again {} time{s} in the last hour."),
         ("rollovers", hour.get("ReplayRolloverCount", 0),
-         "In the last hour {} packet{s} got through only after the link retrained."),
+         "{} packet{s} needed the link to retrain in the last hour."),
         ("flow", hour.get("FlowControlTimeoutErrors", 0), "{} flow control time-out{s} in the last hour."),
         ("recoveries", hour.get("L0ToRecoveryCount", 0), "It retrained {} time{s} in the last hour."),
     )  # fmt: skip
@@ -337,26 +337,26 @@ def _count_reasons(facts: LinkFacts) -> Iterator[Reason]:
     for code, name, word in (("fatal", "FatalErrorCount", "fatal"), ("non_fatal", "NonFatalErrorCount", "non-fatal")):
         count = reset.get(name, 0)
         level = THRESHOLDS[code].level(count)
-        # Those of the last hour are told already.
+        # Those of the last hour are reported already.
         if level is not LinkLevel.HEALTHY and f"{code}_now" not in codes:
-            yield Reason(code, level, f"{count:,} {word} error{'' if count == 1 else 's'} since the counters began.")
+            yield Reason(code, level, f"{count:,} {word} error{'' if count == 1 else 's'} since the last reset.")
 
 
-def rate_label(rate: float) -> str:
-    """Return a rate (1/s) in words: '12 times a second', '3 times a minute', '1.5 times an hour'."""
-    for unit, seconds in (("a second", 1.0), ("a minute", MINUTE), ("an hour", HOUR)):
-        if rate * seconds >= 1.0 or unit == "an hour":
-            return f"{figure_label(rate * seconds)} times {unit}"
+def rate_label(rate: float, events: str) -> str:
+    """Return a rate (1/s) of events for display: '12 replays/s', '3 replays/min', '1.5 replays/h'."""
+    for unit, seconds in (("s", 1.0), ("min", MINUTE), ("h", HOUR)):
+        if rate * seconds >= 1.0 or unit == "h":
+            return f"{figure_label(rate * seconds)} {events}/{unit}"
     return ""
 
 
 def figure_label(value: float) -> str:
-    """Return a figure of two or three places."""
+    """Return a figure with two significant digits, from 10 on as an integer."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def duration_label(seconds: float) -> str:
-    """Return a time in words: '40 s', '12 min', '5 h', '3 days'."""
+    """Return a duration for display: '40 s', '12 min', '5 h', '3 days'."""
     for unit, size, most in (("s", 1.0, 120.0), ("min", MINUTE, 7200.0), ("h", HOUR, 172800.0)):
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"

@@ -1,7 +1,7 @@
-"""What a person sees of links: how they are, worst first, and one of them with its counters, states and resets.
+"""Reads links for a person: their verdicts, worst first, and the counters, states and resets of one link.
 
-Administrators read the verdict by all that is known. A tenant reads the one by what was since it holds the link, and
-nothing of what was before: what another tenant's work did to a link is not its to see.
+Administrators see the verdict on all facts. A tenant sees the verdict on facts since it has leased the link, and no
+earlier ones: the effects of another tenant's work are not visible to it.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from telemetry.links.rules import RANKS, LinkLevel
 from telemetry.links.verdicts import counted_earlier, error_counts, gained_since, port_tenancy, ports_to_judge
 from telemetry.store.selectors import read_series
 
-# What each order is by; the worse, the larger or newer comes first.
+# Label and column of each order; the worst, largest or newest comes first.
 SORTS: Mapping[str, tuple[str, str]] = {
     "verdict": ("Verdict", "shown_rank"), "name": ("Link", "name"), "chassis": ("Chassis", "chassis__name"),
-    "since": ("Since", "since"), "sent": ("Sent again, 1/min", "sent_rate"),
-    "received": ("Came damaged, 1/min", "received_rate"),
+    "since": ("Since", "since"), "sent": ("Replays/min", "sent_rate"),
+    "received": ("Receive errors/min", "received_rate"),
     "flaps": ("Flaps", "flaps"), "recoveries": ("Retrained", "recoveries"), "errors": ("Errors", "errors"),
 }  # fmt: skip
 TEXT_SORTS = {"name", "chassis"}
 STATE_REASONS = {"width", "speed", "down", "training", "configured", "unknown", "fine"}
 MAX_TROUBLES = 25
-DAY_PARTS = 96  # of a day: quarters of an hour
+DAY_PARTS = 96  # quarters of an hour in a day
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkFilter:
-    """What to keep of a list of links; None and '' keep all. `sort` is a name of SORTS; '-' before it reverses."""
+    """Filter and order of links; None and '' match all. `sort` is a name of SORTS; '-' before it reverses."""
 
     chassis: int | None = None
     drawer: int | None = None
@@ -72,16 +72,16 @@ NO_FILTER = LinkFilter()
 
 
 def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
-    """Return the ports whose links the person may see, as they want them, with what `link_views` needs."""
-    mine = Q(link_verdicts__tenant__isnull=True)
+    """Return the ports whose links the person may see, filtered and sorted, with the columns of `link_views`."""
+    own_verdict = Q(link_verdicts__tenant__isnull=True)
     if not person.is_administrator:
-        mine = Q(link_verdicts__tenant=person.tenant_id)
+        own_verdict = Q(link_verdicts__tenant=person.tenant_id)
     rows = ports_to_judge(Port.objects.visible_to(person)).select_related(
         "slot__device__tenant", "host_port__tenant", "link_count"
     )
     silent = ~Q(chassis__last_error="") | Q(chassis__enabled=False)
     rows = rows.annotate(
-        verdict=FilteredRelation("link_verdicts", condition=mine),
+        verdict=FilteredRelation("link_verdicts", condition=own_verdict),
         shown_level=Case(
             When(silent, then=Value(LinkLevel.UNKNOWN.value)),
             default=Coalesce(F("verdict__level"), Value(LinkLevel.UNKNOWN.value), output_field=TextField()),
@@ -102,7 +102,7 @@ def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
 
 
 def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
-    """Return one link; raises NotFound where the person sees none."""
+    """Return one link; raises NotFound where the person may not see it."""
     row = link_rows(person).filter(pk=pk).first()
     if row is None:
         raise NotFound("There is no such link.")
@@ -111,9 +111,9 @@ def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
 
 @dataclass(frozen=True)
 class CounterView:
-    """One counter of a port: `now` is where the BMC's counter stands, `total` what came since FalconWeb watches it.
+    """One counter of a port: `now` is the value of the BMC's counter, `total` the count since FalconWeb watches it.
 
-    For a tenant both are what came since the link is its own: where the counter stood before is not its to see.
+    For a tenant, both count since it has leased the link: earlier values are not visible to it.
     """
 
     counter: ErrorCounter
@@ -124,13 +124,13 @@ class CounterView:
 
     @property
     def direction(self) -> str:
-        """Which way, in a word."""
+        """The direction in a word."""
         return self.counter.direction.value
 
 
 @dataclass(frozen=True)
 class CountersView:
-    """The counters of a port, and since when `total` and `now` count."""
+    """The counters of a port, the start of `total`, and the last reset."""
 
     counters: tuple[CounterView, ...]
     since: datetime | None
@@ -138,7 +138,7 @@ class CountersView:
 
 
 def port_counters(person: User, port: Port, *, now: datetime | None = None) -> CountersView:
-    """Return the counters of a port that the person sees, gravest first; a tenant's totals begin with its time."""
+    """Return the counters of a port, most severe first; a tenant's totals start with its lease."""
     now = now or timezone.now()
     count: LinkCount | None = getattr(port, "link_count", None)
     if count is None:
@@ -149,7 +149,7 @@ def port_counters(person: User, port: Port, *, now: datetime | None = None) -> C
     if not person.is_administrator:
         verdict = port.link_verdicts.filter(tenant=person.tenant_id).first()
         if verdict is None or verdict.held_since != held:
-            return CountersView((), None, None)  # it has just become theirs
+            return CountersView((), None, None)  # leased just now, the baseline is not recorded yet
         base, since = verdict.base, max(since, held) if held is not None else since
     begin = max(now - timedelta(days=1), since)
     minutes = list(LinkMinute.objects.filter(port=port, minute__gte=begin.replace(second=0, microsecond=0)))
@@ -157,7 +157,7 @@ def port_counters(person: User, port: Port, *, now: datetime | None = None) -> C
     hour = now - timedelta(hours=1)
     totals = {name: max(0, total - base.get(name, 0)) for name, total in count.totals.items()}
     if held is not None:
-        # After a reset the counter itself has less than the total.
+        # After a reset, the counter is lower than the total.
         raw = {name: min(value, totals.get(name, 0)) for name, value in raw.items()}
     views = tuple(
         CounterView(
@@ -174,12 +174,12 @@ def port_counters(person: User, port: Port, *, now: datetime | None = None) -> C
 
 
 def tenant_baselines(tenant_id: int, chassis: Collection[int]) -> dict[int, CounterBaseline]:
-    """Return where the counters of ports stood when they became a tenant's, and when they first began anew.
+    """Return the values of ports' counters at the start of a tenant's lease, and the time of the first reset since.
 
-    Where that is not noted yet, or of a time before, all that the counters have so far is taken for another's.
+    Where no baseline of this lease is recorded yet, the current values are the baseline.
     """
-    held = Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
-    rows = ports_to_judge(Port.objects.filter(held, chassis__in=chassis))
+    leased = Q(slot__device__tenant=tenant_id) | Q(host_port__tenant=tenant_id)
+    rows = ports_to_judge(Port.objects.filter(leased, chassis__in=chassis))
     rows = rows.select_related("link_count").annotate(
         verdict=FilteredRelation("link_verdicts", condition=Q(link_verdicts__tenant=tenant_id)),
         held_since=F("verdict__held_since"), base=F("verdict__base"), before=F("verdict__before"),
@@ -190,11 +190,11 @@ def tenant_baselines(tenant_id: int, chassis: Collection[int]) -> dict[int, Coun
     first = dict(resets.order_by().values_list("port_id").annotate(first=Min("at")))
     found: dict[int, CounterBaseline] = {}
     for port in rows:
-        holding = port_tenancy(port)
-        if holding == (tenant_id, None):
-            continue  # always its own
+        tenancy = port_tenancy(port)
+        if tenancy == (tenant_id, None):
+            continue  # leased from the start: no baseline
         count: LinkCount | None = getattr(port, "link_count", None)
-        if port.base is None or holding != (tenant_id, port.held_since):
+        if port.base is None or tenancy != (tenant_id, port.held_since):
             found[port.pk] = CounterBaseline(error_counts(count) if count is not None else {})
             continue
         until = first[port.pk].timestamp() if port.pk in first else math.inf
@@ -210,9 +210,9 @@ def tenant_baselines(tenant_id: int, chassis: Collection[int]) -> dict[int, Coun
 def stored_errors(
     person: User, port: Port, names: Sequence[str], *, since: datetime, until: datetime
 ) -> dict[str, tuple[float, ...]]:
-    """Return how many errors came in each of at most 96 equal parts of a range, by counter, as the readings' store has.
+    """Return the errors in each of at most 96 equal parts of a range, by counter, from the store of readings.
 
-    A counter that was never measured is left out; of a tenant, what was before its time is.
+    Counters without readings are left out; a tenant sees no errors from before its lease.
     """
     held = visible_since(person, port)
     begin = max(since, held) if held is not None else since
@@ -229,35 +229,35 @@ def stored_errors(
 
 
 def state_spans(person: User, port: int) -> QuerySet[LinkSpan]:
-    """Return the states of a link that the person may see, newest first; see `span_begin` for where they begin."""
+    """Return the states of a link that the person may see, newest first; `span_begin` returns their visible start."""
     return LinkSpan.objects.visible_to(person).filter(port=port).order_by("-since", "-pk")
 
 
 def counter_resets(person: User, port: Port, *, most: int) -> list[CounterReset]:
-    """Return the resets of a port's counters that the person may see, newest first, so many at most."""
+    """Return the newest `most` resets of a port's counters that the person may see, newest first."""
     rows: QuerySet[CounterReset] = CounterReset.objects.visible_to(person).filter(port=port)
     held = visible_since(person, port)
     found = list(rows[:most])
     for one in found:
         if held is not None and one.not_before is not None:
-            # When it was read before is of another's time.
+            # The previous reading may be from before the lease.
             one.not_before = max(one.not_before, held)
     return found
 
 
 def visible_since(person: User, port: Port) -> datetime | None:
-    """Return when what the person may see of a port's history begins; None: with the port."""
+    """Return the start of the history of a port that the person may see; None for all of it."""
     holder = None if person.is_administrator else port_tenancy(port)
     return holder[1] if holder is not None else None
 
 
 def span_begin(span: LinkSpan, held: datetime | None) -> datetime:
-    """Return when a state begins for somebody who may look back until `held`."""
+    """Return the start of a state as far as it is visible: not before the start of the lease, `held`."""
     return max(span.since, held) if held is not None else span.since
 
 
 def links_of_ports(person: User, ports: list[int]) -> dict[int, LinkView]:
-    """Return how the links of these ports (ids) are, as far as the person sees them; one query."""
+    """Return the links of ports (ids) that the person may see; one query."""
     return {view.id: view for view in link_views(link_rows(person).filter(pk__in=ports))}
 
 
@@ -268,16 +268,16 @@ def degraded_links(person: User, chassis: Iterable[int]) -> dict[int, LinkView]:
 
 
 def link_troubles(person: User) -> Iterator[Trouble]:
-    """Tell of links with too many errors, flaps or retrainings; what is down or below its capability is told anyway."""
-    ill = link_rows(person).filter(shown_rank__gte=RANKS[LinkLevel.DEGRADED])
-    told = 0
-    for view in link_views(ill[: 4 * MAX_TROUBLES]):
+    """Yield links with too many errors, flaps or retrainings; a bad state is reported elsewhere."""
+    degraded = link_rows(person).filter(shown_rank__gte=RANKS[LinkLevel.DEGRADED])
+    reported = 0
+    for view in link_views(degraded[: 4 * MAX_TROUBLES]):
         grave = [one for one in view.reasons if one["code"] not in STATE_REASONS]
-        if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and told < MAX_TROUBLES:
-            told += 1
-            stands = f"was {grave[0]['level']} ({view.of_then})" if view.is_stale else f"is {grave[0]['level']}"
+        if grave and RANKS[LinkLevel(grave[0]["level"])] >= RANKS[LinkLevel.DEGRADED] and reported < MAX_TROUBLES:
+            reported += 1
+            state = f"was {grave[0]['level']} ({view.of_then})" if view.is_stale else f"is {grave[0]['level']}"
             yield Trouble(
-                sentence=f"The link of {view.name} {stands}: {grave[0]['sentence']}",
+                sentence=f"The link of {view.name} {state}: {grave[0]['sentence']}",
                 page="links:link",
                 pk=view.id,
             )
@@ -285,7 +285,7 @@ def link_troubles(person: User) -> Iterator[Trouble]:
 
 @dataclass(frozen=True)
 class LinkFilterChoices:
-    """What a person can narrow the list by."""
+    """The choices of the filter form."""
 
     chassis: list[tuple[int, str]]
     drawers: list[tuple[int, str]]
@@ -293,7 +293,7 @@ class LinkFilterChoices:
 
 
 def filter_choices(person: User) -> LinkFilterChoices:
-    """Return the chassis, drawers and tenants that a person may choose among."""
+    """Return the chassis, drawers and tenants that a person may filter by."""
     drawers = Drawer.objects.visible_to(person).order_by("chassis__name", "number")
     return LinkFilterChoices(
         chassis=list(Chassis.objects.visible_to(person).order_by("name").values_list("pk", "name")),
@@ -319,7 +319,7 @@ def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
         rows = rows.filter(host_port__isnull=False)
     elif wanted.kind:
         rows = rows.filter(slot__device__kind=wanted.kind, slot__device__missing_since=None)
-    # Every database takes it so.
+    # PostgreSQL accepts no NUL.
     text = wanted.search.replace("\0", " ").strip()
     if text:
         fields = (
@@ -336,9 +336,9 @@ def _apply_filter(rows: QuerySet[Any], wanted: LinkFilter) -> QuerySet[Any]:
 def _apply_sort(rows: QuerySet[Any], sort: str) -> QuerySet[Any]:
     name = sort.removeprefix("-")
     field = "errors_counted" if name == "errors" else SORTS.get(name, SORTS["verdict"])[1]
-    # Words begin with A, everything else with the worst.
-    falls = (name in TEXT_SORTS) == sort.startswith("-")
-    order = F(field).desc(nulls_last=True) if falls else F(field).asc(nulls_first=True)
+    # Texts ascend by default, everything else descends.
+    is_descending = (name in TEXT_SORTS) == sort.startswith("-")
+    order = F(field).desc(nulls_last=True) if is_descending else F(field).asc(nulls_first=True)
     return rows.order_by(order, "-shown_rank", "chassis__name", "uri", "pk")
 
 

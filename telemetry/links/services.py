@@ -1,7 +1,7 @@
-"""Keeping what the watches saw of links, and judging them.
+"""Stores the changes of links that watches observe, and judges links.
 
-Rows of a chassis are written by the worker that follows it; where two do for a moment, the lock on a port's row lets
-them take turns.
+Rows of a chassis are written by the worker that polls it; should two do so for a moment, the lock on a port's row
+serializes them.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from telemetry.links.verdicts import (
 from telemetry.live.receivers import publish_chassis_changed
 
 GAP = timedelta(seconds=60)  # see telemetry.links.watch
-MAX_SPANS_PER_HOUR = 60  # of one port; what comes on top is counted in one row
-STEADY = timedelta(minutes=5)  # a link that flapped without end and rests so long is told singly again
+MAX_SPANS_PER_HOUR = 60  # of one port; further changes are counted in one row
+STEADY = timedelta(minutes=5)  # after this time without a change, a flapping link has single states again
 RESET_SEEN_WITHIN = timedelta(seconds=120)
-KEEP_HISTORY = timedelta(days=730)  # as the coarsest readings are kept
+KEEP_HISTORY = timedelta(days=730)  # as the coarsest tier of readings
 KEEP_MINUTES = timedelta(days=1)
 MAX_SPANS = 20_000  # of one port
 BATCH_ROWS = 1000
-NEVER_HELD = datetime.max.replace(tzinfo=UTC)  # since when nobody holds anything
+NEVER_HELD = datetime.max.replace(tzinfo=UTC)  # differs from the start of every lease
 
 
 def links_load(*, chassis_id: int) -> KnownLinks:
-    """Return what the rows say of a chassis' links: where the next reading goes on."""
+    """Return the stored state of a chassis' links, from which the next reading continues."""
     watched = Watched.objects.filter(pk=chassis_id).first()
     values: dict[tuple[int, str], float] = {}
     for count in LinkCount.objects.filter(port__chassis=chassis_id):
@@ -64,25 +64,25 @@ def links_load(*, chassis_id: int) -> KnownLinks:
 
 
 def links_record_seen(seen: Mapping[int, float], judged: Mapping[int, float] = MappingProxyType({})) -> None:
-    """Note when chassis were read last, and up to which reading their links are judged (Unix s, by id)."""
-    there = set(Chassis.objects.filter(pk__in=seen).values_list("pk", flat=True))
+    """Store when chassis were read last, and the reading up to which their links are judged (Unix s, by id)."""
+    existing = set(Chassis.objects.filter(pk__in=seen).values_list("pk", flat=True))
     rows = [
         Watched(chassis_id=pk, seen_at=_to_datetime(at), judged_at=_to_datetime(judged[pk]) if pk in judged else None)
         for pk, at in seen.items()
-        if pk in there
+        if pk in existing
     ]
-    # What was judged before this worker came stays noted until it judges.
-    for fields, those in (
+    # Without a judgement of this worker yet, keep the time of the previous one.
+    for fields, some in (
         (["seen_at"], [row for row in rows if row.judged_at is None]),
         (["seen_at", "judged_at"], [row for row in rows if row.judged_at is not None]),
     ):
         Watched.objects.bulk_create(
-            those, update_conflicts=True, unique_fields=["chassis"], update_fields=fields, batch_size=500
+            some, update_conflicts=True, unique_fields=["chassis"], update_fields=fields, batch_size=500
         )
 
 
 def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortChanges]) -> None:
-    """Write what waits of a chassis' ports (by id), all of it or nothing; ports that are gone are left out."""
+    """Store the pending changes of a chassis' ports (by id) in one transaction; removed ports are left out."""
     with transaction.atomic():
         ports = set(Port.objects.filter(chassis=chassis_id, pk__in=pending).values_list("pk", flat=True))
         LinkCount.objects.bulk_create(
@@ -98,21 +98,21 @@ def links_record_changes(*, chassis_id: int, pending: Mapping[int, PendingPortCh
         open_spans = {span.port_id: span for span in LinkSpan.objects.filter(port__in=rows, until=None)}
         at_work: set[int] | None = None
         for pk, count in rows.items():
-            waiting = pending[pk]
-            if waiting.states and at_work is None:
+            changes = pending[pk]
+            if changes.states and at_work is None:
                 first = min(at for one in pending.values() for at, _, _ in one.states)
                 at_work = ports_under_operation([chassis_id], since=_to_datetime(first) - OPERATION_GRACE)
-            _add_counts(count, waiting)
-            for at, seen_until, state in waiting.states:
+            _add_counts(count, changes)
+            for at, seen_until, state in changes.states:
                 open_spans[pk] = _enter_state(
                     count, open_spans.get(pk), state, _to_datetime(at), seen_until, asked=pk in (at_work or ())
                 )
-            for at, not_before, how, counted in waiting.resets:
+            for at, not_before, how, counted in changes.resets:
                 _record_reset(count, _to_datetime(at), _to_datetime(not_before) if not_before else None, how, counted)
             count.save()
         _record_minutes({pk: pending[pk].minutes for pk in rows})
         if any(pending[pk].resets for pk in rows):
-            # What somebody gets of the counters depends on it.
+            # Visible counter values depend on it.
             transaction.on_commit(partial(publish_chassis_changed, chassis_id))
 
 
@@ -122,17 +122,17 @@ def links_judge(*, chassis_id: int, now: datetime | None = None) -> frozenset[in
 
 
 def ports_judge(ports: Collection[int], *, now: datetime | None = None) -> frozenset[int]:
-    """Judge the links of these ports (ids), of whichever chassis. A fixed number of queries.
+    """Judge the links of ports (ids) of any chassis, in a fixed number of queries.
 
-    Returns those whose verdict time alone may change. Every change of the verdict by all that is known is an event, and
-    open pages are told. Where nothing changed, nothing is written.
+    Returns those whose verdict may change with time alone. Every change of the verdict on all facts is an event, and
+    open pages are notified. Unchanged verdicts are not written.
     """
     return _judge(Port.objects.filter(pk__in=ports), now)
 
 
-def _judge(wanted: QuerySet[Any], now: datetime | None) -> frozenset[int]:
+def _judge(rows: QuerySet[Any], now: datetime | None) -> frozenset[int]:
     now = now or timezone.now()
-    ports = {port.pk: port for port in ports_to_judge(wanted)}
+    ports = {port.pk: port for port in ports_to_judge(rows)}
     counts = {one.port_id: one for one in LinkCount.objects.filter(port__in=ports)}
     windows = recent_activity(counts, now=now)
     busy = ports_under_operation({port.chassis_id for port in ports.values()}, since=now - OPERATION_GRACE)
@@ -146,10 +146,10 @@ def _judge(wanted: QuerySet[Any], now: datetime | None) -> frozenset[int]:
         if verdict.is_time_dependent or pk in busy or _is_settling(count, now):
             restless.add(pk)
         judged.append(JudgedLink(port, count, verdict, verdicts.pop((pk, None), None)))
-        holding = port_tenancy(port)
-        if holding is None:
+        tenancy = port_tenancy(port)
+        if tenancy is None:
             continue
-        tenant, since = holding
+        tenant, since = tenancy
         row = verdicts.get((pk, tenant))
         if row is not None and row.held_since == since:
             del verdicts[pk, tenant]
@@ -158,36 +158,36 @@ def _judge(wanted: QuerySet[Any], now: datetime | None) -> frozenset[int]:
         base = row.base if row is not None else _tenant_baseline(count, since)
         facts = link_facts(port, count, seen, now=now, busy=pk in busy, since=since, base=base)
         judged.append(JudgedLink(port, count, judge_link(facts, now=now.timestamp()), row, tenant, since, base))
-    # Those of who holds them no longer, or anew.
-    over = [one.pk for one in verdicts.values() if one.tenant_id is not None]
-    if over:
-        LinkVerdict.objects.filter(pk__in=over).delete()
-    turned = {one.port.chassis_id for one in judged if verdict_save(one, now=now)}
-    for chassis in sorted(turned):
+    # Verdicts of former tenants, and of former leases of the same tenant.
+    outdated = [one.pk for one in verdicts.values() if one.tenant_id is not None]
+    if outdated:
+        LinkVerdict.objects.filter(pk__in=outdated).delete()
+    changed = {one.port.chassis_id for one in judged if verdict_save(one, now=now)}
+    for chassis in sorted(changed):
         transaction.on_commit(partial(publish_chassis_changed, chassis))
     return frozenset(restless)
 
 
 def holders_record() -> None:
-    """Note where the counts of links stand that have just changed hands: a tenant sees what comes from now on."""
-    held = Q()
+    """Record the baselines of links that were just leased or released: a tenant sees only later counts."""
+    leased = Q()
     for holder in ("slot__device", "host_port"):
-        held |= Q((f"{holder}__tenant__isnull", False))
+        leased |= Q((f"{holder}__tenant__isnull", False))
     kept: dict[tuple[int, int | None], datetime | None] = {
         (one.port_id, one.tenant_id): one.held_since for one in LinkVerdict.objects.exclude(tenant=None)
     }
     changed = set()
-    for port in ports_to_judge(Port.objects.filter(held, link_count__isnull=False)):
-        holding = port_tenancy(port)
-        if holding is not None and kept.pop((port.pk, holding[0]), NEVER_HELD) != holding[1]:
+    for port in ports_to_judge(Port.objects.filter(leased, link_count__isnull=False)):
+        tenancy = port_tenancy(port)
+        if tenancy is not None and kept.pop((port.pk, tenancy[0]), NEVER_HELD) != tenancy[1]:
             changed.add(port.pk)
-    several = sorted(changed | {port for port, _ in kept})
-    for start in range(0, len(several), BATCH_ROWS):
-        ports_judge(several[start : start + BATCH_ROWS])
+    ports = sorted(changed | {port for port, _ in kept})
+    for start in range(0, len(ports), BATCH_ROWS):
+        ports_judge(ports[start : start + BATCH_ROWS])
 
 
 def counter_reset_record(*, port: Port, at: datetime, person_name: str, counted: Mapping[str, int]) -> CounterReset:
-    """Keep that somebody reset the counters of a port here; the readings that show it find it by then."""
+    """Record a reset of a port's counters that was requested here; the readings that show it are matched to it."""
     row = CounterReset.objects.create(
         port=port, at=at, how=CounterReset.How.ASKED, person_name=person_name[:150], counted=dict(counted)
     )
@@ -196,33 +196,33 @@ def counter_reset_record(*, port: Port, at: datetime, person_name: str, counted:
 
 
 def links_delete_old(*, now: datetime | None = None) -> int:
-    """Remove what is kept long enough, a part at a time so that writers get their turn; returns how many rows."""
+    """Delete rows past their retention, in batches so that writers are not blocked; returns their number."""
     now = now or timezone.now()
-    gone = _delete_in_batches(LinkMinute.objects.filter(minute__lt=now - KEEP_MINUTES))
-    gone += _delete_in_batches(LinkSpan.objects.filter(until__lt=now - KEEP_HISTORY))
-    gone += _delete_in_batches(CounterReset.objects.filter(at__lt=now - KEEP_HISTORY))
+    deleted = _delete_in_batches(LinkMinute.objects.filter(minute__lt=now - KEEP_MINUTES))
+    deleted += _delete_in_batches(LinkSpan.objects.filter(until__lt=now - KEEP_HISTORY))
+    deleted += _delete_in_batches(CounterReset.objects.filter(at__lt=now - KEEP_HISTORY))
     for port in LinkSpan.objects.order_by().values_list("port", flat=True).distinct():
         newest = LinkSpan.objects.filter(port=port).order_by("-since", "-pk")
         last = newest.values_list("since", flat=True)[MAX_SPANS : MAX_SPANS + 1].first()
         if last is not None:
-            gone += _delete_in_batches(LinkSpan.objects.filter(port=port, until__isnull=False, since__lte=last))
-    return gone
+            deleted += _delete_in_batches(LinkSpan.objects.filter(port=port, until__isnull=False, since__lte=last))
+    return deleted
 
 
-def _add_counts(count: LinkCount, waiting: PendingPortChanges) -> None:
-    for name, gained in waiting.gained.items():
+def _add_counts(count: LinkCount, changes: PendingPortChanges) -> None:
+    for name, gained in changes.gained.items():
         count.totals[name] = count.totals.get(name, 0) + gained
-    if waiting.raw is not None:
-        for name in waiting.raw:
+    if changes.raw is not None:
+        for name in changes.raw:
             if not name.endswith("Bytes"):
                 count.totals.setdefault(name, 0)
-        count.raw, count.counted_at = waiting.raw, _to_datetime(waiting.at)
+        count.raw, count.counted_at = changes.raw, _to_datetime(changes.at)
 
 
 def _enter_state(
     count: LinkCount, span: LinkSpan | None, state: LinkState, at: datetime, seen_until: float, *, asked: bool
 ) -> LinkSpan:
-    """Let a link be in a new state; returns the span that is open by then."""
+    """Set the new state of a link; returns the open span."""
     dropped = count.status == LINK_UP and state.status in DOWN_STATES
     count.status, count.width, count.speed_gbps, count.state_since = state.status, state.width, state.speed_gbps, at
     if span is not None:
@@ -233,7 +233,7 @@ def _enter_state(
             span.drops += dropped
             span.save(update_fields=["status", "width", "speed_gbps", "drops"])
             return span
-        # Where nobody looked meanwhile, the history has a gap.
+        # Times without readings are a gap of the history.
         span.until = max(seen if unseen else at, span.since)
         span.save(update_fields=["until"])
     return LinkSpan.objects.create(
@@ -254,7 +254,7 @@ def _is_flapping(count: LinkCount, span: LinkSpan, at: datetime) -> bool:
 
 
 def _end_flapping(count: LinkCount, windows: RecentActivity, now: datetime) -> None:
-    """Tell the states of a link singly again that flapped without end and rests now."""
+    """End the flapping span of a link that has been steady, so that its states are recorded singly again."""
     span = windows.spans[-1] if windows.spans else None
     if span is None or span.status != FLAPPING or span.until is not None or now - count.state_since < STEADY:
         return
@@ -279,18 +279,18 @@ def _record_reset(
 
 
 def _record_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> None:
-    wanted = {
+    pending = {
         (pk, _to_datetime(60.0 * minute)): counts
         for pk, minutes in gained.items()
         for minute, counts in minutes.items()
     }
-    if not wanted:
+    if not pending:
         return
-    minutes = {minute for _, minute in wanted}
-    known = LinkMinute.objects.filter(port__in={pk for pk, _ in wanted}, minute__in=minutes)
+    minutes = {minute for _, minute in pending}
+    known = LinkMinute.objects.filter(port__in={pk for pk, _ in pending}, minute__in=minutes)
     rows = {(one.port_id, one.minute): one for one in known}
     old, new = [], []
-    for (pk, minute), counts in wanted.items():
+    for (pk, minute), counts in pending.items():
         row = rows.get((pk, minute))
         if row is None:
             new.append(LinkMinute(port_id=pk, minute=minute, counts=dict(counts)))
@@ -302,7 +302,7 @@ def _record_minutes(gained: Mapping[int, Mapping[int, Mapping[str, int]]]) -> No
 
 
 def _tenant_baseline(count: LinkCount, since: datetime | None) -> dict[str, int]:
-    """Return the totals at which a holder begins whom nobody noted yet: none where the watch is younger."""
+    """Return the totals at the start of a lease without a recorded baseline: none where the watch is younger."""
     return {} if since is None or since <= count.watched_since else dict(count.totals)
 
 
@@ -311,25 +311,25 @@ def _is_settling(count: LinkCount, now: datetime) -> bool:
 
 
 def _delete_in_batches(rows: QuerySet[Any]) -> int:
-    gone = 0
+    deleted = 0
     while pks := list(rows.order_by().values_list("pk", flat=True)[:BATCH_ROWS]):
-        gone += len(pks)
+        deleted += len(pks)
         rows.model._default_manager.filter(pk__in=pks).delete()  # noqa: SLF001 - Django's documented name
-    return gone
+    return deleted
 
 
 def _to_datetime(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-MAX_PENDING_MINUTES = 90  # of a port: what the verdict looks back at, and some more
+MAX_PENDING_MINUTES = 90  # of a port: the time that a verdict covers, and a margin
 MAX_PENDING_STATES = 200
 MAX_PENDING_RESETS = 50
 
 
 @dataclass
 class PendingPortChanges:
-    """What waits of one port, put together."""
+    """The pending changes of one port, merged."""
 
     gained: dict[str, int] = field(default_factory=dict)
     minutes: dict[int, dict[str, int]] = field(default_factory=dict)  # Unix minutes
@@ -341,10 +341,10 @@ class PendingPortChanges:
     at: float = 0.0
 
     def add(self, change: PortChange) -> None:
-        """Put a change to the others."""
+        """Merge a change."""
         if change.gained:
             _add_to(self.gained, change.gained)
-            # What was gained while nobody looked is of no certain minute.
+            # A gain across a pause in the readings belongs to no certain minute.
             if change.at - change.seen_until < 120.0:
                 _add_to(self.minutes.setdefault(int(change.at // 60), {}), change.gained)
                 while len(self.minutes) > MAX_PENDING_MINUTES:
@@ -361,7 +361,7 @@ class PendingPortChanges:
         self.at = max(self.at, change.at)
 
     def merged_with(self, newer: PendingPortChanges) -> PendingPortChanges:
-        """Return both as one, this being what came first."""
+        """Return both merged; this one is the earlier."""
         _add_to(self.gained, newer.gained)
         for minute, counts in newer.minutes.items():
             _add_to(self.minutes.setdefault(minute, {}), counts)

@@ -1,4 +1,4 @@
-"""Celery's faces of the room."""
+"""Celery tasks of links."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from telemetry.links.services import links_delete_old
 
 @shared_task(name="links.forget")
 def delete_old() -> None:
-    """Remove the history of links that was kept long enough."""
+    """Delete the history of links past its retention."""
     links_delete_old()

@@ -20,21 +20,21 @@ from telemetry.links.counters import count_flaps
 from telemetry.links.models import LinkCount, LinkMinute, LinkSpan, LinkVerdict
 from telemetry.links.rules import HOUR, MINUTE, RANKS, RATE_SECONDS, HealthVerdict, LinkFacts, LinkLevel
 
-# Operations that ended so long ago at most may be what a link has just done.
+# Operations that ended within this time may have caused a link's latest change.
 OPERATION_GRACE = timedelta(seconds=15)
 OFF_STATES = {"Off", "PoweringOff"}
 
 
 @dataclass(frozen=True)
 class RecentActivity:
-    """What happened of late on one link."""
+    """Recent minutes and states of one link."""
 
     minutes: tuple[LinkMinute, ...] = ()
     spans: tuple[LinkSpan, ...] = ()
 
 
 def recent_activity(ports: Iterable[int], *, now: datetime) -> Mapping[int, RecentActivity]:
-    """Return what happened within the last hour and a bit, by port; two queries."""
+    """Return the activity of the last hour and two minutes, by port; two queries."""
     since = now - timedelta(seconds=HOUR + 2 * MINUTE)
     minutes, spans = defaultdict(list), defaultdict(list)
     for minute in LinkMinute.objects.filter(port__in=ports, minute__gte=since):
@@ -46,19 +46,19 @@ def recent_activity(ports: Iterable[int], *, now: datetime) -> Mapping[int, Rece
 
 
 def ports_under_operation(chassis: Iterable[int], *, since: datetime) -> set[int]:
-    """Return the ports (ids) of chassis (ids) on which an operation is at work, or was since then."""
+    """Return the ports (ids) of chassis (ids) that an operation is changing, or has changed since `since`."""
     rows = Operation.objects.at_work_since(since).filter(chassis__in=list(chassis))
     found: set[int] = set()
     drawers: set[int] = set()
     for row in rows.values("device__slot__port", "port", "source__port", "drawer", "device"):
         found |= {pk for pk in (row["device__slot__port"], row["port"]) if pk is not None}
         if row["device"] is None:
-            # A mode, a cable or a port may shake all of its drawer.
+            # A change of mode, cable or port may affect all links of the drawer.
             drawers |= {row["drawer"]} - {None}
             found |= {row["source__port"]} - {None}
     if drawers:
-        shaken = Q(slot__drawer__in=drawers) | Q(host_port__drawer__in=drawers)
-        found |= set(Port.objects.filter(shaken).values_list("pk", flat=True))
+        affected = Q(slot__drawer__in=drawers) | Q(host_port__drawer__in=drawers)
+        found |= set(Port.objects.filter(affected).values_list("pk", flat=True))
     return found
 
 
@@ -66,7 +66,7 @@ def link_facts(
     port: Port, count: LinkCount, windows: RecentActivity, *, now: datetime, busy: bool = False,
     since: datetime | None = None, base: Mapping[str, int] | None = None,
 ) -> LinkFacts:  # fmt: skip
-    """Return what is known of a link at an instant; with `since`, of what happened from then on alone.
+    """Return the facts of a link at `now`; with `since`, only those from then on.
 
     `port` has its slot, the device in it, its host port and host loaded; `base` are the totals at `since`.
     """
@@ -74,7 +74,7 @@ def link_facts(
     begin = max(count.watched_since, since) if since is not None else count.watched_since
 
     def first(seconds: float) -> datetime:
-        # A minute counts where any of it is within.
+        # A minute counts where any part of it is within the window.
         return max(now - timedelta(seconds=seconds), begin).replace(second=0, microsecond=0)
 
     def lately(seconds: float) -> dict[str, int]:
@@ -112,9 +112,9 @@ def link_facts(
 
 
 def port_tenancy(port: Port) -> tuple[int, datetime | None] | None:
-    """Return the tenant (id) that holds what is on a port, and since when (None: always); None: nobody.
+    """Return the tenant (id) of the device or host port of a port, and since when (None: always); None: unassigned.
 
-    `port` is one of `ports_to_judge`: what another device did in the slot is not this one's holder's to see.
+    `port` is from `ports_to_judge`: times of other devices in the slot are not visible to the tenant.
     """
     device, host_port = _attached_parts(port)
     if device is not None and device.tenant_id is not None:
@@ -126,7 +126,7 @@ def port_tenancy(port: Port) -> tuple[int, datetime | None] | None:
 
 
 def _attached_parts(port: Port) -> tuple[Device | None, HostPort | None]:
-    """Return the device and the host port on a port, as far as they are there."""
+    """Return the device and the host port of a port, where present."""
     slot = getattr(port, "slot", None)
     device: Device | None = getattr(slot, "device", None) if slot is not None else None
     host_port: HostPort | None = getattr(port, "host_port", None)
@@ -134,7 +134,7 @@ def _attached_parts(port: Port) -> tuple[Device | None, HostPort | None]:
 
 
 def _idle_reason(port: Port, device: Device | None, host_port: HostPort | None) -> str:
-    """Return why nobody expects the link to be up, '' where it should be."""
+    """Return why the link is not expected to be up, '' where it is."""
     if port.link_state == "Disabled":
         return "The port is switched off."
     if port.port_type == "UnconfiguredPort":
@@ -144,19 +144,19 @@ def _idle_reason(port: Port, device: Device | None, host_port: HostPort | None) 
             return "No host is cabled to it."
         return f"{host_port.host.name} is switched off." if host_port.host.power_state in OFF_STATES else ""
     if device is None:
-        return "Nothing is in its slot." if getattr(port, "slot", None) is not None else "Nothing is known to be on it."
+        return "Its slot is empty." if getattr(port, "slot", None) is not None else "Nothing is known to be attached."
     if device.missing_since is not None:
-        return "Nothing is in its slot any more."
+        return "Its slot is empty now."
     return "" if device.host_port_id is not None else "Its device is attached to no host."
 
 
 def _missing_reason(device: Device | None) -> str:
-    """Return what should be in the slot and is not there: a device that is held, or approved to be attached."""
+    """Return the missing device of a slot in a sentence: one that is leased, or approved to be attached; else ''."""
     if device is None or device.missing_since is None:
         return ""
     if device.tenant_id is None and device.approved_host_port_id is None:
         return ""
-    return f"{device.name} is gone from its slot since {device.missing_since:%Y-%m-%d %H:%M:%S} UTC."
+    return f"{device.name} has been missing from its slot since {device.missing_since:%Y-%m-%d %H:%M:%S} UTC."
 
 
 def _sum_counts(several: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -174,32 +174,32 @@ SEVERITIES = {
 }
 LINK_WORSE, LINK_BETTER = "FalconWeb.1.0.LinkWorse", "FalconWeb.1.0.LinkBetter"
 MAX_REASONS = 3  # in the text of an event
-MAX_INTEGER = 2**31 - 1  # what every database keeps
+MAX_INTEGER = 2**31 - 1  # of an integer column
 MAX_BIG_INTEGER = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class JudgedLink:
-    """A link with its verdict, for everybody (no tenant) or for its holder, and the row that says so until now."""
+    """A link with its new verdict, for administrators (no tenant) or for its tenant, and the stored verdict."""
 
     port: Port
     count: LinkCount
     verdict: HealthVerdict
     row: LinkVerdict | None
     tenant: int | None = None
-    since: datetime | None = None  # when the tenant began to hold it
+    since: datetime | None = None  # start of the tenant's lease
     base: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def before(self) -> dict[str, int]:
-        """What the counters have that came before the tenant: all but what its totals have."""
+        """Counts from before the lease: the counters less the gain since."""
         return {} if self.since is None else counted_earlier(self.count, gained_since(self.count, self.base))
 
 
 def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
-    """Write a verdict where it says something new; returns whether the level is another than before.
+    """Store a verdict if it has changed; returns whether its level has changed.
 
-    One that changed by all that is known is an event too.
+    A changed level of the verdict on all facts is an event, too.
     """
     verdict, row = judged.verdict, judged.row
     values: dict[str, Any] = {
@@ -224,13 +224,13 @@ def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
                 port=judged.port, tenant_id=judged.tenant, held_since=judged.since, base=dict(judged.base),
                 before=judged.before, since=now, judged_at=now, **values,
             )  # fmt: skip
-            # Two who judge at once (a worker, and a grant that notes where the counts stand) make one row.
+            # Concurrent judgements (a worker, and a grant that records baselines) insert one row.
             LinkVerdict.objects.bulk_create([new], ignore_conflicts=True)
         else:
             values["judged_at"] = now
             if before is not verdict.level:
                 values["since"] = now
-            # Whoever was faster has told of it.
+            # The one that updates the row first records the event.
             written = LinkVerdict.objects.filter(pk=row.pk, level=before.value).update(**values)
             if not written:
                 return False
@@ -240,28 +240,28 @@ def verdict_save(judged: JudgedLink, *, now: datetime) -> bool:
 
 
 def gained_since(count: LinkCount, base: Mapping[str, int]) -> dict[str, int]:
-    """Return what the error counters of a port gained since their totals were `base`."""
+    """Return the gains of a port's error counters since the totals `base`."""
     return {name: max(0, total - base.get(name, 0)) for name, total in count.totals.items()}
 
 
 def counted_earlier(count: LinkCount, gained: Mapping[str, int]) -> dict[str, int]:
-    """Return what the error counters of a port have that is not of what they gained."""
+    """Return the error counters of a port less what they gained."""
     return {name: max(0, value - gained.get(name, 0)) for name, value in error_counts(count).items()}
 
 
 def error_counts(count: LinkCount) -> dict[str, int]:
-    """Return where the error counters of a port stand: all but those of bytes."""
+    """Return the error counters of a port: all but those of bytes."""
     return {name: value for name, value in count.raw.items() if not name.endswith("Bytes")}
 
 
 def link_name(port: Port) -> str:
-    """Return what people call a link: what is at its far end, and where; slot, device and host port are loaded."""
-    what, place = far_end_name(port), link_place(port)
-    return f"{what} in {port.chassis.name}, {place}" if what else f"{port.chassis.name}, {place}"
+    """Return the name of a link: its far end, and its place; slot, device and host port are loaded."""
+    far_end, place = far_end_name(port), link_place(port)
+    return f"{far_end} in {port.chassis.name}, {place}" if far_end else f"{port.chassis.name}, {place}"
 
 
 def far_end_name(port: Port) -> str:
-    """Return what is at the far end of a link, '' for nothing: a device's name, or that of a host port."""
+    """Return the name of the device or host port at the far end of a link, '' for none."""
     host_port, slot = getattr(port, "host_port", None), getattr(port, "slot", None)
     if host_port is not None:
         return f"Host port {host_port.label}"
@@ -270,7 +270,7 @@ def far_end_name(port: Port) -> str:
 
 
 def link_place(port: Port) -> str:
-    """Return where in its chassis a link is; a slot's name may say its drawer already."""
+    """Return the place of a link in its chassis; a slot's name may include its drawer."""
     slot = getattr(port, "slot", None)
     part = slot if slot is not None else getattr(port, "host_port", None)
     drawer = part.drawer.name if part is not None and part.drawer is not None else ""
@@ -280,7 +280,7 @@ def link_place(port: Port) -> str:
 
 
 def _record_event(port: Port, verdict: HealthVerdict, now: datetime, *, before: LinkLevel) -> None:
-    """Make an event of a link that is worse or better than before; that it is not known is told of the chassis."""
+    """Record the event of a link that is worse or better; an unknown state is reported for the chassis instead."""
     if LinkLevel.UNKNOWN in {before, verdict.level}:
         return
     worse = RANKS[verdict.level] > RANKS[before]
@@ -303,7 +303,7 @@ def _record_event(port: Port, verdict: HealthVerdict, now: datetime, *, before: 
 
 
 def ports_to_judge(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """Return ports with all that a verdict looks at; `others_left`: when the last other device left the slot."""
+    """Return ports with all that a verdict reads; `others_left` is when the last other device left the slot."""
     others = Attachment.objects.filter(slot=OuterRef("slot"), until__isnull=False)
     others = others.exclude(device=OuterRef("slot__device")).order_by("-until")
     rows = rows.annotate(others_left=Subquery(others.values("until")[:1]))

@@ -1,7 +1,7 @@
-"""The series of a chassis as browsers know them, samples of them, and the interface of whoever subscribes to samples.
+"""The series of a chassis, samples of them, and the interface of subscribers to samples.
 
-A tap lives as long as its chassis is followed by this worker, in the event loop that reads all of its chassis: each
-call has to be quick, and what waits (a database) goes on in a task or a thread of the tap's own.
+A subscriber exists while this worker polls its chassis, and is called in the event loop that polls all chassis of the
+worker: calls must not block; waiting work (a database) belongs in a task or a thread of the subscriber.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LABELS = {
     Quantity.TX_BYTES: ("Transmit", "B/s"), Quantity.ERRORS: ("Errors", ""),
 }  # fmt: skip
 
-CLOCK_STEP_SECONDS = 5.0  # s; a BMC's clock that moved otherwise than ours was set
-# So long a report that is older than the newest is left out; a BMC that gives no other one has begun anew.
+CLOCK_STEP_SECONDS = 5.0  # s; a BMC clock that differs more from ours over an interval was set meanwhile
+# Reports older than the newest are dropped for this time; a BMC that sends only these has restarted its clock.
 LATE_SECONDS = 30.0
 
-# Units of sensors as Redfish writes them (UCUM), lower case, that the ones above stand for. A sensor that measures the
-# same in another unit is shown in its own.
+# Units of sensors in Redfish (UCUM), lower case, that are shown as the units above. A sensor with another unit is shown
+# in that unit.
 EXPECTED_UNITS = {
     Quantity.TEMPERATURE: {"cel"}, Quantity.FAN_RPM: {"{rev}/min", "rpm"}, Quantity.FAN_PERCENT: {"%", "percent"},
     Quantity.POWER: {"w"}, Quantity.ENERGY: {"kw.h"}, Quantity.VOLTAGE: {"v"}, Quantity.CURRENT: {"a"},
@@ -43,9 +43,9 @@ EXPECTED_UNITS = {
 
 
 class SeriesEntry(TypedDict):
-    """One series as a browser knows it; `id` is 0 for what belongs to the chassis as a whole.
+    """One series as sent to browsers; `id` is 0 for series of the chassis as a whole.
 
-    The unit 'state' means that values are places in fabric.bmc.series.LINK_STATUSES.
+    With the unit 'state', values are indices of fabric.bmc.series.LINK_STATUSES.
     """
 
     key: str
@@ -60,15 +60,15 @@ class SeriesEntry(TypedDict):
 class Sample:
     """One reading, aligned with the catalogue; NaN where there is no value.
 
-    `counted` has counters as the BMC counts them; `values` has byte counters as rates (1/s), as browsers get them, and
-    no counter below zero.
+    `counted` has the raw counters of the BMC; `values` has byte counters as rates (1/s), as browsers get them, and no
+    negative counters.
     """
 
     at: float  # Unix time by our clock, s
-    measured_at: float  # by the BMC's clock, s; 0 where it does not say
+    measured_at: float  # by the BMC's clock, s; 0 where it does not report it
     counted: Values
     values: Values
-    # The BMC gave a report that is older than the one before: these are the values of that one, once more.
+    # The BMC sent a report older than the previous one: these are the values of the previous one again.
     is_late: bool = False
 
 
@@ -89,13 +89,13 @@ class SeriesCatalogue:
         self._factors = np.array([one.factor for one in series])
         self._zeros = np.array([one.zero for one in series])
         self._converts = bool((self._factors != 1.0).any() or self._zeros.any())
-        self._before: Sample | None = None  # the newest that is no repetition
+        self._before: Sample | None = None  # the newest sample that is no repeat
 
     def sample(self, reading: ChassisReading) -> Sample:
         """Return a reading with its byte counters as rates per second; these are NaN at first and after a reset.
 
-        Time is the BMC's own where it says when it measured: an answer that arrives late is no slower link, and one
-        that repeats the last report repeats its rates.
+        The BMC's timestamps are used where it reports them: a late response does not change the rates, and a repeated
+        report repeats them.
         """
         counted = np.array(reading.values, dtype=np.float64)
         if self._converts:
@@ -109,7 +109,7 @@ class SeriesCatalogue:
         if before is None:
             values[self._counters] = math.nan
         elif is_repeat(now, before):
-            # The rate to the next one is since the first time that this came.
+            # Keep `before`: the next rate is computed since the first arrival of this report.
             values[self._counters] = before.values[self._counters]
             return now
         else:
@@ -118,7 +118,7 @@ class SeriesCatalogue:
         return now
 
     def counters(self, sample: Sample) -> Values:
-        """Return the byte counters of a sample as the BMC counts them, in the order of their entries; NaN below 0."""
+        """Return the raw byte counters of a sample, in the order of their entries; NaN for negative ones."""
         counted = sample.counted[self._counters]
         counted[counted < 0] = math.nan
         return counted
@@ -128,9 +128,9 @@ class SeriesCatalogue:
         return np.where(moved >= 0, moved / elapsed, math.nan) if elapsed > 0 else np.full(len(moved), math.nan)
 
     def _is_late(self, now: Sample, before: Sample) -> bool:
-        """Tell whether a report is from before the newest one; a clock that was set back is another thing.
+        """Return whether a report is older than the newest one, as opposed to a clock that was set back.
 
-        Then counters go on. Where they do not, as none does where all is idle, it cannot be told, and is kept.
+        After a clock change counters still increase. Where none changes, as on an idle chassis, the report is accepted.
         """
         if not 0 < now.measured_at < before.measured_at or now.at - before.at > LATE_SECONDS:
             return False
@@ -146,25 +146,25 @@ class SeriesCatalogue:
 
 
 def elapsed_between(earlier: Sample, later: Sample) -> float:
-    """Return the seconds between two samples, 0 or less where it cannot be told.
+    """Return the seconds between two samples, 0 or less where they are not known.
 
-    By the BMC's own clock where it says when it measured, unless that was set meanwhile or stands still; else by ours.
+    By the BMC's clock where it reports timestamps, unless it was set meanwhile or has stopped; else by ours.
     """
     ours, theirs = later.at - earlier.at, later.measured_at - earlier.measured_at
-    told = earlier.measured_at > 0 and later.measured_at > 0
-    return theirs if told and theirs > 0 and abs(theirs - ours) <= CLOCK_STEP_SECONDS else ours
+    by_bmc = earlier.measured_at > 0 and later.measured_at > 0
+    return theirs if by_bmc and theirs > 0 and abs(theirs - ours) <= CLOCK_STEP_SECONDS else ours
 
 
 def is_repeat(now: Sample, before: Sample) -> bool:
-    """Tell whether a reading is the one before once more: a BMC may renew its report more rarely than it is asked."""
+    """Return whether a reading repeats the previous one: a BMC may update its report less often than it is polled."""
     same = now.measured_at == before.measured_at if now.measured_at > 0 else now.at == before.at
     return same and np.array_equal(now.counted, before.counted, equal_nan=True)
 
 
 def _make_keys_unique(series: Sequence[ReadingSeries], entries: list[SeriesEntry]) -> None:
-    """Give series of one owner and kind keys of their own, made of where they come from.
+    """Make the keys of series of one owner and kind unique, by the path of their properties.
 
-    Not of their order: what is kept under a key stays the same sensor's when another one comes or goes.
+    Not by their order: a key must stay that of the same sensor when others are added or removed.
     """
     keys = Counter(entry["key"] for entry in entries)
     taken: Counter[str] = Counter()
@@ -178,7 +178,7 @@ def _make_keys_unique(series: Sequence[ReadingSeries], entries: list[SeriesEntry
 
 
 def _make_labels_unique(series: Sequence[ReadingSeries], entries: list[SeriesEntry]) -> None:
-    """Name the place of series that would be called the same: a service may have four fans called 'Fan'."""
+    """Add the resource to equal labels: a service may have four fans called 'Fan'."""
     names = Counter((one["object"], one["id"], one["quantity"], one["label"]) for one in entries)
     taken: Counter[tuple[str, int, str, str]] = Counter()
     for one, entry in zip(series, entries, strict=True):
@@ -191,7 +191,7 @@ def _make_labels_unique(series: Sequence[ReadingSeries], entries: list[SeriesEnt
 
 
 def _resource_name(name: str) -> str:
-    """Return the chassis of a property, or what its resource is called."""
+    """Return the chassis of a property, or the name of its resource."""
     steps = [step for step in name.partition("#")[0].split("/") if step]
     if "Chassis" in steps[:-1]:
         return steps[len(steps) - 1 - steps[::-1].index("Chassis") + 1]
@@ -219,7 +219,7 @@ def _entry(series: ReadingSeries, owners: Mapping[str, ReadingOwner]) -> SeriesE
 
 @dataclass(frozen=True)
 class ReadingContext:
-    """What the readings from now on are of: `catalogue.entries[i]` and `catalogue.series[i]` name the i-th value."""
+    """Context of readings: `catalogue.entries[i]` and `catalogue.series[i]` describe the i-th value."""
 
     chassis_id: int
     catalogue: SeriesCatalogue
@@ -228,19 +228,19 @@ class ReadingContext:
 
 
 class ReadingSubscriber(Protocol):
-    """One hearer of one chassis."""
+    """A subscriber to the samples of one chassis."""
 
-    def begin(self, told: ReadingContext) -> None:
-        """Take note of what the readings are of; called again whenever that changes."""
+    def begin(self, context: ReadingContext) -> None:
+        """Set the context of the following readings; called again whenever it changes."""
 
     def take(self, sample: Sample) -> None:
-        """Take one reading."""
+        """Process one reading."""
 
     def lost(self, sentence: str) -> None:
-        """Take note that the chassis does not answer; called at each failed try."""
+        """Note that the chassis does not answer; called at each failed attempt."""
 
     async def close(self) -> None:
-        """End: what is kept in memory is brought to where it belongs."""
+        """Stop, and store what is in memory."""
 
 
 Values = NDArray[np.float64]

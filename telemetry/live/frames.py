@@ -1,19 +1,19 @@
-"""Live frames: their binary form, what Redis keeps of them, and how a worker publishes them.
+"""Live frames: their binary form, their keys in Redis, and their publication by a worker.
 
     u8 kind (1 key, 2 delta) · u8 version · u16 catalogue revision · u32 chassis · u32 sequence · f64 Unix time · u16 n
     key: n f64 values; delta: a bitmap of ceil(n/8) bytes (bit i%8 of byte i//8: value i changed), then those f64 values
 
-NaN says that there is no value. Values are f64 because error counters pass the 24 bits of an f32.
+NaN is a missing value. Values are f64 because error counters exceed the 24 bits of an f32.
 
     live:catalogue:<chassis>             JSON {"revision", "series"}: the catalogue in force
     live:catalogue:<chassis>:<revision>  earlier ones, for as long as recent frames need them
-    live:frame:<chassis>                 the newest frame, for those who join
+    live:frame:<chassis>                 the newest frame, for new subscribers
     live:counted:<chassis>               RECENT_HEADER, then the byte counters of that frame, which has their rates (f8)
     live:recent:<chassis>                list of frames, oldest first: RECENT_HEADER, then f32 values, zstd
-    live:<chassis>                       channel: each frame as it comes
+    live:<chassis>                       channel: each new frame
 
-Recent values are f32, half the memory: charts show no more, and counters keep their exact value in the live frame.
-Most of a frame are counters that stand still, so that zstd leaves a quarter of it: some 0.3 MB a chassis.
+Recent values are f32, half the memory: charts need no more, and the live frame has the exact values of counters.
+Most values of a frame are constant counters, so that zstd reduces it to a quarter: about 0.3 MB a chassis.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def encode_delta(before: Values, frame: Frame) -> bytes:
 
 
 def websocket_message(raw: bytes) -> bytes:
-    """Return bytes as the one binary message of a websocket that a server sends them in (RFC 6455, 5.2), unmasked."""
+    """Return bytes as one unmasked binary message of a websocket, as sent by a server (RFC 6455, 5.2)."""
     size = len(raw)
     if size < 126:
         return bytes((0x82, size)) + raw
@@ -91,23 +91,23 @@ def _header(kind: int, frame: Frame) -> bytes:
     )
 
 
-FRAME_SECONDS = 30  # a newcomer gets no older frame than this, or than three periods
+FRAME_SECONDS = 30  # maximum age of the frame for a new subscriber, at least three periods
 RECENT_FRAMES = 600
 RECENT_SECONDS = 600.0
-CATALOGUES_PER_BATCH = 20  # that are held at a time; each is up to 1 MB
-REFRESH_CHANNEL = "refresh"  # a chassis' number: its inventory may have changed
+CATALOGUES_PER_BATCH = 20  # in memory at a time; each is up to 1 MB
+REFRESH_CHANNEL = "refresh"  # id of a chassis whose inventory may have changed
 RECENT_HEADER = struct.Struct("<Hd")  # catalogue revision, Unix time
 
 
 async def set_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[SeriesEntry], *, lost: int = 1) -> int:
-    """Make a catalogue the one in force; returns its revision: the same for the same series, else the next (u16).
+    """Set the current catalogue; returns its revision: the same for the same series, else the next (u16).
 
-    Where Redis has none it is `lost`: what it had before it lost its memory. Two workers that do so at once, as while a
-    chassis goes from one to the other, get different revisions.
+    Where Redis has none, it is `lost`: the revision before Redis lost its data. Two workers that do so concurrently,
+    while a chassis moves from one to the other, get different revisions.
     """
     key = f"live:catalogue:{chassis}"
 
-    async def keep(pipe: Any) -> int:
+    async def replace(pipe: Any) -> int:
         raw = await pipe.get(key)
         kept: dict[str, Any] = json.loads(raw) if raw else {"revision": (lost - 1) & 0xFFFF, "series": None}
         pipe.multi()
@@ -119,16 +119,16 @@ async def set_catalogue(bus: redis.asyncio.Redis, chassis: int, series: list[Ser
         pipe.set(key, f'{_catalogue_prefix(revision)}"series": {json.dumps(series)}}}')
         return revision
 
-    return int(await bus.transaction(keep, key, value_from_callable=True))
+    return int(await bus.transaction(replace, key, value_from_callable=True))
 
 
 def _catalogue_prefix(revision: int) -> str:
-    """Return how the JSON of a catalogue begins: Redis tells by it whether a frame fits."""
+    """Return the start of a catalogue's JSON, by which the Redis script compares its revision with that of a frame."""
     return f'{{"revision": {revision}, '
 
 
 class _Codec(threading.local):
-    """What compresses: of each thread its own, since none may be used by two at a time."""
+    """Compressor and decompressor, one a thread, since they are not thread-safe."""
 
     def __init__(self) -> None:
         self.compress = zstandard.ZstdCompressor(level=1, write_checksum=False).compress
@@ -139,7 +139,7 @@ _codec = _Codec()
 
 
 def pack_recent(frame: Frame) -> bytes:
-    """Return a frame as the list of recent ones keeps it."""
+    """Return a frame in the form of the list of recent ones."""
     packed: bytes = _codec.compress(frame.values.astype("<f4").tobytes())
     return RECENT_HEADER.pack(frame.revision, frame.at) + packed
 
@@ -152,9 +152,9 @@ def unpack_recent(raw: bytes) -> tuple[int, float, NDArray[np.float32]]:
 
 @dataclass(frozen=True)
 class FrameUpdate:
-    """A frame to be published; `counters` are its byte counters as the BMC counts them, where they are kept.
+    """A frame to be published; `counters` are the raw byte counters of the BMC, where they are stored.
 
-    `period` is when the next one is due, s.
+    `period` is the time until the next one, s.
     """
 
     frame: Frame
@@ -162,10 +162,7 @@ class FrameUpdate:
     period: float = 1.0
 
     def packed(self) -> tuple[int, bytes, bytes, bytes, int, str]:
-        """Return chassis, key frame, recent frame, counters ('' for none), and for how many s it is the newest.
-
-        Last comes the head of its catalogue.
-        """
+        """Return chassis, key frame, recent frame, counters (b'' for none), expiry in s, and catalogue prefix."""
         frame = self.frame
         counted = b""
         if self.counters is not None:
@@ -197,21 +194,21 @@ return {{published, unknown}}
 
 
 class LiveFramePublisher:
-    """Publishes frames of chassis whose lease `holder` has (telemetry.polling.claims), as Redis itself knows it."""
+    """Publishes frames of chassis that `holder` has claimed (telemetry.polling.claims), as checked by Redis itself."""
 
     def __init__(self, bus: redis.asyncio.Redis, holder: str) -> None:
         self._script: Any = bus.register_script(PUBLISH_SCRIPT)
         self._holder = holder
 
-    async def publish(self, news: Sequence[FrameUpdate]) -> tuple[int, frozenset[int]]:
-        """Hand frames to every listener, and keep them for those who come later, all in one round trip.
+    async def publish(self, updates: Sequence[FrameUpdate]) -> tuple[int, frozenset[int]]:
+        """Publish frames to all subscribers, and store them for later ones, in one round trip.
 
-        Returns how many were published, and the chassis whose catalogue in force is another, or gone. The rest is
-        somebody else's by now, or has the number (bytes 8 to 11) of the newest frame: another worker, which the chassis
-        was taken over from, has published that second.
+        Returns the number of published frames, and the chassis whose current catalogue is another, or missing. Frames
+        are rejected where another worker has claimed the chassis, or where the newest frame has the same sequence
+        number (bytes 8 to 11): the previous worker has published that second.
         """
         arguments: list[Any] = [self._holder]
-        for one in news:
+        for one in updates:
             arguments += one.packed()
         published, unknown = await self._script(args=arguments)
         return int(published), frozenset(map(int, unknown))
@@ -220,9 +217,9 @@ class LiveFramePublisher:
 def recent_values(
     chassis: int, keys: Sequence[str], *, since: float
 ) -> tuple[list[float], dict[str, list[float | None]]]:
-    """Return Unix times and, for each key, the values at those times; None where there was none.
+    """Return Unix times and, for each key, the values at those times; None for missing ones.
 
-    Each frame is read with the catalogue it was made with, so that a key means the same object throughout.
+    Each frame is decoded with its own catalogue, so that a key refers to the same object throughout.
     """
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
     try:
@@ -246,12 +243,12 @@ def recent_values(
 
 
 def current_catalogue(chassis: int) -> list[SeriesEntry]:
-    """Return the series of the catalogue in force; none where the chassis has not been read yet."""
+    """Return the series of the current catalogue; none where the chassis has not been read yet."""
     return list(current_catalogues([chassis]))
 
 
 def current_catalogues(chassis: Sequence[int]) -> Iterator[SeriesEntry]:
-    """Yield the series of the catalogues in force of several chassis, of which a few are held at a time."""
+    """Yield the series of the current catalogues of several chassis, loaded in batches."""
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
     try:
         for place in range(0, len(chassis), CATALOGUES_PER_BATCH):
@@ -277,31 +274,31 @@ MAX_FRAMES_PER_WRITE = 64
 
 
 class FrameOutbox:
-    """Writes frames as they come; those that come while a write is under way go together with the next.
+    """Publishes frames as they arrive; those that arrive during a write are batched into the next.
 
-    Redis itself looks whose the chassis is: a frame of a worker that lost it, and does not know yet, is not published.
+    Redis itself checks the claim: frames of a worker that lost its claim without noticing are not published.
     """
 
     def __init__(self, bus: redis.asyncio.Redis, holder: str) -> None:
         self._frames = LiveFramePublisher(bus, holder)
         self._waiting: list[tuple[FrameUpdate, asyncio.Future[bool]]] = []
         self._writing: asyncio.Task[None] | None = None
-        self._is_away = False
+        self._is_unreachable = False
 
-    async def publish(self, news: FrameUpdate) -> bool:
-        """Publish a frame, as far as Redis is there; tells once it is done, or given up, whether nobody understands it.
+    async def publish(self, update: FrameUpdate) -> bool:
+        """Publish a frame, if Redis is reachable; returns, when done or dropped, whether its catalogue is outdated.
 
-        Then the catalogue in force is not that of the frame: Redis has lost its memory, or somebody who follows the
-        chassis no more has put another one there.
+        Then the current catalogue is not that of the frame: Redis has lost its data, or a worker that no longer polls
+        the chassis has set another one.
         """
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((news, done))
+        self._waiting.append((update, done))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
         return await done
 
     async def close(self) -> None:
-        """End; what waits is dropped."""
+        """Stop; waiting frames are dropped."""
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
@@ -311,34 +308,34 @@ class FrameOutbox:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_FRAMES_PER_WRITE], self._waiting[MAX_FRAMES_PER_WRITE:]
-                _complete(batch, await self._send([news for news, _ in batch]))
+                _complete(batch, await self._send([update for update, _ in batch]))
         finally:
             self._writing = None
             _complete(batch + self._waiting, frozenset())
             self._waiting = []
 
-    async def _send(self, news: list[FrameUpdate]) -> frozenset[int]:
+    async def _send(self, updates: list[FrameUpdate]) -> frozenset[int]:
         try:
-            published, unknown = await self._frames.publish(news)
+            published, unknown = await self._frames.publish(updates)
         except (redis.RedisError, OSError) as error:
-            for one in news:
+            for one in updates:
                 metrics.increment("publish_failures", chassis=one.frame.chassis)
-            if not self._is_away:
+            if not self._is_unreachable:
                 logger.warning("readings are not published: %s", error)
-            self._is_away = True
+            self._is_unreachable = True
             return frozenset()
         else:
-            metrics.increment("frames_refused", len(news) - published)
-            if self._is_away:
+            metrics.increment("frames_refused", len(updates) - published)
+            if self._is_unreachable:
                 logger.info("readings are published again")
-            self._is_away = False
+            self._is_unreachable = False
             return unknown
 
 
 def _complete(batch: list[tuple[FrameUpdate, asyncio.Future[bool]]], unknown: frozenset[int]) -> None:
-    for news, done in batch:
+    for update, done in batch:
         if not done.done():
-            done.set_result(news.frame.chassis in unknown)
+            done.set_result(update.frame.chassis in unknown)
 
 
-ACCESS_CHANNEL = "access"  # somebody's sight may have changed
+ACCESS_CHANNEL = "access"  # the reading scopes of persons may have changed

@@ -1,7 +1,7 @@
-"""One Redis subscriber a web process, which hands the same bytes to every socket with the same sight.
+"""One Redis subscriber a web process, which sends the same bytes to every socket with the same reading scope.
 
-A browser's mailbox keeps only the newest frame: one that reads slowly skips frames and gets a key frame next, and one
-that stops reading costs the others nothing. No database is touched here.
+The queue of a socket has only the newest frame of a chassis: a slow reader skips frames and gets a key frame next, and
+one that stops reading does not delay the others. This module uses no database.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 1.0
 GET_SECONDS = 3.0
-# Browsers fetch a page when something changed, each at a random moment within so long that this process keeps up.
+# After a change, browsers fetch their pages at random moments, spread over this time for each of them.
 PAGE_SECONDS = 0.03
 MAX_SPREAD_SECONDS = 30.0
 
 
 class SubscriberGroup:
-    """All browsers of this process with one sight of one chassis."""
+    """The subscribers of this process with one reading scope of one chassis."""
 
     def __init__(self, indexes: list[int] | None, counted: Values | None = None) -> None:
-        self.indexes = indexes  # None: everything
-        self.counted = counted  # what of each value is of before; None: nothing of any
+        self.indexes = indexes  # of the visible series; None: all
+        self.counted = counted  # baseline of each value, from before the lease; None: all zero
         self.frame: Frame | None = None
         self.before: Frame | None = None
         self._key: bytes | None = None
@@ -47,7 +47,7 @@ class SubscriberGroup:
         self._message: tuple[bytes, bytes] = b"", b""
 
     def take(self, frame: Frame) -> None:
-        """Take the next frame, projected to the sight."""
+        """Set the next frame, reduced to the reading scope."""
         self.before = self.frame
         values: Values = frame.values if self.indexes is None else frame.values[self.indexes]
         if self.counted is not None:
@@ -56,12 +56,12 @@ class SubscriberGroup:
         self._key = self._delta = None
 
     def begin(self, frame: Frame) -> None:
-        """Take a kept frame, unless a newer one has come while it was fetched."""
+        """Set a stored frame, unless a newer one was received while it was fetched."""
         if self.frame is None:
             self.take(frame)
 
     def bytes_after(self, sequence: int | None) -> bytes:
-        """Return the newest frame for a browser that has `sequence`: a delta if that is the one before, else all."""
+        """Return the newest frame for a browser that has `sequence`: a delta if that is the previous, else a key."""
         frame, before = self.frame, self.before
         if frame is None:
             return b""
@@ -75,7 +75,7 @@ class SubscriberGroup:
         return self._key
 
     def message_after(self, sequence: int | None) -> bytes:
-        """Return the same as a whole websocket message, made once for all that get these bytes."""
+        """Return the same as a whole websocket message, built once for all sockets that get it."""
         raw = self.bytes_after(sequence)
         if self._message[0] is not raw:
             self._message = raw, websocket_message(raw)
@@ -87,11 +87,11 @@ NO_GROUP: tuple[Any, SubscriberGroup] = (None, SubscriberGroup(None))
 
 @dataclass
 class FanoutCounters:
-    """What went to sockets of this process: plain numbers, since a lock for each frame would cost more than it."""
+    """Counters of this process: plain numbers, since a lock a frame would cost more than the frame."""
 
     frames: int = 0
-    skipped: int = 0  # a newer one came before the socket had taken it
-    waiting: int = 0  # sockets that take nothing just now
+    skipped: int = 0  # replaced by a newer one before the socket accepted it
+    waiting: int = 0  # sockets that accept nothing at the moment
 
 
 fanout = FanoutCounters()
@@ -101,19 +101,19 @@ metrics.register_gauge("sockets_slow", lambda: fanout.waiting)
 
 
 class StartedCoroutine(Awaitable[None]):
-    """What is left of a coroutine that was begun outside a task and now waits for `future`."""
+    """The rest of a coroutine that was started outside a task and now waits for `future`."""
 
     def __init__(self, coroutine: Coroutine[Any, None, None], future: Any) -> None:
         self._coroutine, self._future = coroutine, future
 
     def __await__(self) -> Generator[Any, Any, None]:
-        """Run it to its end, as a task does: what comes of the future, an error or a cancellation too, is its own."""
+        """Run it to its end, as a task does: it receives the future's result, error or cancellation."""
         future = self._future
         try:
             while True:
                 try:
                     value = yield future
-                except BaseException as error:  # noqa: BLE001 - handed on, not handled
+                except BaseException as error:  # noqa: BLE001 - passed on to the coroutine
                     future = self._coroutine.throw(error)
                 else:
                     future = self._coroutine.send(value)
@@ -122,10 +122,10 @@ class StartedCoroutine(Awaitable[None]):
 
 
 class SocketSubscriber:
-    """One socket: which groups it is in, and its mailbox.
+    """One socket: its groups, and its queue.
 
-    `send` takes an ASGI message; `broken` is called once if it raises: nothing more is sent then. `write`, where the
-    server has it, takes a whole websocket message and returns whether it did (falconweb.sockets).
+    `send` sends an ASGI message; `broken` is called once if it raises, and nothing is sent after that. `write`, if the
+    server provides it, sends a whole websocket message and returns whether it did (falconweb.sockets).
     """
 
     def __init__(
@@ -138,13 +138,13 @@ class SocketSubscriber:
         self.groups: dict[int, tuple[Any, SubscriberGroup]] = {}
         self._sent: dict[int, int] = {}
         self._pending: set[int] = set()
-        self._texts: dict[str, str] = {}  # the newest of each kind: what counts is that something changed
+        self._texts: dict[str, str] = {}  # the newest message of each kind
         self._sending: asyncio.Task[None] | None = None
         self._open = True
-        self.look_again = asyncio.Event()  # set when the person's sight may have changed
+        self.look_again = asyncio.Event()  # set when the person's reading scope may have changed
 
     def notify(self, chassis: int) -> None:
-        """Say that a newer frame of a chassis is there."""
+        """Announce a newer frame of a chassis."""
         if self._write is not None and self._is_idle() and self._write_newest(chassis, self._write):
             return
         if chassis in self._pending:
@@ -156,7 +156,7 @@ class SocketSubscriber:
         return self._sending is None and self._open and not self._texts and not self._pending
 
     def _write_newest(self, chassis: int, write: Callable[[bytes], bool]) -> bool:
-        """Write the newest frame as it stands, without a message of ASGI: what a frame costs is mostly that."""
+        """Write the newest frame without an ASGI message, which is most of a frame's cost."""
         _, group = self.groups.get(chassis, NO_GROUP)
         frame, known = group.frame, self._sent.get(chassis)
         if frame is None or known == frame.sequence:
@@ -172,12 +172,12 @@ class SocketSubscriber:
         return True
 
     def tell(self, kind: str, text: str) -> None:
-        """Put a message into the mailbox."""
+        """Queue a message; it replaces one of the same kind."""
         self._texts[kind] = text
         self._deliver()
 
     def forget(self, chassis: int) -> None:
-        """Start from a key frame at the next one."""
+        """Send a key frame of a chassis next."""
         self._sent.pop(chassis, None)
 
     def end(self) -> None:
@@ -187,10 +187,10 @@ class SocketSubscriber:
             self._sending.cancel()
 
     def _deliver(self) -> None:
-        """Send what is newest: at once where the socket takes it, else as soon as it does.
+        """Send the queue: immediately where the socket accepts it, else as soon as it does.
 
-        A socket nearly always takes it, and to wake a task for that costs more than to send. So the coroutine is begun
-        right here, and gets a task only when it has to wait (what Python 3.12 calls an eager task).
+        A socket nearly always accepts it, and scheduling a task costs more than sending. So the coroutine is started
+        here, and becomes a task only when it has to wait (an eager task in Python 3.12).
         """
         if self._sending is not None or not self._open:
             return
@@ -199,7 +199,7 @@ class SocketSubscriber:
             future = sending.send(None)
         except StopIteration:
             return
-        except Exception as error:  # noqa: BLE001 - each server has errors of its own for this
+        except Exception as error:  # noqa: BLE001 - each server has its own errors for this
             self._break(error)
             return
         fanout.waiting += 1
@@ -217,13 +217,13 @@ class SocketSubscriber:
             self._deliver()
 
     def _break(self, error: BaseException) -> None:
-        logger.debug("a socket takes nothing more: %r", error)
+        logger.debug("sending to a socket failed: %r", error)
         if self._open:
             self._open = False
             self._broken()
 
     async def _send_pending(self) -> None:
-        """Send until the mailbox is empty."""
+        """Send until the queue is empty."""
         while self._texts or self._pending:
             texts, self._texts = self._texts, {}
             for text in texts.values():
@@ -242,56 +242,56 @@ class SocketSubscriber:
 
 
 class Hub:
-    """The process' only listener; `hub()` gives the one of the running loop."""
+    """The only Redis subscriber of the process; `hub()` returns the one of the running loop."""
 
     def __init__(self) -> None:
         self._browsers: dict[int, set[SocketSubscriber]] = defaultdict(set)
         self._groups: dict[int, dict[Any, SubscriberGroup]] = defaultdict(dict)
         self._catalogues: dict[int, tuple[int, list[SeriesEntry]]] = {}
-        # A connection that died without a word is found out; one that only waits for a frame has no time limit.
+        # Health checks detect a dead connection; waiting for a frame has no time limit.
         self._redis = redis.Redis.from_url(settings.REDIS_URL, socket_keepalive=True, health_check_interval=15)
         self._task: asyncio.Task[None] | None = None
 
-    async def join(self, browser: SocketSubscriber, chassis: int, sight: ReadingScope) -> None:
-        """Let a browser follow a chassis with a sight: its catalogue and newest frame come at once."""
+    async def join(self, browser: SocketSubscriber, chassis: int, scope: ReadingScope) -> None:
+        """Subscribe a browser to a chassis with a reading scope; sends catalogue and newest frame immediately."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._listen())
         if chassis not in self._catalogues:
             await self._load(chassis)
         self.leave(browser, chassis)
-        group = self._groups[chassis].get(sight)
+        group = self._groups[chassis].get(scope)
         if group is None:
-            group = self._groups[chassis][sight] = self._make(chassis, sight)
-        browser.groups[chassis] = (sight, group)
+            group = self._groups[chassis][scope] = self._create_group(chassis, scope)
+        browser.groups[chassis] = (scope, group)
         self._browsers[chassis].add(browser)
         self._send_catalogue(browser, chassis, group)
         if group.frame is None and (raw := await self._get(f"live:frame:{chassis}")):
             kept = decode_key(raw)
-            # With another catalogue its places would mean other series.
+            # With another catalogue, its indices would refer to other series.
             if kept.revision == self._revision(chassis):
                 group.begin(kept)
         browser.notify(chassis)
 
     def leave(self, browser: SocketSubscriber, chassis: int) -> None:
-        """Let a browser stop following a chassis."""
+        """Unsubscribe a browser from a chassis."""
         browser.forget(chassis)
         left = browser.groups.pop(chassis, None)
         self._browsers[chassis].discard(browser)
         if left is not None and not any(left[0] in (b.groups.get(chassis) or ()) for b in self._browsers[chassis]):
             self._groups[chassis].pop(left[0], None)
 
-    def _make(self, chassis: int, sight: ReadingScope) -> SubscriberGroup:
-        if sight.everything:
+    def _create_group(self, chassis: int, scope: ReadingScope) -> SubscriberGroup:
+        if scope.everything:
             return SubscriberGroup(None)
         entries = self._catalogues.get(chassis, (0, []))[1]
-        indexes = [index for index, entry in enumerate(entries) if is_visible_series(sight, entry)]
-        before = series_baselines(sight, [entries[index] for index in indexes])
-        return SubscriberGroup(indexes, np.array(before) if any(before) else None)
+        indexes = [index for index, entry in enumerate(entries) if is_visible_series(scope, entry)]
+        baselines = series_baselines(scope, [entries[index] for index in indexes])
+        return SubscriberGroup(indexes, np.array(baselines) if any(baselines) else None)
 
     def _send_catalogue(self, browser: SocketSubscriber, chassis: int, group: SubscriberGroup) -> None:
         revision, entries = self._catalogues.get(chassis, (0, []))
         series = entries if group.indexes is None else [entries[index] for index in group.indexes]
-        # `now` lets a browser whose clock is wrong tell how old a frame is.
+        # With `now`, a browser with a wrong clock can compute the age of a frame.
         message = {"type": "catalogue", "chassis": chassis, "revision": revision, "series": series, "now": time.time()}
         browser.tell(f"catalogue {chassis}", json.dumps(message))
 
@@ -320,15 +320,15 @@ class Hub:
                     await pubsub.psubscribe("live:[0-9]*", "changed:[0-9]*", ACCESS_CHANNEL)
                     async for message in pubsub.listen():
                         if message["type"] == "pmessage":
-                            await self._hear(message["channel"].decode(), message["data"])
+                            await self._handle(message["channel"].decode(), message["data"])
             except (redis.RedisError, OSError) as error:
-                logger.warning("Redis is away: %s", error)
+                logger.warning("Redis is unreachable: %s", error)
             except Exception:
-                # One message that cannot be handled must not silence every browser for good.
+                # One invalid message must not end the subscription of all browsers.
                 logger.exception("a live message could not be handled")
             await asyncio.sleep(RECONNECT_SECONDS)
 
-    async def _hear(self, channel: str, data: bytes) -> None:
+    async def _handle(self, channel: str, data: bytes) -> None:
         if channel == ACCESS_CHANNEL:
             for browsers in self._browsers.values():
                 for browser in browsers:
@@ -336,11 +336,11 @@ class Hub:
             return
         kind, _, number = channel.partition(":")
         if not number.isdecimal():
-            return  # keys of the same family, such as live:frame:7, are no channels
+            return  # a key with the same prefix, such as live:frame:7
         chassis = int(number)
         browsers = self._browsers.get(chassis, set())
         if not browsers:
-            # Who comes later must not be shown by an old catalogue.
+            # A later subscriber must not get an outdated catalogue.
             self._catalogues.pop(chassis, None)
             return
         if kind == "changed":
@@ -361,7 +361,7 @@ class Hub:
         if self._revision(chassis) != frame.revision:
             await self._renew(chassis)
             if self._revision(chassis) != frame.revision:
-                return  # without its catalogue nobody can tell whose values these are
+                return  # without its catalogue the values cannot be assigned to series
         for group in self._groups[chassis].values():
             if group.indexes is None or not group.indexes or group.indexes[-1] < len(frame.values):
                 group.take(frame)
@@ -369,10 +369,10 @@ class Hub:
             browser.notify(chassis)
 
     async def _renew(self, chassis: int) -> None:
-        """Take a new catalogue over: indexes of sights move."""
+        """Load a new catalogue: the indices of all groups change."""
         await self._load(chassis)
-        for sight, group in self._groups[chassis].items():
-            fresh = self._make(chassis, sight)
+        for scope, group in self._groups[chassis].items():
+            fresh = self._create_group(chassis, scope)
             group.indexes, group.counted, group.frame, group.before = fresh.indexes, fresh.counted, None, None
         for browser in self._browsers[chassis]:
             browser.forget(chassis)

@@ -23,34 +23,34 @@ _client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_co
 
 
 def publish_chassis_changed(chassis_id: int) -> None:
-    """Tell browsers that something about a chassis changed: their pages bring themselves up to date."""
+    """Notify browsers of a change of a chassis: their pages refresh themselves."""
     try:
         _client.publish(f"changed:{chassis_id}", b"")
     except redis.RedisError as error:
-        # The change itself stands in the database; browsers see it at their next look.
-        logger.warning("browsers were not told of a change: %s", error)
+        # The change itself is in the database; browsers get it with their next poll.
+        logger.warning("browsers were not notified of a change: %s", error)
 
 
 @receiver(inventory_changed)
 def publish_inventory_changed(chassis_id: int, **kwargs: Any) -> None:
-    """Tell browsers that a chassis' hardware changed."""
+    """Notify browsers that a chassis' hardware changed."""
     publish_chassis_changed(chassis_id)
 
 
 @receiver(operation_changed)
 def publish_operation_changed(operation: Any, **kwargs: Any) -> None:
-    """Tell browsers that an operation moved on, and the poller when it ended: much of the chassis may be new."""
+    """Notify browsers of an operation's progress, and the poller of its end: the inventory may have changed."""
     publish_chassis_changed(operation.chassis_id)
     if not operation.is_open:
         try:
             _client.publish(REFRESH_CHANNEL, str(operation.chassis_id))
         except redis.RedisError as error:
-            logger.warning("the poller was not told of an operation: %s", error)
+            logger.warning("the poller was not notified of an operation: %s", error)
 
 
 @receiver(plan_changed)
 def publish_plan_changed(plan: Any, **kwargs: Any) -> None:
-    """Tell browsers that a plan went on, stopped or ended, on each chassis that it is about."""
+    """Notify browsers that a plan progressed, stopped or ended, for each of its chassis."""
     for chassis in set(plan.operations.values_list("chassis", flat=True)):
         publish_chassis_changed(chassis)
 
@@ -59,16 +59,16 @@ def publish_plan_changed(plan: Any, **kwargs: Any) -> None:
 @receiver(post_delete, sender=User)
 @receiver(post_delete, sender=Tenant)
 def publish_access_changed(sender: Any, **kwargs: Any) -> None:
-    """Let open sockets look again at what their person may see."""
+    """Make open sockets recheck the access of their person."""
     try:
         _client.publish(ACCESS_CHANNEL, b"")
     except redis.RedisError as error:
-        logger.warning("sockets were not told of a change of access: %s", error)
+        logger.warning("sockets were not notified of a change of access: %s", error)
 
 
 @receiver(post_save, sender=User)
 def publish_person_changed(sender: Any, update_fields: frozenset[str] | None = None, **kwargs: Any) -> None:
-    """Let open sockets look again when a person changed, other than by signing in."""
+    """Make open sockets recheck access when a person changed, other than by signing in."""
     if not update_fields or not update_fields <= {"last_login", "previous_login"}:
         transaction.on_commit(lambda: publish_access_changed(sender))
 
@@ -83,5 +83,5 @@ def close_sockets(request: Any, user: Any, **kwargs: Any) -> None:
     try:
         async_to_sync(layer.group_send)(f"person-{user.pk}", message)
     except (redis.RedisError, OSError) as error:
-        # The sockets look at their session every few seconds anyway.
-        logger.warning("sockets were not told of a sign-out: %s", error)
+        # The sockets recheck their session regularly anyway.
+        logger.warning("sockets were not notified of a sign-out: %s", error)

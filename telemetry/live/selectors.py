@@ -30,21 +30,21 @@ class RecentSeries:
     values: dict[str, list[float | None]]
 
 
-def is_visible_series(sight: ReadingScope, entry: SeriesEntry) -> bool:
-    """Tell whether a sight takes in a series."""
-    if sight.everything:
+def is_visible_series(scope: ReadingScope, entry: SeriesEntry) -> bool:
+    """Return whether a series is within a reading scope."""
+    if scope.everything:
         return True
-    return entry["id"] in {"device": sight.devices, "port": sight.ports}.get(entry["object"], frozenset())
+    return entry["id"] in {"device": scope.devices, "port": scope.ports}.get(entry["object"], frozenset())
 
 
-def series_baselines(sight: ReadingScope, entries: Sequence[SeriesEntry]) -> list[float]:
-    """Return what each of some series has that was counted before it was theirs; 0 for what is no error counter."""
-    counted = {f"port/{port}/errors/{name}": float(count) for port, name, count in sight.counted}
+def series_baselines(scope: ReadingScope, entries: Sequence[SeriesEntry]) -> list[float]:
+    """Return the baseline of each series: its count before the lease; 0 for series other than error counters."""
+    counted = {f"port/{port}/errors/{name}": float(count) for port, name, count in scope.counted}
     return [counted.get(entry["key"], 0.0) for entry in entries]
 
 
 def subtract_baselines(values: Values, before: Values) -> Values:
-    """Return counters without what was before; one that stands lower began anew meanwhile, and is theirs as it is."""
+    """Return counters less their baselines; a counter below its baseline was reset meanwhile and is unchanged."""
     with np.errstate(invalid="ignore"):
         rest: Values = np.where(values >= before, values - before, values)
     return rest
@@ -53,25 +53,25 @@ def subtract_baselines(values: Values, before: Values) -> Values:
 def recent_readings(
     person: User, chassis_id: int, keys: Sequence[str], *, seconds: float = frames.RECENT_SECONDS
 ) -> RecentSeries:
-    """Return what the person may see of the last `seconds` (at most 600) of the series `keys`.
+    """Return the readings of the last `seconds` (at most 600) of the series `keys` that the person may see.
 
-    Raises NotFound for a chassis or series that is not there or not theirs, Invalid for too many, Unavailable without
-    Redis.
+    Raises NotFound for a chassis or series that does not exist or is not visible, Invalid for too many keys,
+    Unavailable without Redis.
     """
-    sight = reading_scope(person, chassis_id)
-    if sight is None:
+    scope = reading_scope(person, chassis_id)
+    if scope is None:
         raise NotFound("There is no such chassis.")
     if len(keys) > MAX_KEYS:
-        raise Invalid(f"Ask for at most {MAX_KEYS} series at a time.")
+        raise Invalid(f"Request at most {MAX_KEYS} series at a time.")
     with _redis_required():
         entries = {
-            entry["key"]: entry for entry in frames.current_catalogue(chassis_id) if is_visible_series(sight, entry)
+            entry["key"]: entry for entry in frames.current_catalogue(chassis_id) if is_visible_series(scope, entry)
         }
         if unknown := [key for key in keys if key not in entries]:
             raise NotFound(f"There is no series '{unknown[0][:100]}' of this chassis.")
         at, values = frames.recent_values(chassis_id, keys, since=time.time() - seconds)
-    if not sight.everything:
-        # What a device did for the tenant before is not this one's to see.
+    if not scope.everything:
+        # Readings from before the lease belong to the previous tenant.
         since = owned_since(chassis_id)
         for key in keys:
             begin = since.get((entries[key]["object"], entries[key]["id"]))
@@ -94,21 +94,21 @@ def recent_readings(
 
 def visible_series(person: User, chassis_id: int) -> list[SeriesEntry]:
     """Return the series of a chassis that the person may see; raises NotFound and Unavailable as `recent_readings`."""
-    sight = reading_scope(person, chassis_id)
-    if sight is None:
+    scope = reading_scope(person, chassis_id)
+    if scope is None:
         raise NotFound("There is no such chassis.")
     with _redis_required():
-        return [entry for entry in frames.current_catalogue(chassis_id) if is_visible_series(sight, entry)]
+        return [entry for entry in frames.current_catalogue(chassis_id) if is_visible_series(scope, entry)]
 
 
 def _own_count(value: float, at: float, name: str, before: CounterBaseline) -> float:
-    """Return what a kept value of a counter has that is somebody's own.
+    """Return a stored value of a counter less its baseline.
 
-    One that stands lower than it did before began anew, or is an old one that came late; nobody's, then.
+    A counter below its baseline was reset since or, where there was no reset, is a late old value: 0 then.
     """
     counts = before.counts if at < before.until else before.now
     count = counts.get(name, 0)
-    # As it is kept: rounded, it may stand a little lower.
+    # Compared in f32 as stored: a rounded value may be slightly lower.
     if value >= float(np.float32(count)):
         return max(0.0, value - count)
     return value if before.now.get(name, 0) < before.counts.get(name, 0) else 0.0
@@ -119,4 +119,4 @@ def _redis_required() -> Iterator[None]:
     try:
         yield
     except (redis.RedisError, OSError) as error:
-        raise Unavailable("The recent readings cannot be reached just now.") from error
+        raise Unavailable("The recent readings are not available now.") from error

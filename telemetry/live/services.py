@@ -17,14 +17,14 @@ from fabric.leases.usage import activity_record, owned_devices
 from telemetry.live.catalogue import SeriesEntry, Values
 from telemetry.live.frames import unpack_recent
 
-ACTIVITY_SECONDS = 70.0  # a minute, and what the scheduler may be late
+ACTIVITY_SECONDS = 70.0  # a minute, and the delay of the scheduler
 ACTIVITY_FRAMES = 80
-# Above these a device does something: links and idle drivers make a little traffic of their own.
+# A device is in use above these: links and idle drivers cause some traffic, too.
 BUSY_THRESHOLDS = {"utilisation_percent": 1.0, "rx_bytes_per_second": 1e6, "tx_bytes_per_second": 1e6}
 
 
 def record_device_activity() -> None:
-    """Look at the last minute of every chassis; one that is not read just now tells nothing."""
+    """Record the activity of the last minute of every chassis; chassis without recent readings are skipped."""
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=2.0)
     try:
         for pk in Chassis.objects.filter(enabled=True).order_by("pk").values_list("pk", flat=True):
@@ -63,7 +63,7 @@ def _peak_values(frames: Sequence[bytes], revision: int, count: int) -> tuple[fl
 
 
 def active_devices(series: Sequence[SeriesEntry], most: Values, devices: dict[int, int | None]) -> dict[int, bool]:
-    """Return of each device of which something is measured whether it was used; `most` is aligned with `series`."""
+    """Return whether each measured device was in use; `most` is aligned with `series`."""
     by_port = {port: device for device, port in devices.items() if port is not None}
     active: dict[int, bool] = {}
     for entry, value in zip(series, most, strict=True):

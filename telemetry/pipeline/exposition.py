@@ -1,7 +1,7 @@
-"""Everything that /metrics tells, in the text format of Prometheus (version 0.0.4).
+"""The content of /metrics in the text format of Prometheus (version 0.0.4).
 
-All samples of a metric have to stand together, and a thousand chassis are read one after the other: so each metric's
-lines are kept packed until all are read (some 4 KB a chassis), and what is sent is unpacked piece by piece.
+All samples of a metric have to be consecutive, and a thousand chassis are read one after the other: so the lines of
+each metric are kept compressed until all are read (4 KB a chassis), and decompressed in pieces while they are sent.
 """
 
 from __future__ import annotations
@@ -38,15 +38,13 @@ from telemetry.pipeline.site_metrics import site_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CHASSIS_PER_BATCH = 20
-STALE_SECONDS = 10.0  # what is older than this and than three periods is no reading of now
+STALE_SECONDS = 10.0  # readings older than this and than three periods are stale
 PIECE_BYTES = 2**16
 PARTS = ("site", "chassis")
-CHASSIS_UP = MetricFamily("falconweb_chassis_up", "1 where the chassis answers; what it measures is told only then.")
+CHASSIS_UP = MetricFamily("falconweb_chassis_up", "1 where the chassis answers; its readings are exported only then.")
 CHASSIS_INFO = MetricFamily("falconweb_chassis_info", "Model, serial number and firmware of a chassis.")
-READ_AT = MetricFamily("falconweb_chassis_last_reading_timestamp_seconds", "When the newest readings came.")
-DEVICE_INFO = MetricFamily(
-    "falconweb_device_info", "Whose a device is, where it is attached, and which link it can have."
-)
+READ_AT = MetricFamily("falconweb_chassis_last_reading_timestamp_seconds", "Time of the newest readings.")
+DEVICE_INFO = MetricFamily("falconweb_device_info", "Tenant, attachment and maximum link of a device.")
 EXPECTED_LANES = MetricFamily("falconweb_port_link_expected_lanes", "Lanes that the link should use.")
 OWN_FAMILIES = (CHASSIS_UP, CHASSIS_INFO, READ_AT, DEVICE_INFO, EXPECTED_LANES)
 FAMILY_ORDER = [*OWN_FAMILIES, *sorted({family for family, _ in FAMILIES.values()}, key=lambda family: family.name)]
@@ -54,7 +52,7 @@ FAMILY_PLACES = {family: place for place, family in enumerate(FAMILY_ORDER)}
 
 
 class DecodedCatalogue(msgspec.Struct):
-    """The live catalogue in force."""
+    """The current live catalogue."""
 
     revision: int
     series: list[DecodedSeries]
@@ -66,7 +64,7 @@ CATALOGUE_DECODER = msgspec.json.Decoder(DecodedCatalogue)
 
 @dataclass(frozen=True)
 class NewestReading:
-    """What Redis has of a chassis just now, as far as it fits together."""
+    """The newest data of a chassis in Redis, as far as it is consistent."""
 
     catalogue: DecodedCatalogue | None
     frame: Frame | None
@@ -74,11 +72,11 @@ class NewestReading:
 
 
 def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only: str = "") -> Iterator[bytes]:
-    """Return the text, in pieces, of what the person may see.
+    """Return the metrics that the person may see as text, in pieces.
 
-    `version` is the site's; `chassis` keeps those with these names or ids, `only` the site's own metrics ('site', which
-    are of no chassis) or those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before
-    the first piece.
+    `version` is the site's; `chassis` selects names or ids, `only` the site's own metrics ('site', which belong to no
+    chassis) or those of chassis ('chassis'). Raises Invalid, NotFound, and Unavailable without Redis, before the first
+    piece.
     """
     if only and only not in PARTS:
         raise Invalid(f"'{only[:20]}' is no part of the metrics.", errors={"only": "site or chassis, or leave it out."})
@@ -92,17 +90,17 @@ def exposition(person: User, *, version: str, chassis: Sequence[str] = (), only:
         if only != "chassis" and not chassis:
             begins = [site_metrics(person, version)]
     except (redis.RedisError, OSError) as error:
-        raise Unavailable("The newest readings cannot be reached just now: Redis does not answer.") from error
+        raise Unavailable("The newest readings are not available now: Redis does not answer.") from error
     return _decompressed(begins, packs)
 
 
 def gzip_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the pieces as one gzip file."""
-    pack = zlib.compressobj(1, zlib.DEFLATED, 31)
+    compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
     for piece in pieces:
-        if part := pack.compress(piece):
+        if part := compressor.compress(piece):
             yield part
-    yield pack.flush()
+    yield compressor.flush()
 
 
 def _selected_chassis(person: User, wanted: Sequence[str]) -> list[int]:
@@ -117,18 +115,18 @@ def _selected_chassis(person: User, wanted: Sequence[str]) -> list[int]:
 
 
 def _compressed_lines(person: User, ids: Sequence[int]) -> list[list[bytes]]:
-    """Return each metric's text, packed, in ORDER; nothing for those without a sample."""
+    """Return the compressed text of each metric with samples, in FAMILY_ORDER."""
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=3.0, socket_connect_timeout=3.0)
     packs: list[tuple[Any, list[bytes]] | None] = [None] * len(FAMILY_ORDER)
     try:
         for begin in range(0, len(ids), CHASSIS_PER_BATCH):
             block = ids[begin : begin + CHASSIS_PER_BATCH]
-            told, newest = chassis_labels(person, block), _newest(client, block)
+            labels, newest = chassis_labels(person, block), _newest(client, block)
             lines: list[list[str]] = [[] for _ in FAMILY_ORDER]
             now = time.time()
             for pk in block:
-                if pk in told:
-                    _append_chassis(told[pk], _consistent(*newest[pk]), now, lines)
+                if pk in labels:
+                    _append_chassis(labels[pk], _consistent(*newest[pk]), now, lines)
             for place, some in enumerate(lines):
                 if some:
                     text = "".join(some)
@@ -153,16 +151,16 @@ def _decompressed(begins: list[bytes], packs: list[list[bytes]]) -> Iterator[byt
 
 
 def _newest(client: Any, ids: Sequence[int]) -> dict[int, RawReading]:
-    """Return catalogue, frame and counters of chassis as Redis has them: unpacked they take ten times the room."""
+    """Return catalogue, frame and counters of chassis undecoded: decoded, they take ten times the memory."""
     pipe = client.pipeline(transaction=False)
     for pk in ids:
         pipe.get(f"live:catalogue:{pk}").get(f"live:frame:{pk}").get(f"live:counted:{pk}")
-    answers = pipe.execute()
-    return {pk: (answers[3 * place], answers[3 * place + 1], answers[3 * place + 2]) for place, pk in enumerate(ids)}
+    results = pipe.execute()
+    return {pk: (results[3 * place], results[3 * place + 1], results[3 * place + 2]) for place, pk in enumerate(ids)}
 
 
 def _consistent(catalogue_raw: bytes | None, frame_raw: bytes | None, counted_raw: bytes | None) -> NewestReading:
-    """Return what was read as far as it has one catalogue: it may change between two of its keys."""
+    """Return the decoded parts that belong to one catalogue, which may change between reading two keys."""
     catalogue = CATALOGUE_DECODER.decode(catalogue_raw) if catalogue_raw else None
     frame = decode_key(frame_raw) if frame_raw else None
     if catalogue is None or frame is None:
@@ -175,41 +173,41 @@ def _consistent(catalogue_raw: bytes | None, frame_raw: bytes | None, counted_ra
     return NewestReading(catalogue, frame, counters)
 
 
-def _append_chassis(told: ChassisLabels, newest: NewestReading, now: float, lines: list[list[str]]) -> None:
+def _append_chassis(labels: ChassisLabels, newest: NewestReading, now: float, lines: list[list[str]]) -> None:
     """Append the lines of one chassis to those of each metric."""
-    name = format_labels(chassis=told.name)
+    name = format_labels(chassis=labels.name)
     frame = newest.frame
     is_measured = newest.catalogue is not None and bool(newest.catalogue.series)
     fresh = frame is not None and now - frame.at <= max(STALE_SECONDS, 3 * settings.CONFIG.reading_period)
-    # Of a chassis of which nothing is measured, the walks tell whether it answers.
-    up = fresh if is_measured else told.is_answering
+    # For a chassis without readings, its walks determine whether it answers.
+    up = fresh if is_measured else labels.is_answering
     lines[FAMILY_PLACES[CHASSIS_UP]].append(f"{CHASSIS_UP.name}{{{name}}} {int(up)}\n")
-    lines[FAMILY_PLACES[CHASSIS_INFO]].append(f"{CHASSIS_INFO.name}{{{told.about}}} 1\n")
+    lines[FAMILY_PLACES[CHASSIS_INFO]].append(f"{CHASSIS_INFO.name}{{{labels.about}}} 1\n")
     if frame is not None:
         lines[FAMILY_PLACES[READ_AT]].append(f"{READ_AT.name}{{{name}}} {frame.at:.3f}\n")
     if not up:
         return
-    lines[FAMILY_PLACES[DEVICE_INFO]].extend(f"{DEVICE_INFO.name}{{{text}}} 1\n" for text in told.devices)
-    lines[FAMILY_PLACES[EXPECTED_LANES]].extend(f"{EXPECTED_LANES.name}{{{text}}} {n}\n" for text, n in told.lanes)
+    lines[FAMILY_PLACES[DEVICE_INFO]].extend(f"{DEVICE_INFO.name}{{{text}}} 1\n" for text in labels.devices)
+    lines[FAMILY_PLACES[EXPECTED_LANES]].extend(f"{EXPECTED_LANES.name}{{{text}}} {n}\n" for text, n in labels.lanes)
     if frame is not None and newest.catalogue is not None:
-        _append_readings(told, newest.catalogue, frame, newest.counters, lines)
+        _append_readings(labels, newest.catalogue, frame, newest.counters, lines)
 
 
 def _append_readings(
-    told: ChassisLabels, catalogue: DecodedCatalogue, frame: Frame, counters: list[float], lines: list[list[str]]
+    labels: ChassisLabels, catalogue: DecodedCatalogue, frame: Frame, counters: list[float], lines: list[list[str]]
 ) -> None:
     found: list[tuple[MetricFamily, float]] = []
     texts: list[tuple[int, str, str]] = []
     counted = iter(counters)
     for series, live in zip(catalogue.series, frame.values.tolist(), strict=True):
         known = FAMILIES.get((series.object, series.quantity))
-        # Each byte counter is taken, also of what the person does not see: they are in order.
+        # Consume each byte counter, also of series that are not visible: they are in order.
         value = next(counted, math.nan) if known is not None and known[1].is_counted else live
-        text = told.objects.get((series.object, series.id))
+        text = labels.objects.get((series.object, series.id))
         if known is None or text is None or not math.isfinite(value):
             continue
         family, measured = known
-        before = told.counted.get(series.key, 0)
+        before = labels.counted.get(series.key, 0)
         found.append((family, _scaled(value - before if value >= before else value, measured)))
         texts.append((FAMILY_PLACES[family], text + distinguishing_label(series, measured), series.key))
     for (family, value), (place, _, _), text in zip(found, texts, unique_labels(texts), strict=True):

@@ -1,7 +1,7 @@
-"""Prometheus families of readings, and the labels of what a person may see.
+"""Prometheus families of readings, and the labels of the chassis, devices and ports that a person may see.
 
-Base units: bytes, seconds, joules, and shares as ratios of 0 to 1. Counters are totals as the BMC counts them and end
-with _total; rates are Prometheus' own work.
+Base units: bytes, seconds, joules, and shares as ratios of 0 to 1. Counters are the totals of the BMC and end with
+_total; Prometheus computes rates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINK_UP_VALUE = LINK_STATUSES["LinkUp"]
 
 
 class DecodedSeries(msgspec.Struct, gc=False):
-    """An entry of a live catalogue, as `telemetry.live.catalogue.SeriesEntry`, quickly decoded."""
+    """An entry of a live catalogue, as `telemetry.live.catalogue.SeriesEntry`, for fast decoding."""
 
     key: str
     object: str
@@ -37,22 +37,22 @@ class DecodedSeries(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True)
 class MetricFamily:
-    """A metric: its name, what it is, and whether it is a counter or a gauge."""
+    """A metric: name, description, and kind (counter or gauge)."""
 
     name: str
     words: str
     kind: str = "gauge"
 
     def header(self) -> str:
-        """Return its HELP and TYPE."""
+        """Return its HELP and TYPE lines."""
         return f"# HELP {self.name} {self.words}\n# TYPE {self.name} {self.kind}\n"
 
 
 @dataclass(frozen=True)
 class MeasuredQuantity:
-    """How readings of a quantity become samples: `told` names the label that tells them apart, '' where none does.
+    """Mapping of a quantity's readings to samples: `told` is the label that distinguishes them, '' for none.
 
-    `is_counted` says that the value is the byte counter that the live frame has as a rate.
+    `is_counted` is whether the value is the byte counter that the live frame has as a rate.
     """
 
     name: str
@@ -68,8 +68,8 @@ MEASURED: dict[str, MeasuredQuantity] = {
     "temperature_celsius": MeasuredQuantity("temperature_celsius", "temperature."),
     "fan_rpm": MeasuredQuantity("fan_speed_rpm", "fan speed in revolutions a minute."),
     "fan_percent": MeasuredQuantity("fan_speed_ratio", "fan speed as a share of full speed.", factor=0.01),
-    "power_watts": MeasuredQuantity("power_watts", "power taken."),
-    "energy_kilowatt_hours": MeasuredQuantity("energy_joules_total", "energy taken.", "counter", factor=3.6e6),
+    "power_watts": MeasuredQuantity("power_watts", "power consumption."),
+    "energy_kilowatt_hours": MeasuredQuantity("energy_joules_total", "energy consumption.", "counter", factor=3.6e6),
     "voltage_volts": MeasuredQuantity("voltage_volts", "voltage."),
     "current_amperes": MeasuredQuantity("current_amperes", "current."),
     "link_status": MeasuredQuantity("link_up", "1 where the link is up.", told="", is_link_status=True),
@@ -85,7 +85,7 @@ MEASURED: dict[str, MeasuredQuantity] = {
     ),
     "errors": MeasuredQuantity("errors_total", "errors that the port counts, by kind.", "counter", told="error"),
     "utilisation_percent": MeasuredQuantity("utilisation_ratio", "share of time in use.", factor=0.01, told=""),
-    "other": MeasuredQuantity("reading", "a reading whose unit the BMC does not tell.", told="sensor"),
+    "other": MeasuredQuantity("reading", "a reading whose unit the BMC does not report.", told="sensor"),
 }
 OBJECT_WORDS = {"chassis": "Of the chassis", "drawer": "Of a drawer", "device": "Of a device", "port": "Of a port"}
 FAMILIES: dict[tuple[str, str], tuple[MetricFamily, MeasuredQuantity]] = {
@@ -99,7 +99,7 @@ FAMILIES: dict[tuple[str, str], tuple[MetricFamily, MeasuredQuantity]] = {
 
 
 def distinguishing_label(series: DecodedSeries, measured: MeasuredQuantity) -> str:
-    """Return the label that tells a series from others of its object, ready to be put among labels; '' without one."""
+    """Return the label that distinguishes a series from others of its object, formatted for appending; '' for none."""
     if not measured.told:
         return ""
     text = error_kind(series.key) if measured.told == "error" else series.label
@@ -117,43 +117,41 @@ def error_kind(key: str) -> str:
 
 
 def escape_label(text: object) -> str:
-    """Return a label's value as it stands between quotes."""
+    """Return a label's value escaped for quotes."""
     return str(text).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def format_labels(**named: object) -> str:
-    """Return labels without their braces; those without a value are left out, as they mean the same to Prometheus."""
+    """Return labels without braces; those without a value are left out, which is equivalent in Prometheus."""
     return ",".join(f'{name}="{escape_label(value)}"' for name, value in named.items() if value not in {None, ""})
 
 
 Labels = dict[tuple[str, int], str]
-STALE_PERIODS = (
-    10  # periods of looks at what a chassis holds, after which the newest is old; they may be up to four apart
-)
+STALE_PERIODS = 10  # inventory periods after which an inventory is stale; refreshes may be up to four periods apart
 
 
 @dataclass
 class ChassisLabels:
-    """What is told of one chassis: labels of what is measured there, and of what is known of devices and ports."""
+    """Labels of one chassis: of its measured objects, and of the info metrics of devices and ports."""
 
     id: int
     name: str
-    is_answering: bool  # as far as looks at what it holds tell
+    is_answering: bool  # according to its inventory refreshes
     about: str = ""  # labels of the chassis' own info
     objects: Labels = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)  # labels of each device's info
-    lanes: list[tuple[str, int]] = field(default_factory=list)  # labels of a port, and how many lanes it should use
-    counted: dict[str, int] = field(default_factory=dict)  # by key: what a counter had before it was the person's
+    lanes: list[tuple[str, int]] = field(default_factory=list)  # labels of a port, and its expected lanes
+    counted: dict[str, int] = field(default_factory=dict)  # by key: baseline of a counter, from before the lease
 
 
 def chassis_labels(person: User, ids: Sequence[int]) -> dict[int, ChassisLabels]:
-    """Return what is told of these chassis; whoever is no administrator sees their devices and ports, as live."""
+    """Return the labels of chassis; persons other than administrators see only their own devices and ports."""
     rows = Chassis.objects.visible_to(person).filter(pk__in=ids, enabled=True)
-    told: dict[int, ChassisLabels] = {}
+    labels: dict[int, ChassisLabels] = {}
     now, inventory_period = timezone.now(), timedelta(seconds=settings.CONFIG.inventory_period)
     for row in rows.only("pk", "name", "model", "serial_number", "firmware_version", "last_error", "inventory_at"):
-        looked = row.inventory_at is not None and now - row.inventory_at < STALE_PERIODS * inventory_period
-        one = told[row.pk] = ChassisLabels(row.pk, row.name, looked and not row.last_error)
+        is_fresh = row.inventory_at is not None and now - row.inventory_at < STALE_PERIODS * inventory_period
+        one = labels[row.pk] = ChassisLabels(row.pk, row.name, is_fresh and not row.last_error)
         name = format_labels(chassis=row.name)
         one.about = format_labels(
             chassis=row.name, model=row.model, serial=row.serial_number, firmware=row.firmware_version
@@ -161,18 +159,18 @@ def chassis_labels(person: User, ids: Sequence[int]) -> dict[int, ChassisLabels]
         if person.is_administrator:
             one.objects["chassis", 0] = name
     if person.is_administrator:
-        for pk, chassis, number in Drawer.objects.filter(chassis__in=told).values_list("pk", "chassis", "number"):
-            told[chassis].objects["drawer", pk] = format_labels(chassis=told[chassis].name, drawer=number)
-    _add_ports(person, told)
-    _add_devices(person, told)
-    before = counter_baselines(person, list(told))
+        for pk, chassis, number in Drawer.objects.filter(chassis__in=labels).values_list("pk", "chassis", "number"):
+            labels[chassis].objects["drawer", pk] = format_labels(chassis=labels[chassis].name, drawer=number)
+    _add_ports(person, labels)
+    _add_devices(person, labels)
+    before = counter_baselines(person, list(labels))
     for pk, chassis in Port.objects.filter(pk__in=before).values_list("pk", "chassis"):
-        told[chassis].counted |= {f"port/{pk}/errors/{name}": count for name, count in before[pk].now.items()}
-    return told
+        labels[chassis].counted |= {f"port/{pk}/errors/{name}": count for name, count in before[pk].now.items()}
+    return labels
 
 
-def _add_ports(person: User, told: Mapping[int, ChassisLabels]) -> None:
-    rows = Port.objects.visible_to(person).filter(chassis__in=told, missing_since=None)
+def _add_ports(person: User, labels: Mapping[int, ChassisLabels]) -> None:
+    rows = Port.objects.visible_to(person).filter(chassis__in=labels, missing_since=None)
     fields = ("pk", "chassis", "name", "switch__drawer__number", "slot__drawer__number", "slot__number",
               "host_port__label", "host_port__drawer__number", "width", "configured_width",
               "slot__device__max_lanes")  # fmt: skip
@@ -180,25 +178,25 @@ def _add_ports(person: User, told: Mapping[int, ChassisLabels]) -> None:
         *fields
     ):
         drawer = next((one for one in (by_slot, by_host, by_switch) if one is not None), None)
-        one = told[chassis]
+        one = labels[chassis]
         text = format_labels(chassis=one.name, drawer=drawer, slot=slot, port=name, host_port=host_port)
         one.objects["port", pk] = text
-        # A port of a slot without a device, or of no slot and no host, has nothing to be as wide as.
+        # A port without a device or host port has no expected width.
         if most or host_port:
             wide = min((known for known in (width, configured, most) if known), default=0)
             if wide:
                 one.lanes.append((text, wide))
 
 
-def _add_devices(person: User, told: Mapping[int, ChassisLabels]) -> None:
-    seen = dict(HostPort.objects.visible_to(person).filter(chassis__in=told).values_list("pk", "label"))
-    rows = Device.objects.visible_to(person).filter(chassis__in=told, missing_since=None)
+def _add_devices(person: User, labels: Mapping[int, ChassisLabels]) -> None:
+    seen = dict(HostPort.objects.visible_to(person).filter(chassis__in=labels).values_list("pk", "label"))
+    rows = Device.objects.visible_to(person).filter(chassis__in=labels, missing_since=None)
     fields = ("pk", "chassis", "name", "kind", "model", "slot__drawer__number", "slot__number", "serial_number",
               "firmware_version", "pcie_type", "max_pcie_type", "host_port", "host_port__host__name",
               "tenant__name")  # fmt: skip
     for (pk, chassis, name, kind, model, drawer, slot, serial, firmware, pcie, most_pcie, host_port, host,
          tenant) in rows.values_list(*fields):  # fmt: skip
-        one = told[chassis]
+        one = labels[chassis]
         text = format_labels(chassis=one.name, drawer=drawer, slot=slot, device=name, kind=kind, model=model)
         one.objects["device", pk] = text
         more = format_labels(
@@ -209,13 +207,13 @@ def _add_devices(person: User, told: Mapping[int, ChassisLabels]) -> None:
 
 
 def unique_labels(texts: Sequence[tuple[int, str, str]]) -> list[str]:
-    """Return label texts in which no two of a family are the same: `texts` has family, labels and key of each."""
-    met: dict[tuple[int, str], list[int]] = defaultdict(list)
+    """Return label texts that are unique within their family: `texts` has family, labels and key of each."""
+    by_text: dict[tuple[int, str], list[int]] = defaultdict(list)
     for place, (family, text, _) in enumerate(texts):
-        met[family, text].append(place)
-    apart = [text for _, text, _ in texts]
-    for places in met.values():
+        by_text[family, text].append(place)
+    unique = [text for _, text, _ in texts]
+    for places in by_text.values():
         if len(places) > 1:
             for place in places:
-                apart[place] += "," + format_labels(series=texts[place][2])
-    return apart
+                unique[place] += "," + format_labels(series=texts[place][2])
+    return unique

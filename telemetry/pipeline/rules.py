@@ -12,7 +12,7 @@ from telemetry.store.services import TierSize
 
 SILENT_SECONDS = 10.0  # processes publish every three
 LAG_SECONDS, LONG_LAG_SECONDS = 0.25, 1.0  # of an event loop
-LONG_QUEUE = 100  # tasks; a worker takes them within a moment
+LONG_QUEUE = 100  # tasks; a worker normally starts them immediately
 FULL_SHARE = 0.9
 SMALL_SHARE, SMALL_BYTES = 0.05, 2 * 2**30  # of the disk
 ON_TIME_SHARE = 0.99
@@ -21,7 +21,7 @@ POLLS = ("done", "late", "skipped", "failed")
 
 
 class HealthLevel(IntEnum):
-    """How bad it is."""
+    """Level of a finding."""
 
     GOOD = 0
     NOTE = 1
@@ -31,7 +31,7 @@ class HealthLevel(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: what, what it means, and what to do about it."""
+    """A problem: description, meaning and advice."""
 
     level: HealthLevel
     words: str
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class PolledChassis:
-    """A chassis that shall be read: its row id and name, and what its row says is wrong with it ('' nothing)."""
+    """A chassis that is to be polled: its id, its name, and its last error ('' for none)."""
 
     id: int
     name: str
@@ -50,12 +50,12 @@ class PolledChassis:
 
 @dataclass(frozen=True)
 class ChassisHealth:
-    """How a chassis is read: counts are of the last minutes, `on_time` is the share of its beats, None before any."""
+    """Health of a chassis' polling: recent counts; `on_time` is a share of its beats, None before the first."""
 
     id: int
     name: str
     level: HealthLevel
-    worker: str  # '' where nobody follows it
+    worker: str  # '' where no worker polls it
     period: float | None  # s
     lag: float | None  # s, of the newest poll
     on_time: float | None  # 0 to 1
@@ -68,7 +68,7 @@ class ChassisHealth:
 
 @dataclass(frozen=True)
 class Undelivered:
-    """What another room has not delivered: what it is, how many, since when (Unix s), and where to look."""
+    """Undelivered items of another app: what, how many, since when (Unix s), and the address of their page."""
 
     what: str
     count: int
@@ -77,14 +77,14 @@ class Undelivered:
 
     @property
     def oldest(self) -> datetime:
-        """Since when the oldest waits, where one does."""
+        """Since when the oldest item waits."""
         return datetime.fromtimestamp(self.oldest_at, UTC)
 
 
 def chassis_health(pipeline: PipelineSnapshot, chassis: Sequence[PolledChassis]) -> list[ChassisHealth]:
-    """Return how each chassis is read, worst first, then by name."""
+    """Return the health of each chassis' polling, worst first, then by name."""
     rows = [_chassis_health(pipeline, one) for one in chassis]
-    # Of two that are as bad, the one that misses more comes first; None is neither.
+    # Within a level, the lowest share on time comes first; None counts as on time.
     return sorted(rows, key=lambda row: (-row.level, row.on_time if row.on_time is not None else 1.0, row.name))
 
 
@@ -98,7 +98,7 @@ def _chassis_health(pipeline: PipelineSnapshot, chassis: PolledChassis) -> Chass
     if chassis.last_error:
         level, sentence = HealthLevel.BAD, chassis.last_error
     elif not worker:
-        level, sentence = HealthLevel.BAD, "No worker reads it."
+        level, sentence = HealthLevel.BAD, "No worker polls it."
     elif on_time is not None and on_time < ON_TIME_SHARE:
         level = HealthLevel.WARNING
         sentence = _sentence(late, skipped, failed)
@@ -110,14 +110,14 @@ def _chassis_health(pipeline: PipelineSnapshot, chassis: PolledChassis) -> Chass
 
 
 def _sentence(late: int, skipped: int, failed: int) -> str:
-    told = [f"{n} {word}" for n, word in ((late, "late"), (skipped, "skipped"), (failed, "failed")) if n]
-    return f"Of its polls, {', '.join(told)}."
+    counts = [f"{n} {word}" for n, word in ((late, "late"), (skipped, "skipped"), (failed, "failed")) if n]
+    return f"Of its polls, {', '.join(counts)}."
 
 
 def findings(
     pipeline: PipelineSnapshot, sizes: StorageSizes, chassis: Sequence[ChassisHealth], waiting: Sequence[Undelivered]
 ) -> list[Finding]:
-    """Return what is wrong, worst first."""
+    """Return the problems, worst first."""
     found = [
         *_worker_findings(pipeline, chassis),
         *(finding for process in pipeline.processes for finding in _process_findings(process, pipeline.at)),
@@ -130,25 +130,25 @@ def findings(
 
 
 def _worker_findings(pipeline: PipelineSnapshot, chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
-    heard = [one for one in pipeline.of("worker") if pipeline.at - one.heard_at <= SILENT_SECONDS]
-    if not heard:
+    recently_seen = [one for one in pipeline.of("worker") if pipeline.at - one.heard_at <= SILENT_SECONDS]
+    if not recently_seen:
         yield Finding(
-            HealthLevel.BAD, "No worker is heard", "Nothing is read, and no operation goes on.",
-            "Start a worker; its log, logs/worker.log, says why it ended.",
+            HealthLevel.BAD, "No worker is running", "Chassis are not polled, and operations do not continue.",
+            "Start a worker; its log, logs/worker.log, has the reason of its end.",
         )  # fmt: skip
         return
     if pipeline.queue > LONG_QUEUE:
         yield Finding(
             HealthLevel.WARNING, f"{pipeline.queue} tasks wait",
-            "Tasks come in faster than workers take them: operations begin late.", "Start another worker.",
+            "Tasks arrive faster than workers complete them: operations start late.", "Start another worker.",
         )  # fmt: skip
     alone = sum(not one.worker for one in chassis)
     if alone:
         one_of = "One chassis is" if alone == 1 else f"{alone} chassis are"
         yield Finding(
-            HealthLevel.BAD, f"{one_of} read by no worker", "Its readings are missing from now on." if alone == 1
+            HealthLevel.BAD, f"{one_of} polled by no worker", "Its readings are missing from now on." if alone == 1
             else "Their readings are missing from now on.",
-            "A worker takes one over within seconds; where it stays so, its log says why.",
+            "A worker claims a chassis within seconds; where it does not, its log has the reason.",
         )  # fmt: skip
 
 
@@ -157,33 +157,33 @@ def _process_findings(process: PublishingProcess, now: float) -> Iterator[Findin
     if (silent := now - process.heard_at) > SILENT_SECONDS:
         yield Finding(
             HealthLevel.WARNING,
-            f"{name} was not heard for {silent:.0f} s",
-            "It ended, or it is too busy to say anything.",
-            "Where it was ended on purpose, this goes away by itself.",
+            f"{name} has sent no heartbeat for {silent:.0f} s",
+            "It ended, or it is overloaded.",
+            "If it was stopped intentionally, this disappears by itself.",
         )
     lag = process.gauges.get("loop_lag_seconds", 0.0)
     if lag > LAG_SECONDS:
         yield Finding(
             HealthLevel.BAD if lag > LONG_LAG_SECONDS else HealthLevel.WARNING, f"{name} is {lag:.2f} s behind",
-            "Its event loop takes up what comes so much too late: frames and polls are late.", BUSY_ADVICE,
+            "Its event loop is delayed: frames and polls are late.", BUSY_ADVICE,
         )  # fmt: skip
 
 
 def _chassis_findings(chassis: Sequence[ChassisHealth]) -> Iterator[Finding]:
     for level, words in ((HealthLevel.BAD, "cannot be read"), (HealthLevel.WARNING, "read late or with gaps")):
-        ill = [one for one in chassis if one.level == level and (one.worker or level != HealthLevel.BAD)]
-        if ill:
-            names = ", ".join(one.name for one in ill[:3]) + (f" and {len(ill) - 3} more" if len(ill) > 3 else "")
-            verb = words if level == HealthLevel.BAD else f"{'is' if len(ill) == 1 else 'are'} {words}"
-            yield Finding(
-                level, f"{names} {verb}", ill[0].sentence if len(ill) == 1 else "", "See the table of chassis below.",
-            )  # fmt: skip
+        affected = [one for one in chassis if one.level == level and (one.worker or level != HealthLevel.BAD)]
+        if affected:
+            more = f" and {len(affected) - 3} more" if len(affected) > 3 else ""
+            names = ", ".join(one.name for one in affected[:3]) + more
+            verb = words if level == HealthLevel.BAD else f"{'is' if len(affected) == 1 else 'are'} {words}"
+            sentence = affected[0].sentence if len(affected) == 1 else ""
+            yield Finding(level, f"{names} {verb}", sentence, "See the table of chassis below.")
 
 
 def _storage_findings(pipeline: PipelineSnapshot, sizes: StorageSizes) -> Iterator[Finding]:
     if pipeline.redis_most_bytes and pipeline.redis_bytes > FULL_SHARE * pipeline.redis_most_bytes:
         yield Finding(
-            HealthLevel.BAD, "Redis is nearly full", "Once it is, live frames stop and tasks cannot be handed over.",
+            HealthLevel.BAD, "Redis is nearly full", "When it is full, live frames stop and tasks cannot be queued.",
             "Raise its maxmemory.",
         )  # fmt: skip
     if sizes.disk_free is not None and sizes.disk is not None:
@@ -191,8 +191,8 @@ def _storage_findings(pipeline: PipelineSnapshot, sizes: StorageSizes) -> Iterat
         if small:
             yield Finding(
                 HealthLevel.WARNING, f"The disk has {sizes.disk_free / 2**30:.1f} GB left",
-                "Once it is full, readings are dropped and nothing can be changed.",
-                "Make room, or keep readings for a shorter time.",
+                "When it is full, readings are dropped and changes fail.",
+                "Free space, or shorten the retention of readings.",
             )  # fmt: skip
 
 
@@ -202,13 +202,13 @@ def _undelivered_findings(waiting: Sequence[Undelivered], now: float) -> Iterato
             yield Finding(
                 HealthLevel.WARNING,
                 f"{one.count} {one.what} wait, the oldest for {(now - one.oldest_at) / 60:.0f} min",
-                "They are not delivered: what they go to does not take them. They are tried again.",
-                "See whether the target is up; the log of deliveries says what it answered.",
+                "They are not delivered: their receiver does not accept them. They are retried.",
+                "Check whether the receiver is up; the log of deliveries has its responses.",
             )
 
 
 def _counter_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
-    """Yield what was lost in the last minutes and is not told of each chassis already."""
+    """Yield the recent problems that are counted, except those that are reported for each chassis."""
     of_chassis = {"polls_late", "polls_skipped", "polls_failed"}
     recent: dict[str, int] = {}
     for (name, _), counted in pipeline.counts.items():
@@ -223,7 +223,7 @@ def _counter_findings(pipeline: PipelineSnapshot) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class PublishingProcess:
-    """A process that was heard: `kind` is worker or web, times are Unix s, `gauges` end with their units."""
+    """A process with heartbeats: `kind` is worker or web, times are Unix s, names of `gauges` end with their units."""
 
     name: str
     kind: str
@@ -233,28 +233,28 @@ class PublishingProcess:
 
     @property
     def begun(self) -> datetime:
-        """When it began to publish."""
+        """When it started to publish."""
         return datetime.fromtimestamp(self.began, UTC)
 
     @property
     def heard(self) -> datetime:
-        """When it was heard last."""
+        """When it published last."""
         return datetime.fromtimestamp(self.heard_at, UTC)
 
     @property
     def host(self) -> str:
-        """The machine it runs on."""
+        """The host it runs on."""
         return self.name.partition("@")[2].rpartition(":")[0]
 
     @property
     def pid(self) -> int:
-        """Its number there."""
+        """Its process id."""
         return int(self.name.rpartition(":")[2] or 0)
 
 
 @dataclass(frozen=True)
 class CounterValue:
-    """How often something happened: since `PipelineSnapshot.since`, recently, and when last (Unix s, 0 unknown)."""
+    """A counter: since `PipelineSnapshot.since`, recently, and the time of its last increment (Unix s, 0 unknown)."""
 
     total: int
     recent: int = 0
@@ -262,15 +262,15 @@ class CounterValue:
 
     @property
     def seen(self) -> datetime | None:
-        """When it happened last; None where nobody knows."""
+        """When it was incremented last; None where unknown."""
         return datetime.fromtimestamp(self.seen_at, UTC) if self.seen_at else None
 
 
 @dataclass(frozen=True)
 class PipelineSnapshot:
-    """What the processes of the site publish, as it is at `at` (Unix s); `seconds` is how long `recent` counts go back.
+    """The published state of all processes at `at` (Unix s); `recent` counts cover the last `seconds`.
 
-    `notes` are the newest values of each chassis, `followed_by` says which process follows it.
+    `notes` are the newest values of each chassis, `followed_by` the process that polls it.
     """
 
     at: float
@@ -286,7 +286,7 @@ class PipelineSnapshot:
 
     @property
     def begun(self) -> datetime:
-        """Since when it is counted."""
+        """When counting started."""
         return datetime.fromtimestamp(self.since, UTC)
 
     def of(self, kind: str) -> tuple[PublishingProcess, ...]:
@@ -294,13 +294,13 @@ class PipelineSnapshot:
         return tuple(one for one in self.processes if one.kind == kind)
 
     def count(self, name: str, chassis: int | None = None) -> CounterValue:
-        """Return how often something happened."""
+        """Return a counter."""
         return self.counts.get((name, chassis), CounterValue(0))
 
 
 @dataclass(frozen=True)
 class StorageSizes:
-    """What the databases and the disk hold, in bytes; None where that cannot be told just now."""
+    """Sizes of the databases and the disk, bytes; None where not available."""
 
     database: int | None
     readings: int | None

@@ -1,4 +1,4 @@
-"""Reading the pipeline's own health: what its processes publish, and what Redis and the databases hold."""
+"""Reads the pipeline's own health: the published state of its processes, and the sizes of Redis and the databases."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ RECENT_MINUTES = 10
 
 
 def pipeline_snapshot() -> PipelineSnapshot:
-    """Return what the processes publish; raises Unavailable without Redis."""
+    """Return the published state of all processes; raises Unavailable without Redis."""
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=3.0, socket_connect_timeout=3.0)
     try:
         return _read_snapshot(client, time.time())
     except (redis.RedisError, OSError) as error:
-        raise Unavailable("The pipeline's health cannot be read just now: Redis does not answer.") from error
+        raise Unavailable("The pipeline's health is not available now: Redis does not answer.") from error
     finally:
         client.close()
 
@@ -62,20 +62,22 @@ def _read_snapshot(client: Any, now: float) -> PipelineSnapshot:
     for back in range(RECENT_MINUTES + 1):
         pipe.hgetall(f"{COUNTS_KEY}:{minute - back}")
     pipe.hgetall(COUNTS_KEY).hgetall(SEEN_KEY).get(SINCE_KEY).llen(settings.CELERY_TASK_DEFAULT_QUEUE).info("memory")
-    answers = pipe.execute()
-    told = [json.loads(raw) for raw in answers[: len(names)] if raw]
+    results = pipe.execute()
+    states = [json.loads(raw) for raw in results[: len(names)] if raw]
     recent: dict[bytes, int] = {}
-    # Of the oldest minute, which has begun before the ten, the part that lies within them is taken to be even.
-    for back, hash_ in enumerate(answers[len(names) : -5]):
+    # The oldest minute is only partly within the ten: its counts are assumed to be evenly distributed.
+    for back, hash_ in enumerate(results[len(names) : -5]):
         share = 1.0 if back < RECENT_MINUTES else 1.0 - now % 60 / 60
         for key, n in hash_.items():
             recent[key] = recent.get(key, 0) + round(int(n) * share)
-    totals, seen, since, queue, memory = answers[-5:]
+    totals, seen, since, queue, memory = results[-5:]
     counts = {
         _parse_key(key): CounterValue(int(n), recent.get(key, 0), float(seen.get(key, 0.0)))
         for key, n in totals.items()
     }
-    processes = [PublishingProcess(one["process"], one["kind"], one["began"], one["at"], one["gauges"]) for one in told]
+    processes = [
+        PublishingProcess(one["process"], one["kind"], one["began"], one["at"], one["gauges"]) for one in states
+    ]
     began = float(since) if since else now
     return PipelineSnapshot(
         at=now,
@@ -83,8 +85,8 @@ def _read_snapshot(client: Any, now: float) -> PipelineSnapshot:
         seconds=min(RECENT_MINUTES * 60.0, max(now - began, 1.0)),
         processes=tuple(sorted(processes, key=lambda one: (one.kind, one.name))),
         counts=counts,
-        notes={int(pk): notes for one in told for pk, notes in one["chassis"].items()},
-        followed_by={int(pk): one["process"] for one in told for pk in one["chassis"]},
+        notes={int(pk): notes for one in states for pk, notes in one["chassis"].items()},
+        followed_by={int(pk): one["process"] for one in states for pk in one["chassis"]},
         queue=int(queue),
         redis_bytes=int(memory.get("used_memory", 0)),
         redis_most_bytes=int(memory.get("maxmemory", 0)),
@@ -97,7 +99,7 @@ def _parse_key(key: bytes) -> MetricKey:
 
 
 def storage_sizes() -> StorageSizes:
-    """Return what databases and disk hold."""
+    """Return the sizes of databases and disk."""
     free, whole = _disk_space(Path(settings.CONFIG.data))
     try:
         store = store_size()
@@ -121,7 +123,7 @@ def _disk_space(folder: Path) -> tuple[int | None, int | None]:
 
 
 def _database_bytes() -> int | None:
-    """Return how large the site's own database is, its journal included."""
+    """Return the size of the site's own database in bytes, its journal included."""
     if connection.vendor == "sqlite":
         name = str(connection.settings_dict["NAME"])
         try:
@@ -138,7 +140,7 @@ def _database_bytes() -> int | None:
 
 
 def undelivered_now() -> list[Undelivered]:
-    """Return what waits to be delivered, of each room that delivers; exports count once their target failed."""
+    """Return the undelivered items of alerts and exports; exports count while their receiver fails."""
     failing = ExportRun.objects.open().filter(failing_since__isnull=False)
     return [
         _undelivered("notifications", Delivery.objects.waiting(), "made_at", "/alerts/"),
@@ -154,7 +156,7 @@ def _undelivered(what: str, rows: QuerySet[Any], since: str, link: str) -> Undel
 
 @dataclass(frozen=True)
 class ProblemRow:
-    """Something that is no good, counted: of a chassis, or of the site as a whole (None, '')."""
+    """A counted problem of a chassis, or of the site as a whole (None, '')."""
 
     name: str
     words: str
@@ -178,27 +180,27 @@ class PipelineStatus:
 
 
 def pipeline_status(person: User) -> PipelineStatus:
-    """Return the pipeline's health; raises Forbidden for who is no administrator, Unavailable without Redis."""
+    """Return the pipeline's health; raises Forbidden except for administrators, Unavailable without Redis."""
     require_administrator(person)
-    pipeline, held, waiting = pipeline_snapshot(), storage_sizes(), undelivered_now()
+    pipeline, sizes, waiting = pipeline_snapshot(), storage_sizes(), undelivered_now()
     names = dict(Chassis.objects.values_list("pk", "name"))
     polled = Chassis.objects.filter(enabled=True).order_by("name")
     followed = [PolledChassis(*row) for row in polled.values_list("pk", "name", "last_error")]
     chassis = chassis_health(pipeline, followed)
-    found = findings(pipeline, held, chassis, waiting)
+    found = findings(pipeline, sizes, chassis, waiting)
     return PipelineStatus(
         level=max((one.level for one in found), default=HealthLevel.GOOD),
         findings=found,
         chassis=chassis,
         rows=_problem_rows(pipeline, names),
         waiting=waiting,
-        sizes=held,
+        sizes=sizes,
         pipeline=pipeline,
     )
 
 
 def _problem_rows(pipeline: PipelineSnapshot, names: dict[int, str]) -> list[ProblemRow]:
-    """Return what is no good, the newest losses first; of chassis that are there."""
+    """Return the counted problems, recent losses first, without removed chassis."""
     rows = [
         ProblemRow(
             name, counter_label(name), chassis, names.get(chassis, "") if chassis else "", counted, PROBLEMS.get(name)

@@ -1,4 +1,4 @@
-"""What /metrics tells of the site: alerts, operations and leases to everybody, the pipeline to administrators."""
+"""The site's own metrics: alerts, operations and leases for everybody, the pipeline for administrators."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from telemetry.instrumentation.metrics import LAG_BOUNDS, PROBLEMS
 from telemetry.pipeline.rules import PipelineSnapshot, StorageSizes, Undelivered
 from telemetry.pipeline.selectors import pipeline_snapshot, storage_sizes, undelivered_now
 
-# Counted of each chassis: the name of the metric, and what it says.
+# Counters of each chassis: name and description of the metric.
 CHASSIS_COUNTERS = {
     "polls_done": ("falconweb_polls", "Polls whose readings were published."),
     "polls_late": ("falconweb_polls_late", "Polls whose readings came after half of the period."),
-    "polls_skipped": ("falconweb_polls_skipped", "Beats that were over before they could be polled."),
+    "polls_skipped": ("falconweb_polls_skipped", "Beats that passed before they could be polled."),
     "polls_failed": (
         "falconweb_polls_failed",
-        "Beats at which the chassis did not answer as it should.",
+        "Beats at which the chassis did not answer correctly.",
     ),
 }
 SITE_COUNTERS = {
     "readings_taken": ("falconweb_readings", "Readings taken, of all chassis."),
     "frames_sent": ("falconweb_frames_sent", "Frames sent to browsers."),
-    "frames_skipped": ("falconweb_frames_skipped", "Frames that a slow browser did not take before the next one came."),
+    "frames_skipped": ("falconweb_frames_skipped", "Frames that a slow browser did not accept before the next one."),
 }
 PROCESS_GAUGES = {
-    "loop_lag_seconds": ("falconweb_process_loop_lag_seconds", "How late the event loop was at most, lately."),
+    "loop_lag_seconds": ("falconweb_process_loop_lag_seconds", "Maximum recent delay of the event loop."),
     "memory_bytes": ("falconweb_process_memory_bytes", "Resident memory."),
     "open_files": ("falconweb_process_open_files", "Open files and sockets."),
     "sockets_open": ("falconweb_process_sockets", "Live sockets of browsers."),
-    "sockets_slow": ("falconweb_process_sockets_slow", "Live sockets that take nothing just now."),
+    "sockets_slow": ("falconweb_process_sockets_slow", "Live sockets that accept nothing at the moment."),
     "store_queue": ("falconweb_process_store_queue", "Chunks of readings that wait to be stored."),
 }
 
@@ -70,7 +70,7 @@ def site_metrics(person: User, version: str) -> bytes:
 
 @dataclass(frozen=True)
 class _StaticCollector(Collector):
-    """What prometheus_client asks for metrics: made for one request, so that no process keeps any."""
+    """A collector of one request's metrics, so that processes keep no state."""
 
     metrics: Iterable[Metric]
 
@@ -79,7 +79,7 @@ class _StaticCollector(Collector):
 
 
 def _row_metrics(person: User) -> Iterator[Metric]:
-    """Yield how many alerts, operations and leases there are: those that have not come to an end."""
+    """Yield the numbers of open alerts, operations and leases."""
     alerts = GaugeMetricFamily(
         "falconweb_alerts", "Alerts that are open.", labels=["chassis", "severity", "state"]
     )  # fmt: skip
@@ -88,7 +88,7 @@ def _row_metrics(person: User) -> Iterator[Metric]:
     ):
         alerts.add_metric([chassis, severity.lower(), state], n)
     yield alerts
-    operations = GaugeMetricFamily("falconweb_operations", "Operations by how they stand.", labels=["kind", "state"])
+    operations = GaugeMetricFamily("falconweb_operations", "Operations by state.", labels=["kind", "state"])
     for of, n in _grouped(Operation.objects.visible_to(person), "kind", "state"):
         operations.add_metric(of, n)
     yield operations
@@ -111,9 +111,9 @@ def _row_metrics(person: User) -> Iterator[Metric]:
 
 def _grouped(rows: QuerySet[Any], *names: str) -> list[tuple[list[str], int]]:
     """Return how many rows have the same values of these fields, in order of them."""
-    # What somebody may see is found by joins that may find a row twice.
-    once = rows.model._default_manager.filter(pk__in=rows.order_by().values("pk"))  # noqa: SLF001 - Django documents it
-    counted = once.order_by(*names).values_list(*names).annotate(n=Count("pk"))
+    # The joins of visibility may yield a row twice.
+    distinct = rows.model._default_manager.filter(pk__in=rows.order_by().values("pk"))  # noqa: SLF001 - Django documents it
+    counted = distinct.order_by(*names).values_list(*names).annotate(n=Count("pk"))
     return [(list(of), n) for *of, n in counted]
 
 
@@ -138,14 +138,14 @@ def _pipeline_metrics(pipeline: PipelineSnapshot, names: dict[int, str]) -> Iter
 
 
 def _bad_input(pipeline: PipelineSnapshot, names: dict[int, str]) -> Iterator[Metric]:
-    words = "What was kept out, dropped or lost; the page of the pipeline says what each means"
-    # Also what has not happened: a counter that begins at one has not grown, as Prometheus sees it.
+    words = "Input that was rejected, dropped or lost; the pipeline page explains each"
+    # Zeros, too: to Prometheus, a counter that starts at one has not increased.
     whole = CounterMetricFamily("falconweb_bad_input", f"{words}.", labels=["what"])
     for what in sorted(set(PROBLEMS) - set(CHASSIS_COUNTERS)):
         whole.add_metric([what], _total(pipeline, what))
     yield whole
     of_chassis = CounterMetricFamily(
-        "falconweb_chassis_bad_input", f"{words}. Of chassis of which there was any.", labels=["what", "chassis"]
+        "falconweb_chassis_bad_input", f"{words}. Only chassis with any.", labels=["what", "chassis"]
     )
     found = [one for one in pipeline.counts.items() if one[0][0] in PROBLEMS and one[0][0] not in CHASSIS_COUNTERS]
     for (what, chassis), counted in sorted(found, key=lambda one: (one[0][0], one[0][1] or 0)):
@@ -155,7 +155,7 @@ def _bad_input(pipeline: PipelineSnapshot, names: dict[int, str]) -> Iterator[Me
 
 
 def _lag_histogram(pipeline: PipelineSnapshot) -> Metric:
-    family = HistogramMetricFamily("falconweb_poll_lag_seconds", "From a beat to its readings being published.")
+    family = HistogramMetricFamily("falconweb_poll_lag_seconds", "Time from a beat to the publication of its readings.")
     running, buckets = 0, []
     for bound in (*map(str, LAG_BOUNDS), "inf"):
         running += _total(pipeline, f"poll_lag_le_{bound}")
@@ -165,7 +165,7 @@ def _lag_histogram(pipeline: PipelineSnapshot) -> Metric:
 
 
 def _process_metrics(pipeline: PipelineSnapshot) -> Iterator[Metric]:
-    up = GaugeMetricFamily("falconweb_process_up", "Processes that are heard.", labels=["process", "kind"])
+    up = GaugeMetricFamily("falconweb_process_up", "Processes with heartbeats.", labels=["process", "kind"])
     cpu = CounterMetricFamily("falconweb_process_cpu_seconds", "CPU time used.", labels=["process", "kind"])
     gauges = {
         name: GaugeMetricFamily(metric, words, labels=["process", "kind"])
@@ -183,22 +183,22 @@ def _process_metrics(pipeline: PipelineSnapshot) -> Iterator[Metric]:
     yield from gauges.values()
 
 
-def _storage_metrics(held: StorageSizes, waiting: list[Undelivered]) -> Iterator[Metric]:
-    databases = GaugeMetricFamily("falconweb_database_bytes", "How large a database is.", labels=["database"])
-    for name, size in (("site", held.database), ("readings", held.readings)):
+def _storage_metrics(sizes: StorageSizes, waiting: list[Undelivered]) -> Iterator[Metric]:
+    databases = GaugeMetricFamily("falconweb_database_bytes", "Size of a database.", labels=["database"])
+    for name, size in (("site", sizes.database), ("readings", sizes.readings)):
         if size is not None:
             databases.add_metric([name], size)
     yield databases
     for name, words in (("rows", "Rows of readings and buckets"), ("chunks", "Chunks"), ("bytes", "Packed readings")):
         tiers = GaugeMetricFamily(f"falconweb_store_{name}", f"{words} that are stored, by tier.", labels=["tier"])
-        for tier in held.tiers:
+        for tier in sizes.tiers:
             tiers.add_metric([tier.tier], getattr(tier, name))
         yield tiers
-    if held.disk_free is not None:
-        yield GaugeMetricFamily("falconweb_disk_free_bytes", "Room on the disk of the data.", value=held.disk_free)
-    undelivered = GaugeMetricFamily("falconweb_undelivered", "What waits to be delivered.", labels=["what"])
+    if sizes.disk_free is not None:
+        yield GaugeMetricFamily("falconweb_disk_free_bytes", "Free space on the data disk.", value=sizes.disk_free)
+    undelivered = GaugeMetricFamily("falconweb_undelivered", "Undelivered items.", labels=["what"])
     oldest = GaugeMetricFamily(
-        "falconweb_undelivered_oldest_timestamp_seconds", "Since when the oldest of it waits.", labels=["what"]
+        "falconweb_undelivered_oldest_timestamp_seconds", "Since when the oldest item waits.", labels=["what"]
     )  # fmt: skip
     for one in waiting:
         undelivered.add_metric([one.what], one.count)
@@ -209,5 +209,5 @@ def _storage_metrics(held: StorageSizes, waiting: list[Undelivered]) -> Iterator
 
 
 def _total(pipeline: PipelineSnapshot, name: str) -> int:
-    """Return how often something happened, of all chassis and of the site as a whole."""
+    """Return the sum of a counter over all chassis and the site as a whole."""
     return sum(counted.total for (of, _), counted in pipeline.counts.items() if of == name)

@@ -1,1 +1,1 @@
-"""The pollers: which worker polls which chassis (`claims`, `poller`), and how one chassis is polled."""
+"""The pollers: the claims of workers on chassis (`claims`, `poller`), and the polling of one chassis."""

@@ -1,12 +1,12 @@
 """Claims of workers on chassis in Redis, shared fairly.
 
-    polling:<chassis>   the name of the worker that reads it, for CLAIM_SECONDS
-    polling:workers     sorted set: each worker and the moment (ms of Redis' clock) until which it counts as there
-    polling:since       sorted set: each worker and the moment since which it is there
-    polling:forgotten   there for CLAIM_SECONDS after Redis lost its memory: each takes what was theirs, no more
+    polling:<chassis>   the name of the worker that polls it; expires after CLAIM_SECONDS
+    polling:workers     sorted set: each worker and the time (ms of Redis' clock) at which its presence expires
+    polling:since       sorted set: each worker and the time at which it joined
+    polling:forgotten   set for CLAIM_SECONDS after Redis lost its data: workers claim only what they had before
 
-One round trip a look, however many chassis there are. A lease ends in Redis by itself; the worker knows its own end by
-the monotonic clock, which also goes on while the process is stopped.
+One round trip a renewal, for any number of chassis. A claim expires in Redis by itself; the worker computes the expiry
+with the monotonic clock, which also runs while the process is suspended.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 import redis
 
 CLAIM_SECONDS = 3.0
-# A worker that just came gets nothing from others yet: one that dies at each start must not move chassis about.
+# Others release no chassis to a worker that has just joined: one that dies at each start must not move chassis.
 SETTLED_SECONDS = 2.0
-# Workers that start together share from the first: nobody takes anything until so long nobody came any more. But not
-# for longer than the second, since chassis wait; and only where nobody is there from before, whose chassis these are.
+# Workers that start together share from the start: none claims anything until no other has joined for LULL_SECONDS. But
+# for GATHERING_SECONDS at most, since chassis wait; and only without an older worker.
 LULL_SECONDS = 1.0
 GATHERING_SECONDS = 4.0
 
-# Gives back how many leases the worker may keep, and those that it holds afterwards. Nobody is asked for more than
-# what is above the fair share: the whole part of it for each, and one more for as many as the rest allows.
+# Returns how many claims the worker may keep, and those that it has afterwards. A worker releases only claims above the
+# fair share: the integer part for each, and one more for as many workers as the remainder allows.
 CLAIM_SCRIPT = """
 local name, lease, settled, leaving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[6])
 local known, first = {}, 8 + tonumber(ARGV[7])
@@ -90,9 +90,9 @@ end
 
 @dataclass(frozen=True)
 class ClaimShare:
-    """What a look found: the chassis that this worker holds, how many it may keep, and how many workers there are.
+    """Result of a renewal: the claimed chassis, how many the worker may keep, and the number of workers.
 
-    `is_gathering`: all of them have just come, and wait for each other before they take anything.
+    `is_gathering`: all workers have just joined, and wait for each other before they claim anything.
     """
 
     held: frozenset[int]
@@ -102,7 +102,7 @@ class ClaimShare:
 
 
 class ChassisClaims:
-    """The leases of one worker. `look` and what gives back block; `holds` may be asked from any thread, at any rate."""
+    """The claims of one worker. `look`, `give_back` and `leave` block; `holds` is fast and thread-safe."""
 
     def __init__(self, client: redis.Redis, name: str) -> None:
         self.name = name
@@ -113,18 +113,18 @@ class ChassisClaims:
         self._until = 0.0
 
     def holds(self, chassis: int) -> bool:
-        """Tell whether the lease of a chassis is this worker's for sure; false once its end has passed."""
+        """Return whether this worker's claim on a chassis is valid; False once it has expired."""
         return chassis in self._held and time.monotonic() < self._until
 
     @property
     def are_in_force(self) -> bool:
-        """Whether the end of what was held at the last look is still to come."""
+        """Whether the claims of the last renewal have not expired."""
         return time.monotonic() < self._until
 
     def look(self, chassis: Collection[int], *, leaving: int = 0) -> ClaimShare:
-        """Renew what is held and take what is free, up to the fair share; raises RedisError.
+        """Renew claims and claim free chassis, up to the fair share; raises RedisError.
 
-        `leaving` is how many of those held are about to be given back.
+        `leaving` is the number of claims that are about to be released.
         """
         began = time.monotonic()
         seconds = (CLAIM_SECONDS, SETTLED_SECONDS, LULL_SECONDS, GATHERING_SECONDS)
@@ -137,14 +137,14 @@ class ChassisClaims:
         return ClaimShare(held=self._held, keep=int(keep), workers=int(workers), is_gathering=bool(gathering))
 
     def give_back(self, chassis: Iterable[int]) -> None:
-        """Let others have chassis that this worker reads no more; raises RedisError."""
+        """Release chassis that this worker no longer polls; raises RedisError."""
         left = set(chassis)
         self._held -= left
         if left:
             self._release(args=[self.name, *left])
 
     def leave(self) -> None:
-        """Give everything back and count as a worker no more; raises RedisError."""
+        """Release all claims and deregister the worker; raises RedisError."""
         self.give_back(self._held)
         self._client.zrem("polling:workers", self.name)
         self._client.zrem("polling:since", self.name)

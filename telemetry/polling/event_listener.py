@@ -1,9 +1,9 @@
 """Receives the events of one chassis from its stream and log: none missed, none twice.
 
-The stream is opened first, then the log is read from where it was read last, then both go on together: what happens
-meanwhile is in both, and known by what it says (telemetry.events.rules). The log is also asked now and then while
-the stream is open, since a BMC may drop what a slow reader does not take, and all the time where there is no stream.
-Positions stand in the database and move with what was written, so that whoever comes next begins where this one ended.
+The stream is opened first, then the log is read from its last position, then both continue: events of the meantime are
+in both, and matched by content (telemetry.events.rules). The log is also read every CHECK_SECONDS while the stream is
+open, since a BMC may drop events for a slow reader, and polled where there is no stream. Positions are stored in the
+database together with the events, so that the next listener continues from there.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from telemetry.instrumentation import metrics
 logger = logging.getLogger(__name__)
 
 STREAM_PAUSE = 15.0
-RECONNECT_DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0, STREAM_PAUSE)  # s between tries to open a stream that was lost
+RECONNECT_DELAYS = (0.5, 1.0, 2.0, 4.0, 8.0, STREAM_PAUSE)  # s between attempts to open a lost stream
 DATABASE_RETRY_DELAYS = (0.5, 1.0, 2.0, 5.0)
-CHECK_SECONDS = 300.0  # between looks into the log while the stream is open
-HURRY_SECONDS = 5.0  # the same where the stream seems to have left something out, or may have
-FRESH_SECONDS = 30.0  # for so long after it was opened a stream may tell of what was before
+CHECK_SECONDS = 300.0  # interval of reading the log while the stream is open
+HURRY_SECONDS = 5.0  # the same where the stream may have missed events
+FRESH_SECONDS = 30.0  # for this time after it was opened, a stream may repeat older events
 EVENTS_PER_TRANSACTION = 500  # events of one transaction
-BURST_EVENTS = 100  # events that wait at once: BMCs drop the end of many, and no later number tells of that
-MAX_WAITING_EVENTS = 5000  # events in memory while the database is away: the log has the others
+BURST_EVENTS = 100  # events in the queue: BMCs may drop the end of a burst, which no gap of numbers reveals
+MAX_WAITING_EVENTS = 5000  # events in memory while the database is unreachable: the log has the others
 
 
 async def listen_to_events(
@@ -57,16 +57,16 @@ async def listen_to_events(
     disturbed: asyncio.Event,
     hear: Callable[[RedfishEvent], None] = lambda _event: None,
 ) -> None:
-    """Keep the events of a chassis until cancelled, and let them bring the next refresh forward.
+    """Store the events of a chassis until cancelled; each triggers a refresh of the inventory.
 
-    `hear` is told each event as it comes, before the refresh: those of the stream, and those that a log had beside it.
+    `hear` is called for each event on arrival, before the refresh: those of the stream, and new ones of a log.
     """
     await _EventListener(chassis_id, bmc, inventory, disturbed, hear).run()
 
 
 @dataclass
 class _EventQueue:
-    """What the stream told and the database does not have yet, and whether something of it had to be dropped."""
+    """Events of the stream that are not stored yet, and whether some were dropped."""
 
     events: deque[RedfishEvent] = field(default_factory=deque)
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -77,11 +77,11 @@ class _EventQueue:
 
     @property
     def pause(self) -> float:
-        """The seconds from one look into the log to the next."""
+        """The interval of reading the log, s."""
         return HURRY_SECONDS if self.has_gap or self.has_burst else CHECK_SECONDS
 
     async def put(self, event: RedfishEvent, *, can_wait: bool) -> None:
-        """Take an event. Without room it is dropped, if a log has it; else the BMC has to wait."""
+        """Queue an event. A full queue drops it, if a log has it; else the stream has to wait."""
         number = int(event.event_id) if event.event_id.isdecimal() and len(event.event_id) < 19 else None
         if number is not None and self.last is not None and number > self.last + 1:
             self.has_gap = True
@@ -108,7 +108,7 @@ class _EventListener:
         hear: Callable[[RedfishEvent], None],
     ) -> None:
         self._chassis = chassis_id
-        self._hears = hear
+        self._on_event = hear
         self._bmc = bmc
         self._inventory = inventory
         self._disturbed = disturbed
@@ -116,39 +116,39 @@ class _EventListener:
         self._logs = [one.uri for one in inventory.log_services if one.entries_uri]
         self._owners: dict[str, ReadingOwner] | None = None
         self._ahead: timedelta | None = None
-        self._heard = False  # the stream was open without a break since the logs were read
+        self._uninterrupted = False  # the stream was open without interruption since the logs were read
 
     async def run(self) -> None:
-        """Listen, or look, until cancelled."""
+        """Read the stream, or poll the logs, until cancelled."""
         tries = 0
         asked_at = time.monotonic()
         while True:
             begun = time.monotonic()
             try:
                 if not self._stream and begun - asked_at > CHECK_SECONDS:
-                    # One that is starting, or was told to, may offer a stream by now.
+                    # A BMC that is starting, or was reconfigured, may provide a stream now.
                     asked_at = begun
                     self._stream = await find_event_stream(self._bmc)
                 if self._stream:
-                    await self._hear()
+                    await self._follow_stream()
                 else:
                     await self._catch_up()
             except BmcError as error:
                 logger.debug("events of chassis %s: %s", self._chassis, error.sentence)
             except Exception:
                 logger.exception("events of chassis %s", self._chassis)
-            self._heard = False
+            self._uninterrupted = False
             if not self._stream:
                 await asyncio.sleep(settings.CONFIG.inventory_period)
                 continue
             tries = 0 if time.monotonic() - begun > STREAM_PAUSE else tries + 1
             await asyncio.sleep(RECONNECT_DELAYS[min(tries, len(RECONNECT_DELAYS) - 1)])
 
-    async def _hear(self) -> None:
-        """Keep what the stream tells until it is lost; raises BmcError then."""
+    async def _follow_stream(self) -> None:
+        """Store the events of the stream until it is lost; raises BmcError then."""
         waiting, opened = _EventQueue(), asyncio.Event()
         last_id = await self._write_with_retry(stream_position, self._chassis, self._stream)
-        reading = asyncio.create_task(self._take(waiting, opened, last_id))
+        reading = asyncio.create_task(self._read_stream(waiting, opened, last_id))
         try:
             await _wait_first(opened, reading)
             opened_at = time.monotonic()
@@ -157,36 +157,36 @@ class _EventListener:
                 waiting.news.clear()
                 if not waiting.events:
                     await _wait_first(waiting.news, reading, max(0.0, checked_at + waiting.pause - time.monotonic()))
-                await self._keep(waiting, live=time.monotonic() > opened_at + FRESH_SECONDS)
+                await self._store_events(waiting, live=time.monotonic() > opened_at + FRESH_SECONDS)
                 if time.monotonic() >= checked_at + waiting.pause:
                     checked_at = await self._check_logs(waiting)
-            await reading  # says why it ended
+            await reading  # raises the reason of its end
         except BmcError:
             if not opened.is_set():
-                # A BMC that opens no stream, for now or for us, has a log all the same.
+                # A BMC that opens no stream still has a log.
                 await self._catch_up()
             raise
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    async def _take(self, waiting: _EventQueue, opened: asyncio.Event, last_id: str) -> None:
+    async def _read_stream(self, waiting: _EventQueue, opened: asyncio.Event, last_id: str) -> None:
         stream = stream_events(self._bmc, self._stream, last_event_id=last_id, opened=opened.set)
         async for event in stream:
-            self._hears(event)
+            self._on_event(event)
             self._disturbed.set()
             await waiting.put(event, can_wait=not self._logs)
 
     async def _check_logs(self, waiting: _EventQueue) -> float:
-        """Look into the logs; return when that was."""
-        self._heard = self._heard and not waiting.has_gap
+        """Read the logs; returns the time (monotonic s) after that."""
+        self._uninterrupted = self._uninterrupted and not waiting.has_gap
         waiting.has_gap = waiting.has_burst = False
         await self._catch_up()
-        self._heard = not waiting.has_gap
+        self._uninterrupted = not waiting.has_gap
         return time.monotonic()
 
-    async def _keep(self, waiting: _EventQueue, *, live: bool) -> None:
-        """Write what waits. It stays in memory until it is in the database."""
+    async def _store_events(self, waiting: _EventQueue, *, live: bool) -> None:
+        """Store the queued events, which stay in memory until they are in the database."""
         while waiting.events:
             batch = [waiting.events[index] for index in range(min(EVENTS_PER_TRANSACTION, len(waiting.events)))]
             await self._write_with_retry(
@@ -203,7 +203,7 @@ class _EventListener:
             waiting.room.set()
 
     async def _catch_up(self) -> None:
-        """Read what the logs have behind their positions. One that cannot be read does not keep the others from it."""
+        """Read the logs from their positions. An unreadable log does not prevent reading the others."""
         failure: BmcError | None = None
         for uri in self._logs:
             try:
@@ -211,13 +211,13 @@ class _EventListener:
                 if facts.ahead is not None:
                     self._ahead = facts.ahead
                 if facts.has_events and facts.entries_uri:
-                    await self._read(facts)
+                    await self._read_log_entries(facts)
             except BmcError as error:
                 failure = error
         if failure is not None:
             raise failure
 
-    async def _read(self, facts: LogServiceInfo) -> None:
+    async def _read_log_entries(self, facts: LogServiceInfo) -> None:
         mark = await self._write_with_retry(log_position, self._chassis, facts.entries_uri)
         reading = await read_log(self._bmc, facts.entries_uri, after=mark)
         if mark is not None and not reading.events and reading.newest == mark:
@@ -234,29 +234,29 @@ class _EventListener:
             new, known = new + kept.new, known + kept.known
             if mark is not None and kept.new:
                 for event in reading.events[start : start + EVENTS_PER_TRANSACTION]:
-                    self._hears(event)
+                    self._on_event(event)
         gap = None
         if mark is not None:
             metrics.increment("events_backfilled", new, chassis=self._chassis)
-            gap = ingestion.find_log_gap(mark, reading, known=known, heard=self._heard)
+            gap = ingestion.find_log_gap(mark, reading, known=known, heard=self._uninterrupted)
         if gap is not None:
             logger.warning("chassis %s: %s", self._chassis, gap.sentence)
             metrics.increment("event_gaps", chassis=self._chassis)
         if new:
             self._disturbed.set()
-        # Last: a death before it begins anew, and knows what it wrote.
+        # Last: after a crash before it, the log is read again, and stored events are detected.
         await self._write_with_retry(
             log_position_move, chassis_id=self._chassis, entries_uri=facts.entries_uri, newest=reading.newest, gap=gap
         )
 
     async def _reading_owners(self) -> dict[str, ReadingOwner]:
-        """Return which thing each sensor belongs to."""
+        """Return the owner of each sensor."""
         if self._owners is None:
             self._owners = await self._write_with_retry(reading_owners, self._chassis, self._inventory)
         return self._owners
 
     async def _write_with_retry(self, work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-        """Ask the database, again and again while it is away: what is not written is not forgotten."""
+        """Call `work`, with retries while the database is unreachable: events stay in memory meanwhile."""
         tries = 0
         while True:
             try:
@@ -269,7 +269,7 @@ class _EventListener:
 
 
 async def _wait_first(event: asyncio.Event, task: asyncio.Task[None], seconds: float | None = None) -> None:
-    """Wait for an event, or until a task ends, so long at most; raises what ended the task where that came first."""
+    """Wait at most `seconds` for an event, or the end of a task; raises the task's error where it ended first."""
     waiting = asyncio.create_task(event.wait())
     try:
         await asyncio.wait({waiting, task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

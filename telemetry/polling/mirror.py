@@ -1,7 +1,7 @@
 """Keeps the inventory of one chassis in the database current, and tracks units of sensors that may have changed.
 
-A thousand chassis are looked at all the time, and nearly always nothing has changed: a look that finds what the one
-before found writes only that it was there, and while the BMC's events are heard the next look comes later.
+A thousand chassis are refreshed continuously, nearly always without a change: an unchanged refresh only updates its
+timestamp, and while the event stream of the BMC is open, refreshes are less frequent.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from telemetry.instrumentation import metrics
 
 logger = logging.getLogger(__name__)
 
-PERIODS_A_WALK = 40  # a whole walk finds what a refresh does not look for
-MAX_QUIET_PERIODS = 4  # between two looks at a chassis that is quiet and whose events are heard
-SETTLE_SECONDS = 0.5  # events come in bursts: one refresh answers them all
-WALK_PAUSE = 3.0  # a report that changes its shape each second must not become a walk each second
+PERIODS_A_WALK = 40  # periods between full walks, which find more than a refresh
+MAX_QUIET_PERIODS = 4  # between two refreshes of a quiet chassis with an open event stream
+SETTLE_SECONDS = 0.5  # events come in bursts: one refresh serves them all
+WALK_PAUSE = 3.0  # a report that changes its series each second must not cause a walk each second
 SENSORS_PER_CHECK = 16
-SENSOR_RETRY_DELAYS = (2.0, 4.0, 8.0, 15.0)  # s, after a look at a sensor that failed
-CALM_SECONDS = 600.0  # so long nobody doubts a sensor that was said to have changed, and measures as before
-REFRESH_PAUSE_SECONDS = 2.0  # where they come without end, each refresh would only be outdated by the next
-# Workers that start together, or take over from a dead one, must not all look at the same moment.
+SENSOR_RETRY_DELAYS = (2.0, 4.0, 8.0, 15.0)  # s, after a failed read of a sensor
+CALM_SECONDS = 600.0  # for this time, a sensor that was reported as changed, but was not, is not doubted again
+REFRESH_PAUSE_SECONDS = 2.0  # minimum time between refreshes during continuous events
+# Workers that start together, or after the death of another, must not refresh at the same time.
 JITTER = (0.8, 1.2)
-# What was found so short a while ago is read at once, before the first walk of a worker that takes over.
+# An inventory newer than this is used immediately by a worker that has claimed the chassis, before its first walk.
 RECENT = timedelta(minutes=2)
 
 
 class InventoryMirror:
-    """Walks and refreshes one chassis; `gate` bounds how many of a worker's chassis are walked at a time.
+    """Walks and refreshes one chassis; `gate` limits the concurrent walks of a worker.
 
-    `changed` outlives a connection: URIs of sensors that the BMC said it had changed, and the time (monotonic s) to
-    look at them; of one with `math.inf` it is known that it measures in another unit, which a walk takes up.
+    `changed` outlives a connection: URIs of sensors that the BMC reported as changed, and the time (monotonic s) to
+    read them; `math.inf` marks a sensor with another unit, which a walk will apply.
     """
 
     def __init__(
@@ -75,18 +75,18 @@ class InventoryMirror:
         self._walked_at = 0.0
         self._ended_at = 0.0  # of the last walk
         self._periods = 1.0
-        self._plan_at: float | None = None  # monotonic s: when to walk, since readings are to be planned anew
+        self._plan_at: float | None = None  # monotonic s: when to walk to plan readings again
         self._changed = changed
-        for uri in [uri for uri, look_at in changed.items() if look_at == math.inf]:
-            changed[uri] = 0.0  # that walk did not come to its end
-        self._failed_looks: Counter[str] = Counter()  # at these, one after the other
-        self._calm: dict[str, float] = {}  # those of which it had said so, and their unit was as before
-        self._sensors: set[str] = set()  # URIs of all
-        self.owners: dict[str, ReadingOwner] = {}  # of what was found last
-        self.doubted = set(changed)  # URIs of sensors that may measure in another unit by now
+        for uri in [uri for uri, read_at in changed.items() if read_at == math.inf]:
+            changed[uri] = 0.0  # that walk did not complete
+        self._failed_reads: Counter[str] = Counter()  # consecutive failures of these sensors
+        self._calm: dict[str, float] = {}  # sensors reported as changed with an unchanged unit, and when
+        self._sensors: set[str] = set()  # URIs of all sensors
+        self.owners: dict[str, ReadingOwner] = {}  # of the last inventory
+        self.doubted = set(changed)  # URIs of sensors whose unit may have changed
 
     async def recent(self) -> Inventory | None:
-        """Return what another worker found a moment ago, None where nobody looked so lately."""
+        """Return the inventory of a recent walk by any worker, None without one."""
         found: Inventory | None = await run_in_thread(_recent_inventory, self._chassis.pk)
         if found is not None:
             self.owners = await run_in_thread(reading_owners, self._chassis.pk, found)
@@ -94,50 +94,50 @@ class InventoryMirror:
         return found
 
     async def walk(self) -> Inventory:
-        """Read the whole service anew and write it down; raises BmcError, DatabaseError."""
+        """Read the whole service and store its inventory; raises BmcError, DatabaseError."""
         async with self._gate:
             begun = timezone.now()
             inventory = await self._discovery.walk()
             await run_in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
             self.owners = await run_in_thread(reading_owners, self._chassis.pk, inventory)
-        # The first ones after a start are spread over the whole time: later walks, too, come one by one then.
+        # The first walks after a start are spread over the whole period, so that later ones are spread, too.
         early = random.random() if self._applied is None else 0.0  # noqa: S311 - no secret
         self._walked_at = time.monotonic() - early * settings.CONFIG.inventory_period * PERIODS_A_WALK
         self._applied, self._periods = inventory, 1.0
         self._plan_at, self._ended_at = None, time.monotonic()
-        for uri in [uri for uri, look_at in self._changed.items() if look_at == math.inf]:
+        for uri in [uri for uri, read_at in self._changed.items() if read_at == math.inf]:
             del self._changed[uri]
         self._sensors = {sensor.uri for sensor in inventory.sensors}
         return inventory
 
     def request_walk(self) -> None:
-        """Have the service walked, and readings planned anew: soon, though not each second."""
+        """Schedule a walk after WALK_PAUSE at the earliest; readings are planned again after it."""
         if self._plan_at is None:
             self._plan_at = max(time.monotonic(), self._ended_at + WALK_PAUSE)
             self._disturbed.set()
 
     def hear(self, event: RedfishEvent) -> None:
-        """Take note of an event as it comes: of a sensor that was changed the unit is looked at."""
+        """Handle an event on arrival: schedule the check of a changed sensor's unit."""
         if event.message_id.endswith(".ResourceChanged") and "/Sensors/" in event.origin_uri:
             uri = normalize_uri(event.origin_uri)
             if uri not in self._sensors:
-                return  # a refresh or a walk finds what is new
+                return  # a refresh or a walk finds new sensors
             if self._changed.get(uri, math.inf) == math.inf:
                 self._changed[uri] = 0.0
-            # Some services tell each new reading so.
+            # Some services send this event for each new reading.
             if time.monotonic() - self._calm.get(uri, -math.inf) > CALM_SECONDS:
                 self.doubted.add(uri)
 
     async def follow(self, inventory: Inventory) -> Inventory:
-        """Keep the mirror true; returns once readings must be planned anew, with the inventory to plan them by.
+        """Keep the inventory current; returns the inventory when readings have to be planned again.
 
-        Raises BmcError. Without the database readings go on: what could not be written is found again.
+        Raises BmcError. Without the database readings continue: changes that could not be stored are found again.
         """
         healths, owners = _healths(inventory), self.owners
         units = {sensor.uri: _sensor_unit(sensor) for sensor in inventory.sensors}
         self._prune_sensors()
         walk_at = self._walked_at + settings.CONFIG.inventory_period * PERIODS_A_WALK * _jitter()
-        rested_at, pause = 0.0, 1.0
+        rested_at, backoff = 0.0, 1.0
         while True:
             try:
                 if time.monotonic() > walk_at:
@@ -153,14 +153,14 @@ class InventoryMirror:
                     self._disturbed.clear()
                 if await self._has_other_unit(units):
                     return await self.walk()
-                fresh = await self._look(is_disturbed=is_disturbed)
-                pause = 1.0
+                fresh = await self._refresh(is_disturbed=is_disturbed)
+                backoff = 1.0
             except DatabaseError as error:
                 logger.warning("chassis %s is not mirrored: %s", self._chassis.pk, error)
                 self._applied = None
-                # A walk is hundreds of requests: the BMC must not pay for a database that is away.
-                later = time.monotonic() + settings.CONFIG.inventory_period * pause * _jitter()
-                pause = min(pause * 2, MAX_QUIET_PERIODS)
+                # A walk is hundreds of requests: a database outage must not burden the BMC.
+                later = time.monotonic() + settings.CONFIG.inventory_period * backoff * _jitter()
+                backoff = min(backoff * 2, MAX_QUIET_PERIODS)
                 walk_at = max(walk_at, later)
                 if self._plan_at is not None:
                     self._plan_at = later
@@ -169,58 +169,58 @@ class InventoryMirror:
             finally:
                 rested_at = time.monotonic() + REFRESH_PAUSE_SECONDS
             if _healths(fresh) != healths:
-                walk_at = 0.0  # the walk finds out what below it has fallen ill, or is well again
+                walk_at = 0.0  # the walk finds the part whose health has changed
             elif self.owners != owners:
-                # A device came, went or was swapped: its readings must not go out under another's id.
+                # A device was added, removed or swapped: its readings must not have another device's id.
                 return fresh
 
     async def _has_other_unit(self, units: Mapping[str, SensorUnit]) -> bool:
-        """Look at sensors that have changed; tell whether one measures in another unit than was known."""
-        due = sorted(uri for uri, look_at in self._changed.items() if look_at <= time.monotonic())
+        """Read changed sensors; returns whether one has another unit than before."""
+        due = sorted(uri for uri, read_at in self._changed.items() if read_at <= time.monotonic())
         for uri in due[:SENSORS_PER_CHECK]:
             del self._changed[uri]
             try:
                 sensor = read_sensor(CrawledResource(uri, "Sensor", (await self._bmc.get(uri)).body, ""))
             except RequestRefused:
-                pass  # the next walk says what became of it
+                pass  # the next walk finds out whether it still exists
             except BmcError as error:
-                pause = SENSOR_RETRY_DELAYS[min(self._failed_looks[uri], len(SENSOR_RETRY_DELAYS) - 1)]
+                pause = SENSOR_RETRY_DELAYS[min(self._failed_reads[uri], len(SENSOR_RETRY_DELAYS) - 1)]
                 self._changed[uri] = time.monotonic() + pause
-                self._failed_looks[uri] += 1
+                self._failed_reads[uri] += 1
                 if not isinstance(error, ServerFault | Malformed):
-                    break  # if the BMC is away, the refresh finds that out
+                    break  # the refresh detects an unreachable BMC
                 continue
             else:
                 if _sensor_unit(sensor) != units.get(uri):
-                    # The walk may fail, and is due nevertheless.
+                    # Keeps the walk due in case it fails.
                     self._plan_at = time.monotonic()
                     self._changed[uri] = math.inf
                     return True
             self.doubted.discard(uri)
             self._calm[uri] = time.monotonic()
-            del self._failed_looks[uri]
-        if any(look_at <= time.monotonic() for look_at in self._changed.values()):
+            del self._failed_reads[uri]
+        if any(read_at <= time.monotonic() for read_at in self._changed.values()):
             self._disturbed.set()
         return False
 
     def _prune_sensors(self) -> None:
-        """Forget what was about sensors that are gone, and doubts that the last walk has settled."""
+        """Drop the state of removed sensors, and doubts that the last walk has resolved."""
         for uri in self._changed.keys() - self._sensors:
             del self._changed[uri]
         self.doubted &= self._changed.keys()
         self._calm = {uri: at for uri, at in self._calm.items() if uri in self._sensors}
-        self._failed_looks = Counter({uri: n for uri, n in self._failed_looks.items() if uri in self._sensors})
+        self._failed_reads = Counter({uri: n for uri, n in self._failed_reads.items() if uri in self._sensors})
 
     def _quiet_seconds(self) -> float:
-        """Return for how long there is nothing to look for, unless something happens."""
-        to_look = min(self._changed.values(), default=math.inf) - time.monotonic()
-        return max(0.0, min(settings.CONFIG.inventory_period * self._periods * _jitter(), to_look))
+        """Return the time until the next refresh or sensor check, s."""
+        to_check = min(self._changed.values(), default=math.inf) - time.monotonic()
+        return max(0.0, min(settings.CONFIG.inventory_period * self._periods * _jitter(), to_check))
 
-    async def _look(self, *, is_disturbed: bool) -> Inventory:
+    async def _refresh(self, *, is_disturbed: bool) -> Inventory:
         begun = timezone.now()
         inventory = await self._discovery.refresh()
         if is_disturbed or inventory != self._applied:
-            # What an operation has changed meanwhile may stand in the database, so that every event counts.
+            # The database may have changes of an operation meanwhile, so that an equal inventory is stored, too.
             await run_in_thread(inventory_apply, chassis=self._chassis, inventory=inventory, begun_at=begun)
             self.owners = await run_in_thread(reading_owners, self._chassis.pk, inventory)
             self._applied, self._periods = inventory, 1.0
@@ -236,7 +236,7 @@ def _recent_inventory(chassis: int) -> Inventory | None:
     try:
         return None if row is None else msgspec.convert(row.found, Inventory)
     except msgspec.ValidationError:
-        return None  # of another version of the site
+        return None  # stored by another version of the site
 
 
 def _jitter() -> float:
@@ -252,7 +252,7 @@ def _healths(inventory: Inventory) -> dict[str, str]:
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, so long at most."""
+    """Wait at most `seconds` for an event."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -264,7 +264,7 @@ SensorUnit = tuple[str, float, float]
 
 
 class UnitTracker:
-    """What the readings of one chassis are measured in."""
+    """Tracks the units of one chassis' readings."""
 
     def __init__(self, chassis_id: int) -> None:
         self._chassis = chassis_id
@@ -272,7 +272,7 @@ class UnitTracker:
         self._known: dict[str, SensorUnit] = {}
 
     def begin(self, series: Sequence[ReadingSeries]) -> None:
-        """Take note of what is read from now on, and count what is in another unit than before."""
+        """Set the series of the following readings, and count those with a changed unit."""
         units = {one.property: (one.unit, one.factor, one.zero) for one in series}
         changed = sum(self._known.get(name, unit) != unit for name, unit in units.items())
         metrics.increment("units_changed", changed, chassis=self._chassis)
@@ -280,7 +280,7 @@ class UnitTracker:
         self._known |= units
 
     def mask_doubtful(self, reading: ChassisReading, doubted: Collection[str]) -> ChassisReading:
-        """Return a reading without those of sensors (URIs) whose unit is in doubt: they are NaN, and counted."""
+        """Return a reading in which values of sensors (URIs) with a doubted unit are NaN, and count them."""
         if not doubted:
             return reading
         places = [place for place, one in enumerate(self._series) if one.property.partition("#")[0] in doubted]

@@ -1,4 +1,4 @@
-"""Celery's faces of polling, and what else a polling worker does by itself."""
+"""Celery tasks of polling, and the signal handlers of polling workers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from telemetry.polling import poller
 
 @shared_task(name="telemetry.keep_polling")
 def ensure_polling() -> None:
-    """Make sure that this worker polls."""
+    """Start polling in this worker, unless it runs."""
     poller.ensure_polling()
 
 
 @shared_task(name="telemetry.note_activity")
 def note_activity() -> None:
-    """Note which held devices were used in the last minute."""
+    """Record which leased devices were in use in the last minute."""
     services.record_device_activity()
 
 
 @worker_ready.connect
 def start_polling(**kwargs: Any) -> None:
-    """Poll from the first moment, without waiting for the scheduler."""
+    """Start polling immediately, without waiting for the scheduler."""
     poller.ensure_polling()
     ensure_publishing("worker")
 
 
 @worker_shutting_down.connect
 def stop_polling(**kwargs: Any) -> None:
-    """Give leases and sessions back when the worker is asked to end."""
+    """Release claims and sessions when the worker shuts down."""
     poller.stop_polling()

@@ -1,4 +1,4 @@
-"""What a recorder hands to the writer: rows of one chassis, cleaned and encoded, and the gaps between them."""
+"""Batches that a recorder passes to the writer: rows of one chassis, cleaned and encoded, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from telemetry.store.format import Values, encode
 from telemetry.store.models import Chunk, Gap
 from telemetry.store.rules import Tier, catalogue_digest, is_counter, storage_order
 
-BATCH_OVERHEAD_BYTES = 1000  # what a parcel takes besides its rows, about
+BATCH_OVERHEAD_BYTES = 1000  # approximate memory of a batch besides its rows
 
 
 class ReadingRow(NamedTuple):
     """One reading of all series, in the order of the live catalogue."""
 
     at: float  # Unix s by our clock
-    measured_at: float  # by the BMC's; 0 where it does not say
+    measured_at: float  # Unix s by the BMC's clock; 0 where it does not report it
     counted: Values
 
 
 class ColumnLayout:
-    """What the columns of a chassis' readings are of, and the order in which they are stored."""
+    """The columns of a chassis' readings, and their storage order."""
 
     def __init__(self, entries: Sequence[SeriesEntry]) -> None:
         order = storage_order(entries)
@@ -42,43 +42,43 @@ class ColumnLayout:
 
 @dataclass(frozen=True)
 class GapNote:
-    """A span without readings, Unix s; it still goes on where there is no `until`."""
+    """A span without readings, Unix s; `until` is None while it continues."""
 
     since: float
     until: float | None
     reason: str
 
 
-@dataclass(frozen=True, eq=False)  # each is one of its own: rows are arrays, which == does not tell apart
+@dataclass(frozen=True, eq=False)  # compared by identity: rows are arrays, for which == has no single result
 class ReadingBatch:
-    """Rows that follow each other, and what was missing before the first or is missing after the last."""
+    """Consecutive rows, and the gaps before the first and after the last of them."""
 
     chassis: int
-    slack: float  # s; what is missing for so long is a gap
+    slack: float  # s; a longer pause is a gap
     heading: ColumnLayout | None = None
     rows: Sequence[ReadingRow] = ()
-    run: int = 0  # of rows that follow each other; a number that no other run has
-    before: float | None = None  # when the row before the first was taken, where it belongs to the same run
-    is_first: bool = False  # of its recorder: what the one before it left is looked at
+    run: int = 0  # unique number of a run of consecutive rows
+    before: float | None = None  # time of the row before the first, where it belongs to the same run
+    is_first: bool = False  # of its recorder: gaps that the previous recorder left are closed
     notes: Sequence[GapNote] = ()
-    written: Future[None] = field(default_factory=Future)  # done once it is, or is given up
+    written: Future[None] = field(default_factory=Future)  # done once it is written or dropped
 
     @property
     def size(self) -> int:
-        """How much memory its rows take, bytes."""
+        """Memory of its rows, bytes."""
         return BATCH_OVERHEAD_BYTES + sum(row.counted.nbytes for row in self.rows)
 
     def done(self) -> None:
-        """Tell whoever waits that no more happens to it."""
+        """Complete the `written` future."""
         if not self.written.done():
             self.written.set_result(None)
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedBatch:
-    """A parcel as it is stored."""
+    """A batch in stored form."""
 
-    parcel: ReadingBatch
+    batch: ReadingBatch
     since: float
     until: float
     rows: int
@@ -88,52 +88,52 @@ class EncodedBatch:
 
     @property
     def size(self) -> int:
-        """How much memory it takes, bytes."""
+        """Memory it takes, bytes."""
         return BATCH_OVERHEAD_BYTES + len(self.data)
 
     @property
     def readings(self) -> int:
-        """How many readings it has."""
-        return self.rows * (len(self.parcel.heading.entries) if self.parcel.heading else 0)
+        """Number of readings."""
+        return self.rows * (len(self.batch.heading.entries) if self.batch.heading else 0)
 
 
 def round_to_ms(at: float) -> float:
-    """Return a time as it is stored: in whole ms."""
+    """Return a time rounded to whole ms, as stored."""
     return round(at * 1000) / 1000
 
 
-def encode_batch(parcel: ReadingBatch) -> EncodedBatch:
-    """Return a parcel as it is stored."""
-    rows, heading = parcel.rows, parcel.heading
+def encode_batch(batch: ReadingBatch) -> EncodedBatch:
+    """Return a batch in stored form."""
+    rows, heading = batch.rows, batch.heading
     if heading is None or not rows:
-        since = min((note.since for note in parcel.notes), default=0.0)
-        return EncodedBatch(parcel, since, since, 0, b"")
+        since = min((note.since for note in batch.notes), default=0.0)
+        return EncodedBatch(batch, since, since, 0, b"")
     readings = np.array([row.counted for row in rows])[:, heading.order].T
     kept = clean_readings(readings, heading.counters)
     times = np.rint(np.array([[one.at for one in rows], [max(one.measured_at, 0.0) for one in rows]]) * 1000)
     return EncodedBatch(
-        parcel, round_to_ms(rows[0].at), round_to_ms(rows[-1].at), len(rows),
+        batch, round_to_ms(rows[0].at), round_to_ms(rows[-1].at), len(rows),
         encode(times.astype(np.int64), [kept.values]), kept.no_numbers, kept.negative_counts,
     )  # fmt: skip
 
 
-MAX_RATE_SECONDS = 120.0  # a counter's rise over a longer time is no rate of the moment at its end
-GAP_SECONDS = 5.0  # what is missing for so long is told as a gap
-INTERVALS_KEPT = 8  # intervals
+MAX_RATE_SECONDS = 120.0  # an average over a longer time is no meaningful rate
+GAP_SECONDS = 5.0  # a pause longer than this is recorded as a gap
+INTERVALS_KEPT = 8
 
 
 class SampleVerdict(Enum):
-    """What becomes of a reading."""
+    """How a reading relates to the previous one."""
 
-    GOES_ON = "goes on"  # it follows on the one before
-    BEGINS = "begins"  # it is good, and what was before it is too long ago
-    SET_BACK = "set back"  # our clock was set back: it comes after the one before, and its time before
-    REPEATED = "repeated"  # the one before came once more
+    GOES_ON = "goes on"  # it continues the run
+    BEGINS = "begins"  # it starts a run: the previous one is too old
+    SET_BACK = "set back"  # our clock was set back: it arrived after the previous one, with an earlier time
+    REPEATED = "repeated"  # it is the same report again
 
 
 @dataclass(frozen=True)
 class CleanReadings:
-    """Readings as they are kept, [series, rows], and how many were kept out."""
+    """Readings in stored form, [series, rows], and the number of rejected ones."""
 
     values: Values
     no_numbers: int
@@ -141,12 +141,12 @@ class CleanReadings:
 
 
 def clean_readings(readings: Values, counters: NDArray[np.bool_]) -> CleanReadings:
-    """Return readings, [series, rows], without what is no number and without counters below zero."""
+    """Return readings, [series, rows], with non-finite values and negative counters replaced by NaN."""
     good = np.isfinite(readings)
     no_numbers = readings.size - int(good.sum())
     below = readings[counters] < 0
     negative = int((below & good[counters]).sum())
-    # To add zero makes 0.0 of -0.0.
+    # Adding zero turns -0.0 into 0.0.
     values = readings + 0.0
     if no_numbers:
         values[~good] = math.nan
@@ -156,7 +156,7 @@ def clean_readings(readings: Values, counters: NDArray[np.bool_]) -> CleanReadin
 
 
 class SampleSequence:
-    """How readings of one chassis follow each other, by our clock and by the BMC's."""
+    """Tracks the intervals between readings of one chassis, by our clock and by the BMC's."""
 
     def __init__(self, period: float) -> None:
         self._intervals: deque[float] = deque([period], INTERVALS_KEPT)
@@ -166,12 +166,12 @@ class SampleSequence:
 
     def _set_limits(self, interval: float) -> None:
         self._shortest = interval
-        # How long nothing may come without being missed, and how long ago a reading may be for a rate since then, s.
+        # The longest pause that is no gap, and the longest interval over which rates are computed, s.
         self.slack = max(GAP_SECONDS, 3 * interval)
         self.reach = max(MAX_RATE_SECONDS, 3 * interval)
 
     def judge(self, sample: Sample) -> SampleVerdict:
-        """Return what becomes of the next reading."""
+        """Return how the next reading relates to the previous one."""
         last, self.bmc_jumped = self.last, False
         if last is None:
             self.last = sample
@@ -197,34 +197,34 @@ REASON_LENGTH = 300
 
 
 def gap_add(chassis: int, since: float, until: float | None, reason: str) -> None:
-    """Write down that something is missing."""
+    """Insert a gap."""
     Gap.objects.create(chassis=chassis, since=since, until=until, reason=reason[:REASON_LENGTH])
 
 
-def gap_notes_record(parcel: ReadingBatch) -> None:
-    """Write down what a recorder knows to be missing; what it told before is brought to its end."""
-    for one in parcel.notes:
-        going_on = Gap.objects.filter(chassis=parcel.chassis, until=None)
+def gap_notes_record(batch: ReadingBatch) -> None:
+    """Store the gaps that a recorder reports; gaps that it reported as open are closed."""
+    for one in batch.notes:
+        still_open = Gap.objects.filter(chassis=batch.chassis, until=None)
         if one.until is None:
-            if not going_on.exists():
-                gap_add(parcel.chassis, one.since, None, one.reason)
-        elif (begun := going_on.order_by("pk").first()) is not None:
-            _close_gap(begun, one.until, parcel.slack)
-        elif one.until - one.since > parcel.slack:
-            gap_add(parcel.chassis, one.since, one.until, one.reason)
+            if not still_open.exists():
+                gap_add(batch.chassis, one.since, None, one.reason)
+        elif (begun := still_open.order_by("pk").first()) is not None:
+            _close_gap(begun, one.until, batch.slack)
+        elif one.until - one.since > batch.slack:
+            gap_add(batch.chassis, one.since, one.until, one.reason)
 
 
 def gap_from_takeover(first: EncodedBatch) -> None:
-    """Look at what another recorder left, before the first rows of this one: what it told goes on no longer.
+    """Close the open gaps of the previous recorder at the first rows of this one.
 
-    What is missing without a word of it was lost with the other one.
+    A pause that the previous recorder did not report was lost with its process, and is stored as a gap.
     """
-    chassis, slack = first.parcel.chassis, first.parcel.slack
+    chassis, slack = first.batch.chassis, first.batch.slack
     stored = Chunk.objects.filter(chassis=chassis, tier=Tier.RAW, since__lte=first.since).order_by("-since")
     last = stored.values_list("until", flat=True).first()
     if last is not None:
-        told = Gap.objects.filter(chassis=chassis, since__gte=last - slack, since__lt=first.since).order_by("since")
-        until = told.values_list("since", flat=True).first() or first.since
+        reported = Gap.objects.filter(chassis=chassis, since__gte=last - slack, since__lt=first.since).order_by("since")
+        until = reported.values_list("since", flat=True).first() or first.since
         if until - last > slack:
             gap_add(chassis, last, until, WORKER_DIED)
     for begun in Gap.objects.filter(chassis=chassis, until=None):

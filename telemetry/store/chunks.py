@@ -1,6 +1,6 @@
 """Reads chunks and catalogues from the database as arrays.
 
-A chart needs some seven of them: put together anew by the ORM, they would take longer than all that is decoded.
+A chart needs about seven rows: building them as ORM instances would take longer than decoding their data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from telemetry.store.rules import (
 
 ROLLUP_BLOCK = 64  # columns, of four fields each
 CACHED_CATALOGUES = 64  # each takes up to 1 MB
-CLOCK_STEP_MS = 5_000  # ms; a BMC's clock that moved otherwise than ours was set
+CLOCK_STEP_MS = 5_000  # ms; a BMC clock that differs more from ours over an interval was set meanwhile
 
 
 @dataclass(frozen=True)
@@ -57,40 +57,40 @@ class DamagedSpan:
 
 
 def stored_chunks(chassis: int, tier: Tier, since: int, until: int) -> list[StoredChunk]:
-    """Return the chunks that reach into a range (ms), in the order in which they were written."""
+    """Return the chunks that overlap a range (ms), in the order in which they were written."""
     begin = since - RAW_SPAN if tier is Tier.RAW else window_start(tier, since)
     return chunks_between(chassis, tier, begin / 1000, since / 1000, until / 1000)
 
 
 def preceding_chunks(chassis: int, chunks: Sequence[StoredChunk]) -> list[StoredChunk]:
-    """Return the raw chunks that come right before some, so that there is a rate from their first row on."""
-    there = {chunk.until for chunk in chunks}
-    wanted = {chunk.before for chunk in chunks if chunk.before is not None} - there
-    return chunks_ending_at(chassis, Tier.RAW, min(wanted) - RAW_SPAN / 1000, wanted) if wanted else []
+    """Return the raw chunks directly before some chunks, so that rates start at the first row of these."""
+    ends = {chunk.until for chunk in chunks}
+    missing = {chunk.before for chunk in chunks if chunk.before is not None} - ends
+    return chunks_ending_at(chassis, Tier.RAW, min(missing) - RAW_SPAN / 1000, missing) if missing else []
 
 
 @lru_cache(maxsize=CACHED_CATALOGUES)
 def catalogue_entries(catalogue: int) -> tuple[SeriesEntry, ...]:
-    """Return what the columns of chunks with a catalogue are of: a row that never changes."""
+    """Return the entries of a catalogue, whose row never changes."""
     return tuple(Catalogue.objects.get(pk=catalogue).entries)
 
 
 @lru_cache(maxsize=CACHED_CATALOGUES)
 def raw_columns(catalogue: int) -> dict[SeriesIdentity, DerivedSeries]:
-    """Return the series made of raw chunks with a catalogue."""
+    """Return the series derived from raw chunks with a catalogue."""
     return {series_identity(one.entry): one for one in derived_series(catalogue_entries(catalogue))}
 
 
 @lru_cache(maxsize=CACHED_CATALOGUES)
 def rollup_columns(catalogue: int) -> dict[SeriesIdentity, int]:
-    """Return the series of rollups with a catalogue, and which column each is."""
+    """Return the column of each series in rollups with a catalogue."""
     return {series_identity(entry): column for column, entry in enumerate(catalogue_entries(catalogue))}
 
 
 def read_raw_chunks(
     chunks: Sequence[StoredChunk], wanted: Sequence[SeriesIdentity], since: int, until: int
 ) -> tuple[ReadingTable, list[DamagedSpan]]:
-    """Return what raw chunks hold of series from `since` on and before `until` (ms), and what cannot be read of it."""
+    """Return the readings of series in raw chunks in [`since`, `until`) (ms), and the spans that cannot be read."""
     plan = _ColumnPlan.of({chunk.catalogue for chunk in chunks}, wanted)
     parts: list[tuple[Integers, Values, DecimalPlaces]] = []
     damaged: list[DamagedSpan] = []
@@ -121,10 +121,10 @@ def read_raw_chunks(
 
 
 def _order_by_run(chunks: Sequence[StoredChunk]) -> Iterator[StoredChunk]:
-    """Yield chunks so that each follows the one right before it, where that is there.
+    """Yield chunks so that each follows its predecessor, where that exists.
 
-    Two workers may have written at once, when one of them had lost its lease without knowing it. Chunks of two runs may
-    end in the same millisecond, so that a moment alone does not tell which one is meant.
+    Two workers may have written at the same time, when one of them had lost its claim without noticing. Chunks of two
+    runs may end in the same millisecond, so that a time alone does not identify the predecessor.
     """
     following: dict[tuple[int, float | None], list[StoredChunk]] = {}
     ends = {(chunk.version, chunk.until) for chunk in chunks}
@@ -142,10 +142,10 @@ def _order_by_run(chunks: Sequence[StoredChunk]) -> Iterator[StoredChunk]:
 
 @dataclass(frozen=True)
 class _ColumnPlan:
-    """How series are made of raw columns: an error counter is both a total and a rate, and read once.
+    """Maps series to raw columns: an error counter yields both a total and a rate, and is read once.
 
-    `source[i]` is which of the columns that are read the i-th series is made of, `columns` by catalogue which these
-    are: their places there, and among those that are read.
+    `source[i]` is the index of the i-th series' column among the columns that are read. `columns` has, by catalogue,
+    the columns to read: their indices in the catalogue, and their indices among the columns that are read.
     """
 
     source: NDArray[np.intp]
@@ -162,8 +162,8 @@ class _ColumnPlan:
         read = {one: place for place, one in enumerate(sources)}
         columns = {}
         for catalogue in made:
-            there = [(column, read[one]) for one, column in rollup_columns(catalogue).items() if one in read]
-            columns[catalogue] = ([column for column, _ in there], [place for _, place in there])
+            present = [(column, read[one]) for one, column in rollup_columns(catalogue).items() if one in read]
+            columns[catalogue] = ([column for column, _ in present], [place for _, place in present])
         return cls(
             np.array([read[series_identity(known[one].source)] for one in wanted], dtype=np.intp),
             np.array([known[one].is_rate for one in wanted], dtype=bool),
@@ -175,18 +175,18 @@ class _ColumnPlan:
         """Return times, values and decimal places of the columns that are read; raises DamagedError, IndexError."""
         decoded = Decoded(chunk.data)
         columns, places = self.columns[chunk.catalogue]
-        ((some, decimal),) = decoded.scaled_fields(columns)
+        ((stored, decimal),) = decoded.scaled_fields(columns)
         if places == list(range(self.read)):
-            return decoded.times, some, decimal
+            return decoded.times, stored, decimal
         values = np.full((self.read, decoded.rows), np.nan)
-        values[places] = some
+        values[places] = stored
         wide = np.zeros(self.read, np.int8)
         wide[places] = decimal
         return decoded.times, values, wide
 
 
 def _rates(counted: Values, times: Integers, runs: NDArray[np.intp]) -> Values:
-    """Return what counters rise by in a second, since the reading before; NaN where one was reset or there is none."""
+    """Return the rates of counters (1/s) since the previous reading; NaN after a reset and without a previous one."""
     missing = np.isnan(counted).any(axis=1)
     rows = np.arange(counted.shape[1])
     rates = np.empty(counted.shape)
@@ -197,32 +197,32 @@ def _rates(counted: Values, times: Integers, runs: NDArray[np.intp]) -> Values:
     if reset.any():
         moved[reset] = np.nan
     for number in np.flatnonzero(missing).tolist():
-        # Over what is missing, from the last one that is there.
-        there = np.flatnonzero(~np.isnan(counted[number]))
-        moved = np.diff(counted[number, there])
-        elapsed = _elapsed(times, runs, there[1:], there[:-1])
-        rates[number, there[1:]] = np.where(moved >= 0, moved / elapsed * 1000.0, np.nan)
+        # Across missing values, from the last present one.
+        present = np.flatnonzero(~np.isnan(counted[number]))
+        moved = np.diff(counted[number, present])
+        elapsed = _elapsed(times, runs, present[1:], present[:-1])
+        rates[number, present[1:]] = np.where(moved >= 0, moved / elapsed * 1000.0, np.nan)
     return rates
 
 
 def _elapsed(times: Integers, runs: NDArray[np.intp], later: NDArray[np.intp], earlier: NDArray[np.intp]) -> Values:
-    """Return how many ms lie between rows of one run; NaN where they are not, or none do.
+    """Return the ms between rows; NaN where the rows are of different runs, or no time lies between them.
 
-    Time is the BMC's own where it says when it measured, unless its clock was set meanwhile.
+    The BMC's timestamps are used where it reports them, unless its clock was set meanwhile.
     """
     ours, theirs = times[:2, later] - times[:2, earlier]
-    told = (times[1, later] > 0) & (times[1, earlier] > 0) & (theirs > 0) & (np.abs(theirs - ours) <= CLOCK_STEP_MS)
-    elapsed = np.where(told, theirs, ours)
+    by_bmc = (times[1, later] > 0) & (times[1, earlier] > 0) & (theirs > 0) & (np.abs(theirs - ours) <= CLOCK_STEP_MS)
+    elapsed = np.where(by_bmc, theirs, ours)
     return np.where((runs[later] == runs[earlier]) & (elapsed > 0), elapsed, np.nan)
 
 
 def rollup_buckets(chunk: StoredChunk, wanted: Sequence[SeriesIdentity]) -> tuple[Buckets, DecimalPlaces]:
-    """Return what a rollup's chunk holds of series; raises DamagedError."""
+    """Return the buckets of series in a rollup's chunk, and their decimal places; raises DamagedError."""
     columns = rollup_columns(chunk.catalogue)
-    there = [place for place, one in enumerate(wanted) if one in columns]
+    present = [place for place, one in enumerate(wanted) if one in columns]
     decoded = Decoded(chunk.data)
     try:
-        fields = decoded.scaled_fields([columns[wanted[place]] for place in there])
+        fields = decoded.scaled_fields([columns[wanted[place]] for place in present])
     except IndexError as error:
         raise DamagedError("A chunk has other columns than its catalogue.") from error
     if len(fields) != 4:
@@ -230,11 +230,11 @@ def rollup_buckets(chunk: StoredChunk, wanted: Sequence[SeriesIdentity]) -> tupl
     low, high, total, count = (values for values, _ in fields)
     buckets = Buckets(decoded.times[0], low, high, total, count)
     places = combine_places([decimal for _, decimal in fields[:3]])
-    if len(there) == len(wanted):
+    if len(present) == len(wanted):
         return buckets, places
     wide = np.zeros(len(wanted), np.int8)
-    wide[there] = places
-    return buckets.spread(there, len(wanted)), wide
+    wide[present] = places
+    return buckets.spread(present, len(wanted)), wide
 
 
 def encode_rollup(buckets: Buckets, places: DecimalPlaces) -> bytes:
@@ -249,7 +249,7 @@ CHUNK_SQL = (
 
 
 class StoredChunk(NamedTuple):
-    """What is read of a chunk's row."""
+    """The columns of a chunk's row that are read."""
 
     pk: int
     catalogue: int
@@ -261,35 +261,35 @@ class StoredChunk(NamedTuple):
 
 
 def chunks_between(chassis: int, tier: int, begin: float, since: float, until: float) -> list[StoredChunk]:
-    """Return chunks that begin from `begin` on and reach into a range, in the order in which they were written."""
+    """Return the chunks that start at `begin` or later and overlap a range, in the order in which they were written."""
     sql = f"{CHUNK_SQL} AND since >= %s AND since < %s AND until >= %s ORDER BY id"
     return [StoredChunk(*row) for row in _fetch(sql, chassis, tier, begin, until, since)]
 
 
 def chunks_ending_at(chassis: int, tier: int, begin: float, ends: Collection[float]) -> list[StoredChunk]:
-    """Return chunks that begin from `begin` on and end at some moments, in the order in which they were written."""
+    """Return the chunks that start at `begin` or later and end at one of `ends`, in the order they were written."""
     places = ", ".join(["%s"] * len(ends))
     sql = f"{CHUNK_SQL} AND since >= %s AND since <= %s AND until IN ({places}) ORDER BY id"
     return [StoredChunk(*row) for row in _fetch(sql, chassis, tier, begin, max(ends), *ends)]
 
 
 def pending_rollups(chassis: int, tier: int, since: float, until: float) -> list[tuple[int, float, float]]:
-    """Return tier, begin and end of what is not rolled up in a range, of a tier and those below."""
+    """Return tier, begin and end of the pending rollups that overlap a range, of a tier and those below."""
     sql = "SELECT tier, since, until FROM store_due WHERE chassis = %s AND tier <= %s AND since < %s AND until > %s"
     return _fetch(sql, chassis, tier, until, since)
 
 
 def last_stored_at(chassis: int, now: float) -> float | None:
-    """Return when the newest stored raw reading was taken; None where there is none."""
+    """Return the time of the newest stored raw reading, None without one."""
     sql = "SELECT until FROM store_chunk WHERE chassis = %s AND tier = 0 AND since <= %s ORDER BY since DESC LIMIT 1"
     found = _fetch(sql, chassis, now)
     return found[0][0] if found else None
 
 
 def first_stored_at(chassis: int) -> float | None:
-    """Return when the oldest reading that is kept was taken, as near as its chunks tell; None where there is none.
+    """Return the time of the oldest stored reading, as precisely as its chunks allow; None without one.
 
-    A window of a rollup may begin long before the first reading in it: a finer one that begins in it tells better.
+    A rollup's window may begin long before its first reading: a finer window that begins in it is more precise.
     """
     sql = "SELECT since, until FROM store_chunk WHERE chassis = %s AND tier = %s ORDER BY since LIMIT 1"
     found: tuple[float, float] | None = None
@@ -321,7 +321,7 @@ _catalogue_ids: dict[tuple[int, str], int] = {}
 
 
 def catalogue_get_or_create(chassis: int, entries: Sequence[SeriesEntry], known_as: str = "") -> int:
-    """Return the number of the row that has these entries, written where there is none; `known_as` is their digest."""
+    """Return the id of the catalogue with these entries, created where missing; `known_as` is their digest."""
     name = (chassis, known_as or catalogue_digest(entries))
     with _lock:
         known = _catalogue_ids.get(name)
@@ -338,7 +338,7 @@ def catalogue_get_or_create(chassis: int, entries: Sequence[SeriesEntry], known_
 
 
 def clear_caches() -> None:
-    """Ask the database again: a transaction was rolled back, or somebody removed what nothing pointed to."""
+    """Drop all cached catalogues: a transaction was rolled back, or a catalogue without chunks was removed."""
     with _lock:
         _catalogue_ids.clear()
     for cached in (catalogue_entries, raw_columns, rollup_columns):

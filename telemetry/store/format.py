@@ -6,22 +6,23 @@ All is little-endian. A chunk begins with a header, then come the sizes of its b
     u32 rows · u32 columns · u16 columns a block · u8 kinds of times · u8 reserved (0)
     u32 size of each block: that of the times first, then ceil(columns / columns a block) of values
 
-A chunk has one or several fields, each with a value for every row and column: readings themselves, or the least, the
-greatest, the sum and the count of a bucket. A block of values has some columns that stand side by side, each with all
-its fields; that of the times has whole numbers (ms), a column a kind. To read few columns, only their blocks are
-decoded. Below, a column is one field of one column.
+A chunk has one or several fields, each with a value for every row and column: the readings themselves, or the minimum,
+maximum, sum and count of a bucket. A block of values has some adjacent columns with all their fields; the block of the
+times has integers (ms), a column a kind. To read few columns, only their blocks are decoded. Below, a column is one
+field of one column.
 
-A block is one zstd frame. Its m columns are whole numbers by then, and of each either the
-numbers or their differences from row to row are kept, less the least of them, in as few bytes as the greatest takes:
+A block is one zstd frame of m integer columns. Of each column, either the numbers or their differences from row to row
+are stored, less their minimum, in as few bytes as their maximum needs:
 
     u8 kind[m]    0..15: the number is value * 10**kind; 16 + s: it is the bits of the f64, shifted right by s
     u8 packing[m] bits 0..3: bytes a number, 0..8; bit 4: differences; bit 5: some rows have no value (NaN)
-    i64 first[m]  the first number where differences are kept, else 0; byte-shuffled: all lowest bytes first
-    i64 least[m]  what was taken off; byte-shuffled
+    i64 first[m]  the first number where differences are stored, else 0; byte-shuffled: all lowest bytes first
+    i64 least[m]  the minimum that was subtracted; byte-shuffled
     of each column with bit 5: ceil(rows / 8) bytes, bit i%8 of byte i//8 is set where row i has no value
     for each width w of 1..8 bytes, of the columns with that width: all lowest bytes, then all the next higher, ..
 
-Sums and differences are modulo 2**64, so that nothing overflows. NaN loses its payload; all else comes back bit by bit.
+Sums and differences are modulo 2**64, so that nothing overflows. NaN loses its payload; every other value is restored
+bit by bit.
 
     data = encode(times, [readings])    # times: i8[kinds, rows] in ms, readings: f8[columns, rows]
     chunk = Chunk(data)                 # raises DamagedError
@@ -48,12 +49,12 @@ MAGIC, VERSION = b"FW", 1
 HEADER = struct.Struct("<2sBBI")
 SHAPE = struct.Struct("<IIHBB")
 BLOCK = 256  # columns; of rollups fewer, since each has four fields
-MAX_BLOCK_VALUES = 2**27  # of a block; what claims to have more is damaged
+MAX_BLOCK_VALUES = 2**27  # a block that claims to have more is damaged
 LEVEL = 3
-SCALES = 7  # decimal places that are looked for: 0 to 6
-BITS = 16  # kinds from here on are bits of floats
+SCALES = 7  # decimal places that are tried: 0 to 6
+BITS = 16  # higher kinds are bits of floats
 WIDTH, DIFFERENCES, HOLES = 0x0F, 0x10, 0x20
-EXACT_LIMIT = 2.0**53  # beyond, not every whole number is a float
+EXACT_LIMIT = 2.0**53  # not every larger integer is a float
 INT64_LIMIT = 2.0**63
 LIMITS = np.array([0, *((1 << 8 * width) - 1 for width in range(1, 8))], dtype=np.uint64)
 
@@ -61,7 +62,7 @@ _thread = threading.local()  # a compressor serves one thread at a time
 
 
 class DamagedError(ValueError):
-    """What was read is no chunk of this format, or has changed since it was written."""
+    """The data is no chunk of this format, or has changed since it was written."""
 
 
 def encode(times: Integers, fields: Sequence[Values], *, block: int = BLOCK) -> bytes:
@@ -78,7 +79,7 @@ def encode(times: Integers, fields: Sequence[Values], *, block: int = BLOCK) -> 
 
 
 class ChunkReader:
-    """An encoded chunk, looked at: `rows`, `columns`, `times` (i8[kinds, rows]); values are decoded when asked for."""
+    """Reader of an encoded chunk: `rows`, `columns`, `times` (i8[kinds, rows]); values are decoded on request."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         """Raises DamagedError."""
@@ -86,7 +87,7 @@ class ChunkReader:
             magic, version, self._fields, check = HEADER.unpack_from(data)
             body = memoryview(data)[HEADER.size :]
             if (magic, version) != (MAGIC, VERSION) or zlib.crc32(body) != check:
-                raise DamagedError("it is not what was written")
+                raise DamagedError("it has changed since it was written")
             self.rows, self.columns, self._width, kinds, _ = SHAPE.unpack_from(body)
             count = 1 + -(-self.columns // self._width)
             ends = SHAPE.size + 4 * count + np.cumsum(np.frombuffer(body, "<u4", count, SHAPE.size), dtype=np.int64)
@@ -128,7 +129,7 @@ class ChunkReader:
 
 @dataclass(frozen=True)
 class _IntegerColumns:
-    """Columns as whole numbers: `fixed` of those that never change, `whole` of those that do, which `moving` names."""
+    """Columns as integers: `fixed` has the constant ones, `whole` the others, whose indices are in `moving`."""
 
     rows: int
     kinds: SmallIntegers
@@ -139,14 +140,14 @@ class _IntegerColumns:
 
     @classmethod
     def of(cls, values: Values) -> _IntegerColumns:
-        """Return floats as whole numbers: decimals where all of a column are, else their bits."""
+        """Return floats as integers: scaled decimals where a whole column has them, else their bits."""
         holes = np.isnan(values)
         holed = holes.any(axis=1)
         some_missing = bool(holed.any())
         if some_missing:
             values = values.copy()
             values[holed] = _fill_holes(values[holed], holes[holed])
-        # Most columns of a chassis stand still: they take next to no time. By bits, since 0.0 is not -0.0.
+        # Most columns of a chassis are constant and take little time. Compared by bits, since 0.0 is not -0.0.
         moves = _changing_columns(values.view(np.int64))
         kinds, first = _to_integers(np.ascontiguousarray(values[:, :1]))
         kinds[moves], whole = _to_integers(values[moves])
@@ -155,13 +156,13 @@ class _IntegerColumns:
 
     @classmethod
     def of_times(cls, times: Integers) -> _IntegerColumns:
-        """Return whole numbers as they are."""
+        """Return integer times as columns."""
         moves = _changing_columns(times)
         kinds = np.zeros(len(times), np.uint8)
         return cls(times.shape[1], kinds, np.where(moves, 0, times[:, 0]), np.flatnonzero(moves), times[moves], None)
 
     def blocks(self, columns: int) -> Iterator[bytes]:
-        """Yield the bytes of blocks of so many columns."""
+        """Yield the bytes of blocks of `columns` columns."""
         first, least, packing = np.zeros_like(self.fixed), self.fixed.copy(), np.zeros(len(self.kinds), np.uint8)
         widths, taken = np.empty(0, np.uint8), np.empty((0, 0, 8), np.uint8)
         if len(self.moving):
@@ -171,7 +172,7 @@ class _IntegerColumns:
                 (one - floor[:, None]).view(np.uint64) for one, floor in zip((self.whole, steps), floors, strict=True)
             )
             most = over.max(axis=1), over_steps.max(axis=1)
-            # Whichever spreads less takes fewer bits.
+            # Store whichever has the smaller range: it needs fewer bytes.
             differ = most[1] < most[0]
             over[differ, 1:], over[differ, 0] = over_steps[differ], 0
             widths = np.searchsorted(LIMITS, np.where(differ, most[1], most[0])).astype(np.uint8)
@@ -194,7 +195,7 @@ class _IntegerColumns:
 
     @classmethod
     def of_block(cls, raw: SmallIntegers, columns: int, rows: int, wanted: NDArray[np.intp]) -> _IntegerColumns:
-        """Return some columns of an uncompressed block; raises ValueError and IndexError for what cannot be one."""
+        """Return some columns of an uncompressed block; raises ValueError and IndexError for invalid data."""
         kinds, packing = raw[:columns], raw[columns : 2 * columns]
         widths, holed = packing & WIDTH, packing & HOLES > 0
         heads = raw[2 * columns : 18 * columns].reshape(2, 8, columns)[:, :, wanted]
@@ -227,7 +228,7 @@ class _IntegerColumns:
         return cls(rows, kinds[wanted], least, moving, whole, holes)
 
     def numbers(self) -> Integers:
-        """Return the columns as whole numbers."""
+        """Return the columns as integers."""
         numbers = np.repeat(self.fixed[:, None], self.rows, axis=1)
         numbers[self.moving] = self.whole
         return numbers
@@ -243,7 +244,7 @@ class _IntegerColumns:
 
 
 def _positions_among(these: NDArray[np.bool_], wanted: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return which of the wanted columns are among these, and which of these they are."""
+    """Return the indices of the wanted columns that are in `these`, and their positions among `these`."""
     which = np.flatnonzero(these[wanted])
     return which, (np.cumsum(these) - 1)[wanted[which]]
 
@@ -254,7 +255,7 @@ def _changing_columns(numbers: Integers) -> NDArray[np.bool_]:
 
 
 def _to_integers(values: Values) -> tuple[SmallIntegers, Integers]:
-    """Return of each column its kind and its whole numbers."""
+    """Return kind and integers of each column."""
     kinds = np.full(len(values), BITS, np.uint8)
     whole = np.empty(values.shape, np.int64)
     left, rest = np.arange(len(values)), values
@@ -262,7 +263,7 @@ def _to_integers(values: Values) -> tuple[SmallIntegers, Integers]:
         for scale in range(SCALES):
             if not len(left):
                 return kinds, whole
-            # To add zero makes 0.0 of -0.0, which then does not fit.
+            # Adding zero turns -0.0 into 0.0, which then does not fit.
             rounded = np.rint(rest * 10.0**scale if scale else rest) + 0.0
             back = rounded / 10.0**scale if scale else rounded
             fits = (back.view(np.int64) == rest.view(np.int64)).all(axis=1)
@@ -278,7 +279,7 @@ def _to_integers(values: Values) -> tuple[SmallIntegers, Integers]:
 
 
 def _to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
-    """Return what `_to_integers` made whole numbers of."""
+    """Return the floats that `_to_integers` converted."""
     values = np.empty(whole.shape)
     for kind in set(kinds.tolist()):
         which = kinds == kind
@@ -290,7 +291,7 @@ def _to_floats(kinds: SmallIntegers, whole: Integers) -> Values:
 
 
 def _fill_holes(values: Values, holes: NDArray[np.bool_]) -> Values:
-    """Return values with each hole filled with the one before it, or the first one after it: such cost nothing."""
+    """Return values with each hole filled by the previous value, or the first later one: repeats take no space."""
     rows = np.arange(values.shape[1])
     before = np.maximum.accumulate(np.where(holes, -1, rows), axis=1)
     source = np.where(before < 0, np.argmin(holes, axis=1)[:, None], before)

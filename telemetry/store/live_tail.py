@@ -1,6 +1,6 @@
-"""The newest readings, which are not stored yet, from Redis.
+"""Reads the newest readings, which are not stored yet, from Redis.
 
-It is another process that knows them; values are f32 there, and byte counters are rates already.
+The poller's process writes them there; values are f32, and byte counters are rates already.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from telemetry.store.chunks import ReadingTable
 from telemetry.store.format import Integers, Values
 from telemetry.store.rules import ERROR_RATE, derived_series
 
-REDIS_TIMEOUT_SECONDS = 1.0  # s; what is stored is shown without the newest end rather than late
-F32_EXACT = 2.0**24  # a total from here on moves in steps that are no errors
-FRAME_MARGIN = 5  # frames more than there are seconds
+REDIS_TIMEOUT_SECONDS = 1.0  # s; then stored readings are shown without the newest ones rather than late
+F32_EXACT = 2.0**24  # larger totals are rounded in f32: their steps are no errors
+FRAME_MARGIN = 5  # frames read beyond those of the period
 
 
 @lru_cache(maxsize=4)
 def _client(url: str) -> redis.Redis:
-    # One for all: to make one takes longer than to ask it.
+    # One client for all calls: creating one takes longer than a query.
     return redis.Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_SECONDS, socket_connect_timeout=REDIS_TIMEOUT_SECONDS)
 
 
 def live_tail_rows(
     chassis: int, wanted: Sequence[str], since: int, until: int, *, seconds: float
 ) -> tuple[list[SeriesEntry], ReadingTable] | None:
-    """Return the series with the keys `wanted` from `since` on and before `until` (ms), and what they are of.
+    """Return entries and readings of the series with the keys `wanted` in [`since`, `until`) (ms).
 
-    `seconds` is how far back that is. None where Redis knows nothing of it, or does not answer.
+    `seconds` is the age of `since`. Returns None where Redis has no catalogue of the chassis, or does not answer.
     """
     most = min(RECENT_FRAMES, math.ceil(seconds / settings.CONFIG.reading_period) + FRAME_MARGIN)
     try:
@@ -56,7 +56,7 @@ def live_tail_rows(
     for one in recent:
         if since <= round(RECENT_HEADER.unpack_from(one)[1] * 1000) < until:
             revision, at, values = unpack_recent(one)
-            # Frames of an earlier catalogue are stored by now, or will be in a moment.
+            # Frames of an earlier catalogue are stored already, or will be in a moment.
             if revision == kept["revision"] and len(values) == len(entries):
                 frames.append((round(at * 1000), values))
     return _rows(entries, frames, wanted)
@@ -65,8 +65,8 @@ def live_tail_rows(
 def _rows(
     entries: list[SeriesEntry], frames: Sequence[tuple[int, NDArray[np.float32]]], wanted: Sequence[str]
 ) -> tuple[list[SeriesEntry], ReadingTable]:
-    there = {one.entry["key"]: one for one in derived_series(entries)}
-    series = [there[key] for key in wanted if key in there]
+    derived = {one.entry["key"]: one for one in derived_series(entries)}
+    series = [derived[key] for key in wanted if key in derived]
     at = np.array([moment for moment, _ in frames], dtype=np.int64)
     table = np.array([values for _, values in frames]).reshape(len(frames), len(entries))
     values = table[:, [one.column for one in series]].T.astype(np.float64)
@@ -79,7 +79,7 @@ def _rows(
 
 
 def _rate(total: Values, at: Integers) -> Values:
-    """Return what a total rises by in a second; NaN where that is not known."""
+    """Return the rate of a total (1/s); NaN where it is not known."""
     moved, elapsed = np.diff(total), np.diff(at)
     known = (moved >= 0) & (elapsed > 0) & (total[1:] < F32_EXACT)
     rate = np.full(len(total), math.nan)

@@ -10,7 +10,7 @@ APP_LABEL = "store"
 
 
 class ReadingsRouter:
-    """Sends the tables of readings to `settings.READINGS_DATABASE`, everything else to the site's own database."""
+    """Routes the tables of readings to `settings.READINGS_DATABASE`, all others to the site's own database."""
 
     def db_for_read(self, model: Any, **hints: Any) -> str:
         """Return the database of a model."""
@@ -21,5 +21,5 @@ class ReadingsRouter:
         return self.db_for_read(model)
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool:
-        """Tell whether tables of a room belong into a database."""
+        """Return whether the tables of an app belong in a database."""
         return db == (settings.READINGS_DATABASE if app_label == APP_LABEL else "default")

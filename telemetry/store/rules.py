@@ -1,15 +1,16 @@
 """Tiers, grids of buckets, time spans and derived series: the arithmetic of the store. Pure.
 
-Each is made from the one before it. What is not made yet is read from there, so that no answer has a hole.
+Each tier is made from the one before it. Spans that are not rolled up yet are read from there, so that no extract has a
+hole.
 
-Columns are series and rows are moments: arrays are [columns, rows], times are whole ms. Where a bucket has no reading,
-its count is 0 and the rest NaN.
+Columns are series and rows are times: arrays are [columns, rows], times are whole ms. Where a bucket has no reading,
+its count is 0 and its other fields are NaN.
 
-The BMC counts bytes and errors without end. Kept raw is what it counts; shown, and rolled up, are
+The BMC's byte and error counters only increase. Raw chunks have the counters; pages and rollups have
     bytes: their rate under the key of the live catalogue ('port/5/rx_bytes_per_second', B/s)
     errors: the total under that key ('port/5/errors/ReplayCount') and its rate under key + '/rate' (1/s)
     all else: the reading itself
-A series is told from others by its key and its unit: what is measured in another unit from some day on is another one.
+Key and unit identify a series: readings in another unit are another series.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from telemetry.store.format import EXACT_LIMIT, Integers, Values
 
 @dataclass(frozen=True)
 class BucketGrid:
-    """`rows` buckets of `step` ms from `begin` on."""
+    """`rows` buckets of `step` ms, the first of which starts at `begin` (ms)."""
 
     begin: int
     step: int
@@ -40,7 +41,7 @@ class BucketGrid:
 
     @property
     def span(self) -> SpanMs:
-        """What it covers, ms."""
+        """Start and end, ms."""
         return self.begin, self.begin + self.rows * self.step
 
     @property
@@ -60,7 +61,7 @@ def bucket_grid(since: float, until: float, points: int, *, now: float, keep: Se
             grid = BucketGrid(begin // step * step, step, -(-(end - begin // step * step) // step))
             if grid.rows <= points:
                 return grid
-    # A few buckets over a seam of all rounded ones, or of many years: as wide as they have to be.
+    # No rounded step fits (few points across a bucket boundary, or many years): use the smallest step that does.
     least = max(
         (TIER_SHAPES[tier].step for tier in ROLLUPS if TIER_SHAPES[tier].step * points <= end - begin), default=least
     )
@@ -73,7 +74,7 @@ SpanMs = tuple[int, int]
 
 
 def union_spans(spans: Iterable[SpanMs]) -> list[SpanMs]:
-    """Return spans that do not touch and cover the same, in order of time."""
+    """Return the union of spans as disjoint spans in order of time."""
     found: list[SpanMs] = []
     for begin, end in sorted(span for span in spans if span[0] < span[1]):
         if found and begin <= found[-1][1]:
@@ -84,7 +85,7 @@ def union_spans(spans: Iterable[SpanMs]) -> list[SpanMs]:
 
 
 def subtract_spans(spans: Iterable[SpanMs], others: Iterable[SpanMs]) -> list[SpanMs]:
-    """Return what spans cover and `others` do not."""
+    """Return the parts of `spans` that `others` do not cover."""
     left = union_spans(spans)
     for begin, end in union_spans(others):
         left = [
@@ -102,12 +103,12 @@ def widen_span(span: SpanMs, step: int) -> SpanMs:
 
 
 DecimalPlaces = NDArray[np.int8]  # decimal places of each column; -1 where it has none
-FLOAT_BITS = 29  # of 52: what an f32 lacks
+FLOAT_BITS = 29  # of the 52 mantissa bits of an f64, those that an f32 lacks
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """`at` is where each bucket begins, ascending."""
+    """Buckets of several columns; `at` is the start of each (ms), ascending."""
 
     at: Integers
     low: Values
@@ -117,23 +118,23 @@ class Buckets:
 
     @classmethod
     def none(cls, columns: int) -> Self:
-        """Return no buckets of so many columns."""
+        """Return an empty set of buckets with `columns` columns."""
         return cls(np.empty(0, np.int64), *(np.empty((columns, 0)) for _ in range(4)))
 
     @classmethod
     def single(cls, at: Integers, values: Values) -> Self:
-        """Return readings as buckets of their own, at ascending moments."""
+        """Return readings at ascending moments as buckets of one reading each."""
         return cls(at, values, values, values, (~np.isnan(values)).astype(np.float64))
 
     def group_by_step(self, step: int, origin: int = 0) -> Self:
-        """Return them in buckets of `step` ms from `origin` on; those that lie in the same become one."""
+        """Return them merged into buckets of `step` ms, aligned to `origin`."""
         if not len(self.at):
             return self
         place = (self.at - origin) // step
         begins = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
-        # What is everywhere, as most series are, takes half the time.
-        there = ~np.isnan(self.total)
-        full: NDArray[np.bool_] = np.logical_and.reduce(there, axis=1)
+        # Series without holes, which most are, take half the time.
+        present = ~np.isnan(self.total)
+        full: NDArray[np.bool_] = np.logical_and.reduce(present, axis=1)
         shape = (len(self.low), len(begins))
         low, high, total = (np.empty(shape) for _ in range(3))
         low[full] = np.minimum.reduceat(_select_rows(self.low, full), begins, axis=1)
@@ -143,17 +144,17 @@ class Buckets:
         if holed.any():
             low[holed] = np.fmin.reduceat(self.low[holed], begins, axis=1)
             high[holed] = np.fmax.reduceat(self.high[holed], begins, axis=1)
-            total[holed] = np.add.reduceat(np.where(there[holed], self.total[holed], 0.0), begins, axis=1)
+            total[holed] = np.add.reduceat(np.where(present[holed], self.total[holed], 0.0), begins, axis=1)
             total[holed] = np.where(np.isnan(low[holed]), np.nan, total[holed])
         count = np.add.reduceat(self.count, begins, axis=1)
         return type(self)(place[begins] * step + origin, low, high, total, count)
 
     def between(self, since: int, until: int) -> Self:
-        """Return those that begin from `since` on and before `until`."""
+        """Return those that start in [`since`, `until`)."""
         return self.at_rows(slice(*np.searchsorted(self.at, (since, until))))
 
     def without(self, since: int, until: int) -> Self:
-        """Return those that do not begin from `since` on and before `until`."""
+        """Return those that do not start in [`since`, `until`)."""
         begin, end = np.searchsorted(self.at, (since, until))
         return self.at_rows(np.r_[0:begin, end : len(self.at)])
 
@@ -166,7 +167,7 @@ class Buckets:
         )  # fmt: skip
 
     def spread(self, places: Sequence[int] | NDArray[np.intp], columns: int) -> Self:
-        """Return them as `columns` columns, where the i-th of these stands at `places[i]`."""
+        """Return them as `columns` columns, the i-th own column at `places[i]`."""
         if list(places) == list(range(columns)):
             return self
         wide = [np.full((columns, len(self.at)), fill) for fill in (np.nan, np.nan, np.nan, 0.0)]
@@ -175,7 +176,7 @@ class Buckets:
         return type(self)(self.at, *wide)
 
     def rounded(self, places: DecimalPlaces) -> Self:
-        """Return them as they are kept: sums to the decimal places of their readings, floats as precise as an f32."""
+        """Return them as stored: sums rounded to the decimal places of their readings, floats to f32 precision."""
         decimal = places >= 0
         factor = np.where(decimal, 10.0 ** np.maximum(places, 0), 1.0)[:, None]
         scaled = self.total * factor
@@ -196,17 +197,17 @@ class Buckets:
 
 
 def concatenate_buckets(parts: Sequence[Buckets]) -> Buckets:
-    """Return buckets of the same columns from several places, in order of time."""
+    """Return several parts with the same columns as one, in order of time."""
     if len(parts) == 1:
         return parts[0]
     at = np.concatenate([part.at for part in parts])
     low, high, total, count = (
         np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("low", "high", "total", "count")
     )
-    all_of_them = Buckets(at, low, high, total, count)
+    combined = Buckets(at, low, high, total, count)
     if (np.diff(at) >= 0).all():
-        return all_of_them
-    return all_of_them.at_rows(np.argsort(at, kind="stable"))
+        return combined
+    return combined.at_rows(np.argsort(at, kind="stable"))
 
 
 def combine_places(places: Sequence[DecimalPlaces]) -> DecimalPlaces:
@@ -220,7 +221,7 @@ def _select_rows(values: Values, rows: NDArray[np.bool_]) -> Values:
 
 
 def _round_to_float32(values: Values) -> Values:
-    """Return values rounded to the 23 binary places that an f32 has, with the range that an f64 has."""
+    """Return values rounded to the 23 mantissa bits of an f32, with the range of an f64."""
     bits = np.ascontiguousarray(values).view(np.int64)
     rounded = ((bits + (1 << FLOAT_BITS - 1)) >> FLOAT_BITS << FLOAT_BITS).view(np.float64)
     return np.where(np.isfinite(values), rounded, values)
@@ -230,14 +231,14 @@ BYTE_QUANTITIES = frozenset(COUNTED.values())
 ERROR_QUANTITY = Quantity.ERRORS.value
 ERROR_RATE = "errors_per_second"
 RATE_SUFFIX = "/rate"
-RATE_QUANTITIES = BYTE_QUANTITIES | {ERROR_RATE}  # what is read as a rate
+RATE_QUANTITIES = BYTE_QUANTITIES | {ERROR_RATE}  # quantities that are read as rates
 
 SeriesIdentity = tuple[str, str]  # key and unit
 
 
 @dataclass(frozen=True)
 class DerivedSeries:
-    """A series made of a raw column: what it counts as it is, or its rate."""
+    """A series derived from a raw column: the value itself, or the rate of a counter."""
 
     entry: SeriesEntry
     source: SeriesEntry  # of the raw column
@@ -246,25 +247,25 @@ class DerivedSeries:
 
 
 def series_identity(entry: SeriesEntry) -> SeriesIdentity:
-    """Return what tells a series from others."""
+    """Return key and unit, which identify a series."""
     return entry["key"], entry["unit"]
 
 
 def storage_order(entries: Sequence[SeriesEntry]) -> list[int]:
-    """Return the places of entries in the order in which they are stored: those of a quantity stand together.
+    """Return the indices of entries in storage order: grouped by quantity.
 
-    They are alike, so that they take less room, and who asks for one of them mostly asks for the others, too.
+    Columns of one quantity are alike and compress better together, and they are mostly read together.
     """
     return sorted(range(len(entries)), key=lambda place: entries[place]["quantity"])
 
 
 def is_counter(entry: SeriesEntry) -> bool:
-    """Tell whether the BMC counts without end what is behind an entry of the live catalogue."""
+    """Return whether an entry of the live catalogue is derived from a counter of the BMC."""
     return entry["quantity"] in BYTE_QUANTITIES or entry["quantity"] == ERROR_QUANTITY
 
 
 def derived_series(entries: Iterable[SeriesEntry]) -> list[DerivedSeries]:
-    """Return the series that are made of raw columns."""
+    """Return the series derived from raw columns."""
     found = []
     for column, entry in enumerate(entries):
         found.append(DerivedSeries(entry, entry, column, is_rate=entry["quantity"] in BYTE_QUANTITIES))
@@ -282,7 +283,7 @@ def rate_entry(entry: SeriesEntry) -> SeriesEntry:
 
 
 def catalogue_digest(entries: Sequence[SeriesEntry]) -> str:
-    """Return what a catalogue is known by: SHA-256 in hex."""
+    """Return the SHA-256 of a catalogue in hex."""
     lines = (
         "\0".join((one["key"], one["object"], str(one["id"]), one["quantity"], one["label"], one["unit"]))
         for one in entries
@@ -291,7 +292,7 @@ def catalogue_digest(entries: Sequence[SeriesEntry]) -> str:
 
 
 class Tier(models.IntegerChoices):
-    """How fine readings are kept."""
+    """Resolution of stored readings."""
 
     RAW = 0, "raw"
     TEN_SECONDS = 1, "10 s"
@@ -299,13 +300,13 @@ class Tier(models.IntegerChoices):
     QUARTER = 3, "15 min"
 
 
-RAW_SPAN = 60_000  # ms; what a raw chunk spans at most
+RAW_SPAN = 60_000  # ms; maximum span of a raw chunk
 ROLLUPS = (Tier.TEN_SECONDS, Tier.MINUTE, Tier.QUARTER)
 
 
 @dataclass(frozen=True)
 class TierShape:
-    """Of a tier, in ms: a bucket, the window of a chunk, and in which portions it is made."""
+    """Sizes of a tier in ms: a bucket, the window of a chunk, and the portion that is rolled up at a time."""
 
     step: int
     window: int
@@ -318,7 +319,7 @@ TIER_SHAPES = {
     Tier.MINUTE: TierShape(step=60_000, window=6 * 3_600_000, portion=3_600_000),
     Tier.QUARTER: TierShape(step=900_000, window=96 * 3_600_000, portion=6 * 3_600_000),
 }
-# s; buckets that people are shown: each is a whole number of the widest tier's that divides it.
+# s; bucket widths of charts: each is a multiple of the step of the widest tier that divides it.
 CHART_STEPS = (
     1, 2, 5, 10, 20, 30, 60, 120, 180, 300, 600, 900, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600,
     86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
@@ -326,10 +327,10 @@ CHART_STEPS = (
 
 
 def tier_for(step: int) -> Tier:
-    """Return the widest tier of which buckets of `step` ms can be made."""
+    """Return the widest tier whose step divides `step` (ms)."""
     return next((tier for tier in reversed(ROLLUPS) if step % TIER_SHAPES[tier].step == 0), Tier.RAW)
 
 
 def window_start(tier: Tier, at: int) -> int:
-    """Return where the window begins that has a moment, ms."""
+    """Return the start (ms) of the window that contains a moment."""
     return at // TIER_SHAPES[tier].window * TIER_SHAPES[tier].window

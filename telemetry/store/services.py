@@ -1,11 +1,11 @@
-"""Makes rollups and deletes what has passed its retention.
+"""Makes rollups and deletes rows that have passed their retention.
 
-What has to be made is written down (Due) in the transaction that stores what it is made from, and struck off in the one
-that stores the rollup: a death in between, at any moment, leaves nothing unmade and nothing made twice. A late reading
-makes its buckets due again. Two who make the same window do not harm each other: the second finds that it has changed.
+Pending rollups are rows (Due), written in the transaction that stores their source and deleted in the one that stores
+the rollup: a crash in between, at any moment, leaves no rollup unmade and none made twice. A late reading makes its
+buckets due again. Two workers may make the same window: the second detects by its version that it has changed.
 
-What is old goes in small portions with pauses between them, so that no writer waits for long. What a rollup has yet to
-be made from stays, though no longer than twice its time: where none is made, the disk must not fill up.
+Expired rows are deleted in small batches with pauses between them, so that no writer waits for long. Rows that a
+pending rollup still needs are kept, but for at most twice their retention: without rollups the disk must not fill up.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from telemetry.store.rules import (
     window_start,
 )
 
-SETTLE_MS = 90_000  # ms; by then the last chunk of a window is there
+SETTLE_MS = 90_000  # ms; by then the last chunk of a window is stored
 
 
 class ChangedMeanwhile(Exception):
-    """Somebody else has made the same window; what is due stays due."""
+    """Another worker has made the same window; its Due rows stay."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ class SeriesBuckets:
 
 
 def due_chassis(tier: Tier, *, now: float) -> list[int]:
-    """Return the chassis of which enough is there to make more of a rollup."""
+    """Return the chassis that have enough readings to extend a rollup."""
     rows = Due.objects.filter(tier=tier).values_list("chassis").annotate(first=Min("since")).order_by("first")
     return [chassis for chassis, first in rows if first * 1000 < due_until(chassis, tier, now=now)]
 
 
 def due_until(chassis: int, tier: Tier, *, now: float) -> float:
-    """Return up to when (ms) a rollup is made now: in whole portions, some time after their end.
+    """Return the end (ms) of the whole portions that are rolled up at `now`, after a wait for late chunks.
 
-    That is another time for each chassis, so that not all are made at once.
+    The wait differs by chassis, so that not all rollups are made at the same time.
     """
     portion = TIER_SHAPES[tier].portion
     wait = SETTLE_MS + portion // 3 * (chassis * 7919 % 60) // 60
@@ -77,7 +77,7 @@ def due_until(chassis: int, tier: Tier, *, now: float) -> float:
 
 
 def chassis_roll_up(chassis: int, tier: Tier, *, now: float | None = None) -> int:
-    """Make what is due of a tier; `now=inf` for all of it. Returns how many windows were made."""
+    """Make the due rollups of a tier; `now=inf` for all of them. Returns the number of windows made."""
     ripe = due_until(chassis, tier, now=time.time() if now is None else now) if now != np.inf else np.inf
     due = Due.objects.filter(chassis=chassis, tier=tier, since__lt=ripe / 1000).values_list("pk", "since", "until")
     windows: dict[int, list[tuple[int, float, float]]] = {}
@@ -88,7 +88,7 @@ def chassis_roll_up(chassis: int, tier: Tier, *, now: float | None = None) -> in
         try:
             _make_window(chassis, tier, window, rows)
         except (ChangedMeanwhile, IntegrityError):
-            # The other one's window is there now, or the catalogue was removed: what is due is made next time.
+            # Another worker stored the window, or the catalogue was removed: the next call makes what is still due.
             clear_caches()
             continue
         made += 1
@@ -105,19 +105,19 @@ def _make_window(chassis: int, tier: Tier, window: int, due: Sequence[tuple[int,
         try:
             kept = _stored_buckets(before)
         except DamagedError:
-            # What it is made from may still be there.
+            # Its source may still be stored: make the whole window again.
             metrics.increment("chunks_damaged", chassis=chassis)
             since, until = window, window + TIER_SHAPES[tier].window
     fresh = _from_raw(chassis, tier, since, until) if tier is ROLLUPS[0] else _from_rollup(chassis, tier, since, until)
     made = _splice(kept, fresh, since, until) if kept is not None else _tidy(fresh)
-    # Nothing to make it from: it is older than that is kept, or damaged. What was made before stays.
-    is_there = len(fresh.buckets.at) > 0
-    catalogue = _window_catalogue(chassis, tuple(made.entries.values()), before) if is_there else 0
+    # Without a source (past its retention, or damaged) the existing window stays.
+    has_source = len(fresh.buckets.at) > 0
+    catalogue = _window_catalogue(chassis, tuple(made.entries.values()), before) if has_source else 0
     with transaction.atomic(using=settings.READINGS_DATABASE):
-        if is_there:
+        if has_source:
             _save_window(Chunk(chassis=chassis, tier=tier, since=window / 1000, catalogue_id=catalogue), made, before)
         Due.objects.filter(pk__in=[row[0] for row in due]).delete()
-        if is_there and tier is not ROLLUPS[-1]:
+        if has_source and tier is not ROLLUPS[-1]:
             following = ROLLUPS[ROLLUPS.index(tier) + 1]
             Due.objects.create(chassis=chassis, tier=following, since=since / 1000, until=until / 1000)
 
@@ -157,7 +157,7 @@ def _from_rollup(chassis: int, tier: Tier, since: int, until: int) -> SeriesBuck
 
 
 def _splice(kept: SeriesBuckets, fresh: SeriesBuckets, since: int, until: int) -> SeriesBuckets:
-    """Return what was kept with the buckets of a span made anew."""
+    """Return the existing buckets with those of a span replaced by fresh ones."""
     entries = {**kept.entries, **fresh.entries}
     place = {one: number for number, one in enumerate(entries)}
     parts, places = [], []
@@ -171,10 +171,10 @@ def _splice(kept: SeriesBuckets, fresh: SeriesBuckets, since: int, until: int) -
 
 
 def _tidy(made: SeriesBuckets) -> SeriesBuckets:
-    """Return it in the order in which series are stored, without those of which there is nothing."""
+    """Return the buckets in storage order, without series that have no readings."""
     entries = list(made.entries.values())
-    some = made.buckets.count.sum(axis=1) > 0
-    order = [place for place in storage_order(entries) if some[place]]
+    has_readings = made.buckets.count.sum(axis=1) > 0
+    order = [place for place in storage_order(entries) if has_readings[place]]
     buckets = made.buckets
     return SeriesBuckets(
         {series_identity(entries[place]): entries[place] for place in order},
@@ -184,17 +184,19 @@ def _tidy(made: SeriesBuckets) -> SeriesBuckets:
 
 
 def _window_catalogue(chassis: int, entries: tuple[SeriesEntry, ...], before: StoredChunk | None) -> int:
-    """Return the catalogue of a window, mostly that of the one before; written in a transaction of its own."""
+    """Return the catalogue of a window, mostly the existing one; a new one is written in its own transaction."""
     if before is not None and entries == chunks.catalogue_entries(before.catalogue):
         return before.catalogue
     return catalogue_get_or_create(chassis, entries) if entries else 0
 
 
 def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) -> None:
-    """Write a window, in the place of the one that was there before."""
-    mine = Chunk.objects.filter(pk=before.pk, version=before.version) if before is not None else Chunk.objects.none()
+    """Insert a window, or replace its existing row; raises ChangedMeanwhile."""
+    existing = (
+        Chunk.objects.filter(pk=before.pk, version=before.version) if before is not None else Chunk.objects.none()
+    )
     if not made.entries:
-        if before is not None and not mine.delete()[0]:
+        if before is not None and not existing.delete()[0]:
             raise ChangedMeanwhile
         return
     row.data = chunks.encode_rollup(made.buckets, made.places)
@@ -204,12 +206,15 @@ def _save_window(row: Chunk, made: SeriesBuckets, before: StoredChunk | None) ->
         row.save(force_insert=True)
         return
     values = {name: getattr(row, name) for name in ("catalogue_id", "until", "rows", "size", "data")}
-    if not mine.update(version=before.version + 1, **values):
+    if not existing.update(version=before.version + 1, **values):
         raise ChangedMeanwhile
 
 
 def roll_up_all(*, seconds: float = 50.0, breath: Callable[[], None] = lambda: None) -> int:
-    """Make what is due of all chassis, for so long at most; returns how many windows. `breath` comes before each."""
+    """Make the due rollups of all chassis within `seconds`; returns the number of windows.
+
+    `breath` is called before each chassis.
+    """
     end = time.monotonic() + seconds
     made = 0
     for tier in ROLLUPS:
@@ -223,14 +228,14 @@ def roll_up_all(*, seconds: float = 50.0, breath: Callable[[], None] = lambda: N
 
 DELETE_BATCH = 100  # rows
 PAUSE_SECONDS = 0.05
-FUTURE_SECONDS = 86400.0  # what is from so long after now was stored while our clock was wrong
+FUTURE_SECONDS = 86400.0  # rows further ahead than this were stored while our clock was wrong
 SIZE_KEY = "store:size:2"  # with the version of StoreSize, which is pickled
 SIZE_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class TierSize:
-    """How much there is of a tier: rows of readings or buckets, chunks, bytes; from when to when, Unix s."""
+    """Size of a tier: rows of readings or buckets, chunks, bytes; first and last time, Unix s."""
 
     tier: str
     rows: int
@@ -242,19 +247,19 @@ class TierSize:
 
 @dataclass(frozen=True)
 class StoreSize:
-    """How much room the store takes: `on_disk` with all that the database needs around it, bytes."""
+    """Size of the store; `on_disk` is in bytes, indexes and the database's overhead included."""
 
     tiers: tuple[TierSize, ...]
     on_disk: int
 
 
 def delete_expired(*, pause: Callable[[], None] = lambda: time.sleep(PAUSE_SECONDS), seconds: float = 240.0) -> int:
-    """Remove what is older than it is kept, what is of chassis that were removed, and what is from the future.
+    """Delete rows past their retention, rows of removed chassis, and rows from the future.
 
-    Returns how many chunks went. It ends after so many seconds; the next one goes on.
+    Returns the number of deleted chunks. It stops after `seconds`; the next call continues.
     """
     now, end = time.time(), time.monotonic() + seconds
-    gone = 0
+    deleted = 0
     for tier in Tier:
         rows = Chunk.objects.filter(tier=tier, until__lt=now - settings.KEEP_SECONDS[tier])
         if tier is not ROLLUPS[-1]:
@@ -262,65 +267,65 @@ def delete_expired(*, pause: Callable[[], None] = lambda: time.sleep(PAUSE_SECON
                 chassis=OuterRef("chassis"), tier=tier + 1, since__lte=OuterRef("until"), until__gte=OuterRef("since")
             )
             in_time = Chunk.objects.filter(tier=tier, until__lt=now - 2 * settings.KEEP_SECONDS[tier])
-            gone += _delete_in_batches(in_time, pause, end)
+            deleted += _delete_in_batches(in_time, pause, end)
             rows = rows.filter(~Exists(needed))
-        gone += _delete_in_batches(rows, pause, end)
+        deleted += _delete_in_batches(rows, pause, end)
         ahead = _delete_in_batches(Chunk.objects.filter(tier=tier, until__gt=now + FUTURE_SECONDS), pause, end)
         metrics.increment("chunks_from_the_future", ahead)
-        gone += ahead
+        deleted += ahead
     _delete_in_batches(Due.objects.filter(until__lt=now - 2 * settings.KEEP_SECONDS[Tier.MINUTE]), pause, end)
     _delete_in_batches(Due.objects.filter(since__gt=now + FUTURE_SECONDS), pause, end)
     _delete_in_batches(Gap.objects.filter(until__lt=now - settings.KEEP_SECONDS[ROLLUPS[-1]]), pause, end)
-    gone += _delete_removed_chassis(pause, end)
+    deleted += _delete_removed_chassis(pause, end)
     _delete_unused_catalogues(pause, end)
-    return gone
+    return deleted
 
 
 def _delete_in_batches(rows: QuerySet[Any], pause: Callable[[], None], end: float) -> int:
-    """Remove rows in portions, each a transaction of its own."""
-    gone = 0
+    """Delete rows in batches, each in its own transaction."""
+    deleted = 0
     while time.monotonic() < end:
         some = list(rows.values_list("pk", flat=True)[:DELETE_BATCH])
         if not some:
             break
-        gone += rows.model._base_manager.filter(pk__in=some).delete()[0]  # noqa: SLF001 - Django documents it
+        deleted += rows.model._base_manager.filter(pk__in=some).delete()[0]  # noqa: SLF001 - Django documents it
         pause()
-    return gone
+    return deleted
 
 
 def _delete_removed_chassis(pause: Callable[[], None], end: float) -> int:
     """Remove the readings of chassis that the site no longer has."""
-    # First those that have readings: one that is added meanwhile is in the second list.
+    # Read the chassis with readings first: one that is added meanwhile is in the second query.
     measured = set(Catalogue.objects.values_list("chassis", flat=True).distinct())
     measured |= set(Gap.objects.values_list("chassis", flat=True).distinct())
-    gone = 0
+    deleted = 0
     for chassis in measured - set(Chassis.objects.values_list("pk", flat=True)):
-        gone += _delete_in_batches(Chunk.objects.filter(chassis=chassis), pause, end)
+        deleted += _delete_in_batches(Chunk.objects.filter(chassis=chassis), pause, end)
         for model in (Due, Gap):
             _delete_in_batches(model.objects.filter(chassis=chassis), pause, end)
-    return gone
+    return deleted
 
 
 def _delete_unused_catalogues(pause: Callable[[], None], end: float) -> None:
-    """Remove catalogues of which no chunk is left, but not a chassis' newest: it may be about to have its first."""
+    """Delete catalogues without chunks, except a chassis' newest: its first chunk may be about to be written."""
     used = Chunk.objects.filter(catalogue=OuterRef("pk"))
     newest = Catalogue.objects.filter(chassis=OuterRef("chassis"), pk__gt=OuterRef("pk"))
-    there = set(Chassis.objects.values_list("pk", flat=True))
+    existing = set(Chassis.objects.values_list("pk", flat=True))
     rows = (
         Catalogue.objects.filter(~Exists(used)).annotate(is_old=Exists(newest)).values_list("pk", "chassis", "is_old")
     )
     for pk, chassis, is_old in list(rows):
         if time.monotonic() > end:
             return
-        if is_old or chassis not in there:
-            # A chunk that was written at this very moment keeps it.
+        if is_old or chassis not in existing:
+            # A chunk that was written meanwhile protects it.
             with contextlib.suppress(ProtectedError, IntegrityError):
                 Catalogue.objects.filter(pk=pk).delete()
             pause()
 
 
 def store_size() -> StoreSize:
-    """Return how much there is; counted once a minute at most, and kept for all processes."""
+    """Return the size of the store; measured at most once a minute, and cached for all processes."""
     known = cache.get(SIZE_KEY)
     if known is None:
         known = _measure_tiers()
@@ -331,7 +336,7 @@ def store_size() -> StoreSize:
 
 def _measure_tiers() -> StoreSize:
     tiers = []
-    # Of an index alone: no chunk is touched.
+    # Answered from an index alone, without reading chunks.
     for tier in Tier:
         found = Chunk.objects.filter(tier=tier).aggregate(
             rows=Sum("rows"), chunks=Count("*"), bytes=Sum("size"), oldest=Min("until"), newest=Max("until")
@@ -345,7 +350,7 @@ def _measure_tiers() -> StoreSize:
 
 
 def store_bytes() -> int:
-    """Return how much room the tables of readings take, with all that the database needs around them, bytes."""
+    """Return the size of the tables of readings in bytes, indexes and the database's overhead included."""
     connection = connections[settings.READINGS_DATABASE]
     if connection.vendor == "sqlite":
         file = Path(str(connection.settings_dict["NAME"]))

@@ -1,4 +1,4 @@
-"""Celery's faces of the store: rollups and clean-up, by one worker at a time."""
+"""Celery tasks of the store: rollups and clean-up, by one worker at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from telemetry.store import services
 
 logger = logging.getLogger(__name__)
 
-LOCK_SECONDS = 60.0  # who is silent for so long has died: another may begin
+LOCK_SECONDS = 60.0  # a worker that does not extend its lock for so long has died: another may start
 
 
 @shared_task(name="telemetry.store.roll_up")
@@ -30,7 +30,7 @@ def roll_up() -> None:
 
 @shared_task(name="telemetry.store.clean")
 def clean() -> None:
-    """Remove what is older than it is kept."""
+    """Delete rows past their retention."""
     with _exclusive("cleaning") as lock:
         if lock is not None:
             services.delete_expired(seconds=LOCK_SECONDS)
@@ -42,7 +42,7 @@ def _extend_lock(lock: Lock) -> None:
 
 @contextmanager
 def _exclusive(what: str) -> Iterator[Lock | None]:
-    """Hold a lock while something is done; None where somebody else does it. The next one makes up for a failure."""
+    """Hold a lock during a task; yields None where another worker holds it. The next run makes up for a failure."""
     client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS)
     lock = client.lock(f"store:{what}", timeout=LOCK_SECONDS, blocking=False)
     try:
@@ -51,9 +51,9 @@ def _exclusive(what: str) -> Iterator[Lock | None]:
         if is_mine:
             lock.release()
     except LockError:
-        # It lapsed over a long transaction: two at once do no harm, they only do the work twice.
-        logger.info("%s went on for longer than its lock", what)
+        # It expired during a long transaction: two workers do no harm, they only do the work twice.
+        logger.info("%s took longer than its lock", what)
     except DatabaseError as error:
-        logger.warning("%s of stored readings was broken off: %s", what, error)
+        logger.warning("%s of stored readings was aborted: %s", what, error)
     finally:
         client.close()

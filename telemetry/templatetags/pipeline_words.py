@@ -1,4 +1,4 @@
-"""What the page of the pipeline says of figures."""
+"""Template filters of the pipeline page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ register = template.Library()
 
 @register.filter
 def percent(share: float, places: int) -> str:
-    """Return a share (0 to 1) as a percentage, never rounded up to all: '99.99 %'."""
+    """Return a share (0 to 1) as a percentage, never rounded up to 100: '99.99 %'."""
     shown = f"{100 * share:.{places}f}"
     if share < 1.0 and float(shown) >= 100.0:
         shown = f"{100 - 10**-places:.{places}f}"
@@ -20,5 +20,5 @@ def percent(share: float, places: int) -> str:
 
 @register.filter
 def followed(pipeline: PipelineSnapshot, process: str) -> int:
-    """Return how many chassis a process reads."""
+    """Return the number of chassis that a process reads."""
     return sum(name == process for name in pipeline.followed_by.values())

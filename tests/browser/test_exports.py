@@ -80,6 +80,6 @@ def test_the_form_shows_what_a_target_asks_for_and_says_what_is_wrong(page: Page
     page.get_by_role("radio", name="Download").check()
     page.get_by_role("radio", name="When somebody asks").check()
     page.get_by_role("button", name="Preview").click()
-    expect(page.get_by_role("heading", name="What it would give")).to_be_visible()
+    expect(page.get_by_role("heading", name="Preview")).to_be_visible()
     judge(page, "a preview")
     page.close()

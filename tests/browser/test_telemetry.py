@@ -172,7 +172,7 @@ def test_things_are_found_compared_and_taken_away(page: Page) -> None:
     expect(page.locator(".history figcaption").last).to_contain_text("inlet", ignore_case=True)
     page.fill("#q", "no such thing anywhere")
     page.get_by_role("button", name="Find").click()
-    expect(page.locator("#results")).to_contain_text("Nothing of that name")
+    expect(page.locator("#results")).to_contain_text("No matches")
     judge(page, "found nothing")
 
 

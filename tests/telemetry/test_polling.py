@@ -138,8 +138,8 @@ def test_a_share_is_handed_over_bit_by_bit_and_warns_nobody(
                 next(frames(moved[0], PATIENCE))
     told = [record for record in caplog.records if record.name.startswith("telemetry")]
     assert [record.getMessage() for record in told if record.levelno > logging.INFO] == []
-    handed = [record.getMessage() for record in told if "handed over" in record.getMessage()]
-    assert handed == ["1 chassis handed over: 2 workers share them"] * 2
+    released = [record.getMessage() for record in told if "releasing" in record.getMessage()]
+    assert released == ["releasing 1 chassis: 2 workers share them"] * 2
 
 
 def test_who_takes_over_reads_at_once_what_was_found_a_moment_ago(

@@ -1,4 +1,4 @@
-"""Words for links in templates, and their verdicts on the pages of other rooms."""
+"""Template filters and tags of links, also used on the pages of other apps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ register = template.Library()
 
 @register.filter
 def a_minute(value: float) -> str:
-    """Return events a second as events a minute: a figure of two or three places, 0 for none."""
+    """Return events a second as events a minute, '0' for none."""
     return figure_label(60 * value) if value > 0 else "0"
 
 
 @register.filter
 def lasting(seconds: float) -> str:
-    """Return a time in words: '40 s', '12 min'."""
+    """Return a duration for display: '40 s', '12 min'."""
     return duration_label(seconds)
 
 
@@ -35,10 +35,10 @@ def of_port(views: dict[int, LinkView], pk: int) -> LinkView | None:
 
 @register.simple_tag(takes_context=True)
 def link_levels(context: dict[str, Any], ports: Iterable[Any]) -> dict[int, LinkView]:
-    """Return how the links of ports are, by the ports' ids, as far as who is signed in sees them."""
+    """Return the links of ports that the signed-in person may see, by the ports' ids."""
     person = context["request"].user
-    wanted = [getattr(port, "pk", port) for port in ports]
-    return links_of_ports(person, wanted) if isinstance(person, User) else {}
+    ids = [getattr(port, "pk", port) for port in ports]
+    return links_of_ports(person, ids) if isinstance(person, User) else {}
 
 
 @register.simple_tag(takes_context=True)
@@ -51,6 +51,6 @@ def ill_links(context: dict[str, Any], chassis: Any) -> dict[int, LinkView]:
 
 @register.inclusion_tag("links/badge.html", takes_context=True)
 def link_badge(context: dict[str, Any], port: Any) -> dict[str, Any]:
-    """Show how the link of one port is, and lead to its page; nothing where nobody sees it."""
+    """Show the verdict on the link of one port, with a link to its page; nothing where it is not visible."""
     found = link_levels(context, [port]) if port else {}
     return {"view": next(iter(found.values()), None)}

@@ -58,7 +58,7 @@ def test_what_turns_while_the_database_is_locked_is_kept_afterwards_in_order(
 
     monkeypatch.setattr(module, "transitions_record", hurried)
     hot, warm = check_of(lab.device), check_of(lab.other)
-    own = watch._clerk
+    own = watch._writer
     with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         own.keep(lab.chassis.pk, [turn(hot, "pending", at=1000.0), turn(warm, "pending", at=1000.0)])
@@ -79,20 +79,20 @@ def test_what_comes_without_end_is_bounded(lab: Lab, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "MAX_WAITING", 10)
     idle = AlertWriter()  # without a watch it has no thread
     idle.keep(lab.chassis.pk, [turn(check_of(lab.device, key=str(number)), "firing") for number in range(50)])
-    assert len(idle._turns) == 10
+    assert len(idle._transitions) == 10
     assert not idle.flush(0)
 
 
 def test_a_watch_of_a_chassis_that_is_gone_harms_nobody(lab: Lab, watch: AlertWatch) -> None:
     lab.chassis.delete()
     watch.lost("It is away.")
-    assert watch._clerk.flush(5)
+    assert watch._writer.flush(5)
     watch.lost("It is away.")
-    assert watch._clerk.flush(5)
+    assert watch._writer.flush(5)
 
 
 def test_the_thread_ends_with_the_last_watch_and_comes_back_with_the_next(lab: Lab, watch: AlertWatch) -> None:
-    own = watch._clerk
+    own = watch._writer
     own.leave(watch)
     wait_for(lambda: own._thread is None)
     own.follow(watch)
@@ -121,7 +121,7 @@ class Links:
     def states(self, after: float) -> list[str]:
         """Tell it once more, and return the states of the alerts that are kept by then."""
         self.take(after)
-        assert self.watch._clerk.flush(5)
+        assert self.watch._writer.flush(5)
         return list(Alert.objects.values_list("state", flat=True))
 
 
@@ -157,7 +157,7 @@ def test_a_narrow_link_whose_full_width_a_walk_does_not_tell_is_still_attached(l
     wait_for(lambda: links.states(0.01) == ["pending"] and Alert.objects.get().cause.startswith("link_degraded"))
     wait_for(lambda: links.states(31) == ["firing"])
     ports.update(width=None)
-    wait_for(lambda: links.watch._clerk._orphans or links.states(0.01) != ["firing"])
+    wait_for(lambda: links.watch._writer._missing_since or links.states(0.01) != ["firing"])
     assert links.states(0.01) == ["firing"]
     Device.objects.filter(pk=lab.device.pk).update(missing_since=timezone.now(), host_port=None)
     wait_for(lambda: links.states(0.01) == ["resolved"])

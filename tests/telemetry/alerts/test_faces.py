@@ -165,7 +165,7 @@ def test_of_a_dead_chassis_the_mark_counts_one(lab: Lab) -> None:
     found = active_alerts_for(lab.administrator)
     assert (found.critical, found.warning) == (1, 0)
     page = lab.client(lab.administrator).get("/alerts/").content.decode()
-    assert page.count("another alert says enough") == 40
+    assert page.count("suppressed by a more severe alert") == 40
 
 
 def test_a_rule_goes_through_the_form_and_comes_back(lab: Lab) -> None:
@@ -242,12 +242,12 @@ def test_the_api_does_all_of_it(lab: Lab) -> None:
 
 def test_an_empty_list_says_why_and_what_to_do(lab: Lab) -> None:
     boss, user = lab.client(lab.administrator), lab.client(lab.user)
-    assert "All is quiet" in boss.get("/alerts/").content.decode()
-    assert "that your tenant holds" in user.get("/alerts/").content.decode()
-    assert "Nothing fits" in boss.get("/alerts/?q=nobody").content.decode()
+    assert "No active alerts" in boss.get("/alerts/").content.decode()
+    assert "host ports of your tenant" in user.get("/alerts/").content.decode()
+    assert "No matching alerts" in boss.get("/alerts/?q=nobody").content.decode()
     assert "Add a route" in boss.get("/alerts/routes/").content.decode()
     assert Silence.objects.count() == 0
-    assert "None. A silence keeps" in boss.get("/alerts/silences/").content.decode()
+    assert "None. A silence stops" in boss.get("/alerts/silences/").content.decode()
 
 
 def test_a_list_of_many_costs_as_many_queries_as_one_of_few(lab: Lab, django_assert_max_num_queries: Any) -> None:

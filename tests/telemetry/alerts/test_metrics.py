@@ -69,7 +69,7 @@ def test_what_is_misspelt_is_refused_with_what_is_near(lab: Lab) -> None:
 
 
 def test_what_is_near_nothing_is_told_what_there_is(lab: Lab) -> None:
-    with pytest.raises(Invalid, match=r"Nothing is called 'zzz'\. Quantities are .*power_watts"):
+    with pytest.raises(Invalid, match=r"There is no metric 'zzz'\. Quantities are .*power_watts"):
         require_known_metric("zzz")
 
 
@@ -92,7 +92,7 @@ def test_without_redis_it_is_said_that_nobody_can_tell(lab: Lab) -> None:
     try:
         for metric in ("power_watts", "port/*/rate", "drawer/*/temperature_celsius/*"):
             require_known_metric(metric)
-        with pytest.raises(Unavailable, match="cannot be told"):
+        with pytest.raises(Unavailable, match="cannot be looked up"):
             require_known_metric("pwoer_watts")
     finally:
         settings.REDIS_URL = there
@@ -165,4 +165,4 @@ def test_nobody_waits_with_writing_while_a_metric_is_looked_for(lab: Lab, monkey
         rule_add(person=lab.administrator, values=RuleValues(**{**vars(RULE), "name": "x", "metric": "pwoer"}))
     assert locked == [False, False, False]
     refused = AuditEntry.objects.get(action="alert_rule.add", outcome="refused")
-    assert "Nothing is called" in refused.sentence
+    assert "There is no metric" in refused.sentence

@@ -107,8 +107,8 @@ def test_a_value_is_not_missing_while_nothing_was_read_and_it_is_said_in_other_w
         tried(lab, began, condition="missing", hold_seconds=60.0).sentence,
         tried(lab, began, condition="missing", metric="power_watts").sentence,
     ]
-    assert said[0] == "It would not have fired. Of 2 series none was ever without a value for so long."
-    assert "cannot be tried" in said[1]
+    assert said[0] == "It would not have fired. None of 2 series was without a value for that long."
+    assert "there is no preview" in said[1]
 
 
 def test_the_picture_shows_the_band_the_limit_and_the_times(lab: Lab, began: float) -> None:

@@ -145,7 +145,7 @@ def test_newest_events_of_a_thing_are_a_part_of_its_page(administrator_client: C
     shown = administrator_client.get(reverse("fabric:device", args=[device.pk])).content.decode()
     part = f"{reverse('events:newest')}?device={device.pk}"
     assert f'data-source="{part}"' in shown
-    assert "Nothing yet" in administrator_client.get(part).content.decode()
+    assert "No events yet" in administrator_client.get(part).content.decode()
     for number in range(9):
         record(f"Number {number}.", device_id=device.pk)
     text = administrator_client.get(part).content.decode()
@@ -335,7 +335,7 @@ def test_all_before_an_event_is_all_of_it_to_the_microsecond(administrator_clien
     rows = [record(str(at), chassis_id=chassis.pk, at=second + timedelta(microseconds=at)) for at in times]
     for place, row in enumerate(rows):
         text = administrator_client.get(reverse("events:event", args=[row.pk])).content.decode()
-        assert ("All before it" in text) is bool(place)
+        assert ("Earlier events" in text) is bool(place)
         if not place:
             continue
         link = next(part for part in text.split('"') if part.endswith(f"before={list_position(row)}"))

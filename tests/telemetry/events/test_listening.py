@@ -164,7 +164,7 @@ def test_numbers_that_begin_anew_are_other_events(
         wait_until_same(chassis, simulator, begin)
         told = Event.objects.filter(message="FalconWeb.EventsMayBeLost")
         wait_for(told.exists)
-    assert "The numbers in the BMC's log began anew" in told.get().text
+    assert "The numbering of the BMC's log restarted" in told.get().text
 
 
 def test_a_log_that_was_overwritten_meanwhile_is_told_of_as_a_gap(

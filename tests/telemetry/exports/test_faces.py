@@ -146,7 +146,7 @@ def test_a_target_is_tried_from_the_form_and_from_the_page(
     forget_refusals()  # of tests before: of very many, the log keeps some
     body = {**FORM, "format": "jsonl", "destination": "webhook", "address": webhook.url}
     assert (
-        "The webhook took a test event. Nothing is kept yet."
+        "The webhook accepted a test event. Nothing is kept yet."
         in post(administrator_client, "export_test", **body).content.decode()
     )
     webhook.answer = lambda _got: (403, {})
@@ -170,7 +170,7 @@ def test_lists_are_sorted_filtered_and_given_as_csv(administrator_client: Client
     found = administrator_client.get(reverse("exports:exports"), {"target": "webhook", "q": "B"}).context["page"]
     assert [one.name for one in found] == ["b"]
     assert administrator_client.get(reverse("exports:exports"), {"sort": "secret_encrypted"}).status_code == 400
-    assert "Nothing fits" in page(administrator_client, "exports", q="zzz")
+    assert "No matching exports" in page(administrator_client, "exports", q="zzz")
     text = file(administrator_client.get(reverse("exports:exports_csv"))).decode()
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert {row["name"] for row in rows} == {f"'{FORMULA}", "a", "b"}
@@ -192,7 +192,7 @@ def test_a_run_is_cancelled_and_resumed_and_an_export_switched_and_removed_by_pa
     run.refresh_from_db()
     assert run.state == "queued"
     again = administrator_client.post(reverse("exports:export_start", args=[definition.pk]), follow=True)
-    assert "A run of this export goes on" in again.content.decode()
+    assert "A run of this export is in progress" in again.content.decode()
     turn(run)
     post(administrator_client, "export_switch", definition.pk, off="1")
     assert "■ off" in page(administrator_client, "export", definition.pk)
@@ -246,7 +246,7 @@ def test_the_api_previews_tries_and_switches(administrator_client: Client, defin
     assert (answer.json()["count"], answer.json()["lines"][0], len(answer.json()["lines"])) == (2, "id", 3)
     definition = define(target="webhook", format="jsonl", address=webhook.url)
     assert called(administrator_client, "POST", "export_try", definition.pk).json() == {
-        "sentence": "The webhook took a test event."
+        "sentence": "The webhook accepted a test event."
     }
     webhook.answer = lambda _got: (500, {})
     answer = called(administrator_client, "POST", "export_try", definition.pk)

@@ -207,7 +207,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_where_it_stopped(
     assert worker_process(run, folder, "full", str(whole.bytes // 2)).wait(60) == 0
     run.refresh_from_db()
     assert run.state == "failed"
-    assert "no more room" in run.error
+    assert "of the exports is full" in run.error
     assert 0 < run.counted < 3000
     assert Event.objects.filter(message="FalconWeb.ExportFailed", link=f"/exports/runs/{run.pk}/").count() == 1
     run = turn(run_resume(by=falconweb_administrator, run=run))
@@ -234,7 +234,7 @@ def test_of_two_who_press_run_now_one_is_told_that_it_goes_on(define: Define, fa
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(answers) == ["A run of this export goes on. Wait for its end, or cancel it.", "queued"]
+    assert sorted(answers) == ["A run of this export is in progress. Wait for its end, or cancel it.", "queued"]
     assert definition.runs.count() == 1
 
 
@@ -260,7 +260,7 @@ def test_a_run_is_cancelled_at_once_or_by_its_worker_and_resumed(
     assert (run.state, run.error) == ("cancelled", "It was cancelled.")
     run = turn(run_resume(by=falconweb_administrator, run=run))
     assert (run.state, run.counted) == ("done", 3000)
-    with pytest.raises(Conflict, match="failed or was cancelled"):
+    with pytest.raises(Conflict, match="failed or cancelled run"):
         run_resume(by=falconweb_administrator, run=run)
 
 
@@ -346,7 +346,7 @@ def test_a_folder_that_cannot_be_written_is_told(define: Define, falconweb_admin
     (folder / "siem").write_text("a file, not a folder")
     run = turn(run_request(by=falconweb_administrator, definition=define(target="directory", folder="siem")))
     assert run.state == "failed"
-    assert "cannot be made" in run.error
+    assert "cannot be created" in run.error
 
 
 def test_files_over_their_number_or_age_go_and_the_record_stays(

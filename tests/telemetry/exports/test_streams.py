@@ -315,7 +315,7 @@ def test_a_schedule_whose_last_run_still_goes_on_says_so(define: Define, falconw
     ExportDefinition.objects.update(next_at=timezone.now())
     exports_begin_due()
     definition.refresh_from_db()
-    assert "A run of this export goes on" in definition.note
+    assert "A run of this export is in progress" in definition.note
     assert definition.runs.count() == 1
 
 
@@ -382,7 +382,7 @@ def test_a_secret_is_kept_encrypted_and_told_to_nobody(define: Define, webhook: 
 
 def test_a_target_is_tried_with_an_event_that_is_in_no_log(webhook: HttpSink, falconweb_administrator: User) -> None:
     wanted = ExportSpec("x", format="jsonl", target="webhook", options=ExportOptions(address=webhook.url), secret="s")
-    assert target_check(by=falconweb_administrator, wanted=wanted) == "The webhook took a test event."
+    assert target_check(by=falconweb_administrator, wanted=wanted) == "The webhook accepted a test event."
     (got,) = webhook.got
     assert json.loads(got.body)["message_id"] == "FalconWeb.1.0.ExportTest"
     assert not Event.objects.exists()

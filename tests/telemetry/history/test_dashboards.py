@@ -132,7 +132,7 @@ def test_the_page_draws_a_chart_a_kind_of_measurement_or_one_each(lab: Lab) -> N
     assert "style=" not in page
     # Nothing asked for: the chassis that there are.
     assert f'value="chassis/{lab.chassis.pk}"' in administrator.get(where).content.decode()
-    assert "Your tenant holds nothing yet" in lab.clients["stranger"].get(where).content.decode()
+    assert "Your tenant has no devices yet" in lab.clients["stranger"].get(where).content.decode()
 
 
 def test_a_dashboard_of_things_that_went_shows_the_rest(lab: Lab) -> None:

@@ -147,7 +147,7 @@ def test_strangers_find_nothing(lab: Chassis, member: User) -> None:
     port = Port.objects.get(name="slot1")
     client = client_of(member)
     assert listed(member) == []
-    assert "Your tenant holds no device" in client.get("/links/").content.decode()
+    assert "Your tenant has no device" in client.get("/links/").content.decode()
     for address in ("/links/{}/", "/links/{}/states.csv", "/api/v1/links/{}/", "/api/v1/links/{}/states/"):
         assert client.get(address.format(port.pk)).status_code == 404, address
     for address in ("/links/{}/counter-reset/", "/api/v1/links/{}/counter-reset/"):
@@ -171,7 +171,7 @@ def test_a_tenant_sees_its_links_since_they_are_its_own(lab: Chassis, boss: User
     assert [one["since"][:19] for one in states] == [since.isoformat()[:19]]
     assert len(client_of(boss).get(f"/api/v1/links/{port.pk}/states/").json()["results"]) == 13
     page = client_of(member).get(f"/links/{port.pk}/").content.decode()
-    assert "came back" not in page
+    assert "up again" not in page
     # What comes from now on is theirs.
     count = LinkCount.objects.get(port=port)
     count.raw["BadTLPCount"], count.totals["BadTLPCount"] = 75, 75

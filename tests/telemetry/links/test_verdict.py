@@ -122,10 +122,10 @@ def test_the_sentences_say_what_is_wrong() -> None:
     }  # fmt: skip
     sentences = {one.code: one.sentence for one in judge_link(LinkFacts(**facts), now=NOW).reasons}
     assert sentences == {
-        "width": "The link runs x8, although both of its ends can x16.",
-        "speed": "The link runs slower than both of its ends can: Gen 3 of Gen 4.",
-        "flaps": "It went down and came back 5 times in the last hour.",
-        "sent": "20 times a second a packet has to be sent again: 312 times what the specification allows.",
+        "width": "The link runs x8, although both ends support x16.",
+        "speed": "The link runs slower than both ends support: Gen 3 of Gen 4.",
+        "flaps": "It went down and up again 5 times in the last hour.",
+        "sent": "20 replays/s, 312 times the PCIe limit.",
         "non_fatal_now": "1 non-fatal error in the last hour.",
     }
     lying = judge_link(LinkFacts(**{**GOOD, **DOWN, "state_since": NOW - 7300}), now=NOW)
@@ -172,7 +172,7 @@ def test_a_rate_names_its_generation(gbps: float, generation: str) -> None:
 
 
 def test_rates_and_times_are_told_in_words() -> None:
-    assert [rate_label(rate) for rate in (12.3, 0.05, 0.001)] == [
-        "12 times a second", "3 times a minute", "3.6 times an hour",
+    assert [rate_label(rate, "replays") for rate in (12.3, 0.05, 0.001)] == [
+        "12 replays/s", "3 replays/min", "3.6 replays/h",
     ]  # fmt: skip
     assert [duration_label(seconds) for seconds in (40, 720, 18000, 260000)] == ["40 s", "12 min", "5 h", "3 days"]

@@ -119,7 +119,7 @@ def test_a_device_that_is_pulled_out_is_told_as_down(chassis: Chassis, simulator
         wait_for(lambda: codes_of(port) == {"down"})
         found = verdict_of(port)
         assert found is not None
-        assert "gone from its slot" in found.reasons[0]["sentence"]
+        assert "missing from its slot" in found.reasons[0]["sentence"]
 
 
 def test_longer_ranges_are_drawn_from_the_store(chassis: Chassis, simulator: SimulatorProcess, boss: User) -> None:

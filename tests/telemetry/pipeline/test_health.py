@@ -74,10 +74,10 @@ def test_where_nothing_is_wrong_nothing_is_found() -> None:
 
 def test_a_site_without_a_worker_is_the_worst() -> None:
     assert found(pipeline(process("web@node:2"), counts={("frames_skipped", None): 4})) == [
-        "BAD No worker is heard",
+        "BAD No worker is running",
         "NOTE Frames skipped by slow browsers: 4",
     ]
-    assert "BAD No worker is heard" in found(pipeline(process(silent=11.0)))
+    assert "BAD No worker is running" in found(pipeline(process(silent=11.0)))
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_the_page_says_what_was_lost_and_of_which_chassis(client: Client, empty_
     counted(empty_redis, None, "frames_skipped", 2)
     empty_redis.hset(COUNTS_KEY, "readings_not_a_number/99999", 5)  # of a chassis that was removed
     text = client.get(reverse("pipeline:pipeline")).content.decode()
-    assert "Something is lost, or does not work" in text
+    assert "Data is lost, or a part fails" in text
     assert "It is &lt;away&gt;." in text
     assert "1,234" in text
     assert PROBLEMS["readings_not_a_number"].means in text
-    assert "No worker is heard" in text
+    assert "No worker is running" in text
     told = client.get(reverse("api:pipeline")).json()
     assert told["level"] == "bad"
-    assert told["findings"][0]["words"] == "No worker is heard"
+    assert told["findings"][0]["words"] == "No worker is running"
     assert [(one["name"], one["chassis_id"], one["recent"]) for one in told["counts"]] == [
         ("readings_not_a_number", chassis.pk, 1234),
         ("frames_skipped", None, 2),
@@ -191,7 +191,7 @@ def test_a_site_without_chassis_says_what_to_do(client: Client) -> None:
     text = client.get(reverse("pipeline:pipeline")).content.decode()
     assert "No chassis is polled." in text
     assert reverse("fabric:chassis_add") in text
-    assert "Nothing was kept out, late or lost since counting began." in text
+    assert "No input was rejected, late or lost since counting started." in text
 
 
 def test_chassis_are_found_sorted_and_paged_by_the_url_and_the_csv_has_all_that_is_found(client: Client) -> None:

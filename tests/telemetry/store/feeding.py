@@ -88,7 +88,7 @@ class Feed:
 
     def flush(self) -> None:
         """Hand over what the recorder still holds, as the end of a minute does."""
-        self.recorder._hand_over_rows()
+        self.recorder._submit_rows()
         self.stored()
 
     def end(self) -> None:

@@ -136,7 +136,7 @@ class StoreBesideAList(RuleBasedStateMachine):
     @rule()
     def a_minute_ends(self) -> None:
         """What the recorder holds is handed over."""
-        self.feed.recorder._hand_over_rows()
+        self.feed.recorder._submit_rows()
         self.settle()
 
     @rule()
@@ -160,7 +160,7 @@ class StoreBesideAList(RuleBasedStateMachine):
         self.pending = []
         self.next_recorder()
         self.readings(count=3, first=1.0, moved=[1, 1], every=1.0, shake=0.0)
-        self.feed.recorder._hand_over_rows()
+        self.feed.recorder._submit_rows()
         self.settle()
         asyncio.run(old.close())
         self.writer.stop(20.0)
@@ -229,7 +229,7 @@ class StoreBesideAList(RuleBasedStateMachine):
 
     def stored(self) -> None:
         """Store all."""
-        self.feed.recorder._hand_over_rows()
+        self.feed.recorder._submit_rows()
         self.settle()
         assert not self.pending
 

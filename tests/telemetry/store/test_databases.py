@@ -53,7 +53,7 @@ def test_a_postgresql_that_goes_away_and_comes_back_is_written_to_again(
     postgres.stop()
     try:
         some.run(range(130, 400))
-        some.recorder._hand_over_rows()
+        some.recorder._submit_rows()
         wait_for(lambda: some.writer.is_failing)
     finally:
         postgres.start()

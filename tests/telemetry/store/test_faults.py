@@ -134,7 +134,7 @@ def test_readings_that_no_database_takes_do_not_hold_up_the_others(feed: NewFeed
     bad.begin()
     for some in (good, bad):
         some.run(range(70))
-        some.recorder._hand_over_rows()
+        some.recorder._submit_rows()
     good.stored()
     assert len(moments(good.chassis)) == 70
 

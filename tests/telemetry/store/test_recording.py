@@ -248,7 +248,7 @@ def test_seconds_that_nobody_read_are_a_gap(feed: NewFeed) -> None:
     some = feed()
     some.run([*range(30), *range(50, 70)])
     some.flush()
-    assert gaps(some) == [(29.0, 50.0, "No readings came.")]
+    assert gaps(some) == [(29.0, 50.0, "There were no readings.")]
 
 
 def test_a_worker_that_ends_loses_nothing_and_the_next_one_tells_how_long_nobody_read(
