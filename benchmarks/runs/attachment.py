@@ -28,26 +28,26 @@ from fabric.plans.services import plan_apply, plan_create, rollback_state
 from telemetry.events.services import event_record
 
 PLAN_ORIGIN: Final = "run"
-# What stands in the way for a moment, such as an operation on a device, is waited for so long.
-ATTACH_RETRY_SECONDS: Final = 60.0  # s
+# A temporary conflict, such as an operation on a device, is retried for this time.
+ATTACH_RETRY_SECONDS: Final = 60.0
 State = Run.State
 
 
-def attach_devices(turn: RunClaim) -> bool:
-    """Bring a run's devices to its host as far as that goes now; tell whether there is more to do at once.
+def attach_devices(claim: RunClaim) -> bool:
+    """Take the next step of attaching a run's devices; return whether another step can follow immediately.
 
-    Raises RunFailed with what stands in the way.
+    Raises RunFailed with the conflict.
     """
-    run = turn.run
+    run = claim.run
     if run.cancel_requested_at is not None:
-        return _cancel_attachment(turn)
+        return _cancel_attachment(claim)
     if run.plan is None:
-        return _start_plan(turn)
+        return _start_plan(claim)
     match run.plan.state:
         case Plan.State.DONE:
-            return _record_topology(turn)
+            return _record_topology(claim)
         case state if run.plan.is_active:
-            turn.say(_plan_progress(run.plan, back=state == Plan.State.ROLLING_BACK))
+            claim.say(_plan_progress(run.plan, back=state == Plan.State.ROLLING_BACK))
             return False
         case Plan.State.STOPPED:
             raise RunFailed("compose", f"Its devices could not be attached: {run.plan.sentence}")
@@ -57,17 +57,17 @@ def attach_devices(turn: RunClaim) -> bool:
 
 
 def run_requester(run: Run) -> User:
-    """Return who asked for a run; raises RunFailed where they may run nothing any more."""
+    """Return the person who requested a run; raises RunFailed if they have lost their account or left the tenant."""
     person = run.requested_by
     if person is None or not person.is_active:
-        raise RunFailed("refused", f"{run.requested_by_name} has no account here any more.")
+        raise RunFailed("refused", f"{run.requested_by_name} no longer has an account here.")
     if run.tenant_id is not None and person.tenant_id != run.tenant_id:
-        raise RunFailed("refused", f"{run.requested_by_name} left the tenant whose run this is.")
+        raise RunFailed("refused", f"{run.requested_by_name} left the tenant of this run.")
     return person
 
 
 def authorise_requester(run: Run) -> User:
-    """Return who asked for a run, after one more look whether all may be had; raises RunFailed where it may not."""
+    """Check again that the requester may use the host and devices, and return them; raises RunFailed otherwise."""
     spec = run.specification()
     person = run_requester(run)
     try:
@@ -80,44 +80,44 @@ def authorise_requester(run: Run) -> User:
     return person
 
 
-def _start_plan(turn: RunClaim) -> bool:
-    """Look once more whether all may be had, and begin the plan where something must be attached."""
-    run = turn.run
+def _start_plan(claim: RunClaim) -> bool:
+    """Authorise the requester again, and start a plan if a device must be attached."""
+    run = claim.run
     composition = Composition.from_json(run.composition)
     person = authorise_requester(run)
     there = dict(Device.objects.filter(pk__in=composition.devices).values_list("pk", "host_port"))
     if there == composition.devices:
-        return _record_topology(turn)
+        return _record_topology(claim)
     try:
-        # A plan that cannot be applied leaves no draft behind.
+        # The batch is one transaction: a plan that cannot be applied leaves no draft.
         with audit_batch():
             plan = plan_create(
                 person=person, wanted=desired_state(composition), title=f"For {run.title}", origin=PLAN_ORIGIN
             )
             plan = plan_apply(person=person, plan=plan, on_failure="roll_back", claimant=str(run.pk))
-            turn.write(plan=plan, sentence="Its devices are being attached.")
+            claim.write(plan=plan, sentence="Its devices are being attached.")
     except (RuleViolation, InUse) as error:
         raise RunFailed("compose", error.sentence) from error
     except Conflict as error:
-        if turn.waits > ATTACH_RETRY_SECONDS:
+        if claim.waits > ATTACH_RETRY_SECONDS:
             raise RunFailed("compose", error.sentence) from error
-        turn.say(f"Waits: {error.sentence}")
+        claim.say(f"Waiting: {error.sentence}")
         return False
     except FalconWebError as error:
         raise RunFailed("compose", error.sentence) from error
     return plan.state == Plan.State.DONE
 
 
-def _record_topology(turn: RunClaim) -> bool:
-    """Keep what it runs on, links as they are trained now, and go on."""
-    topology = composition_topology(Composition.from_json(turn.run.composition))
-    turn.transition(State.STARTING, topology=msgspec.to_builtins(topology), sentence="Its host is asked to begin.")
+def _record_topology(claim: RunClaim) -> bool:
+    """Record the topology with its currently trained links, and proceed to the start."""
+    topology = composition_topology(Composition.from_json(claim.run.composition))
+    claim.transition(State.STARTING, topology=msgspec.to_builtins(topology), sentence="Its host is starting it.")
     return True
 
 
-def _cancel_attachment(turn: RunClaim) -> bool:
-    """End a run before it began on its host; what its plan has changed goes back."""
-    run = turn.run
+def _cancel_attachment(claim: RunClaim) -> bool:
+    """Cancel a run before its host starts it, and roll its plan back."""
+    run = claim.run
     plan = run.plan
     if plan is not None and plan.is_active:
         if plan.state in {Plan.State.RUNNING, Plan.State.RESUMING}:
@@ -125,36 +125,36 @@ def _cancel_attachment(turn: RunClaim) -> bool:
                 plan_cancel(person=None, plan=plan, roll_back=True)
             except Conflict:
                 return False  # it has ended just now
-        turn.say("It is being cancelled: its devices go back.")
+        claim.say("It is being cancelled: its devices are being given back.")
         return False
-    turn.ends(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it began.")
+    claim.ends(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
     return True
 
 
 def _plan_progress(plan: Plan, *, back: bool) -> str:
     progress = plan_summaries([plan])[0].progress
-    what = "Its devices go back" if back else "Its devices are being attached"
-    return f"{what}: {progress.done} of {progress.total} steps are done."
+    activity = "Its devices are being given back" if back else "Its devices are being attached"
+    return f"{activity}: {progress.done} of {progress.total} steps are done."
 
 
 logger = logging.getLogger(__name__)
 
-# A device that somebody still uses, or an operation on it, is waited for so long.
-RESTORE_RETRY_SECONDS: Final = 90.0  # s
+# A device that is in use, or has an operation in progress, is retried for this time.
+RESTORE_RETRY_SECONDS: Final = 90.0
 
 
 def devices_to_restore(run: Run) -> DesiredState:
-    """Return where devices of a run go back to: those that are still where its plan brought them, and whose it was.
+    """Return the original attachments of devices that are still where the run's plan attached them.
 
-    Whatever became of the others since is the work of somebody else. Nothing, where they are to stay, or went back:
-    a later run may have them at the same place.
+    The others were moved or reassigned since by somebody else. Empty if the devices stay attached or were restored
+    already: a later run may use them at the same port.
     """
     plan, back = run.plan, run.plan_back
     if plan is None or run.keep_composed or plan.state == Plan.State.DRAFT:
         return DesiredState()
     if back is not None and back.state == Plan.State.DONE:
         return DesiredState()
-    brought = DesiredState.from_json(plan.wanted).attachments
+    attached = DesiredState.from_json(plan.wanted).attachments
     places = rollback_state(plan).attachments
     rows = Device.objects.filter(pk__in=places, missing_since=None)
     if run.tenant_id is not None:
@@ -162,51 +162,51 @@ def devices_to_restore(run: Run) -> DesiredState:
     there = dict(rows.values_list("pk", "host_port"))
     return DesiredState(
         attachments={
-            pk: to for pk, to in places.items() if pk in there and there[pk] == brought.get(pk) and to != there[pk]
+            pk: to for pk, to in places.items() if pk in there and there[pk] == attached.get(pk) and to != there[pk]
         }
     )
 
 
-def restore_devices(turn: RunClaim) -> bool:
-    """Give a run's devices back as far as that goes now; tell whether there is more to do at once."""
-    run = turn.run
+def restore_devices(claim: RunClaim) -> bool:
+    """Take the next step of restoring a run's devices; return whether another step can follow immediately."""
+    run = claim.run
     if run.plan is not None and run.plan.is_active:
-        turn.say("Waits for the plan that attaches its devices.")
+        claim.say("Waiting for the plan that attaches its devices.")
         return False
     back = run.plan_back
     if back is not None and back.is_active:
-        turn.say("Its devices are being given back.")
+        claim.say("Its devices are being given back.")
         return False
     wanted = devices_to_restore(run)
     if not wanted.attachments:
-        return _finish_run(turn, "")
+        return _finish_run(claim, "")
     if back is not None and back.state in {Plan.State.STOPPED, *Plan.FINAL}:
-        return _finish_run(turn, back.sentence or "the plan that gives them back has ended without that.")
+        return _finish_run(claim, back.sentence or "the plan that restores them ended without success.")
     try:
         with audit_batch():
             plan = _restore_plan(run, wanted)
-            turn.write(plan_back=plan, sentence="Its devices are being given back.")
+            claim.write(plan_back=plan, sentence="Its devices are being given back.")
     except FalconWebError as error:
-        if turn.waits > RESTORE_RETRY_SECONDS:
-            return _finish_run(turn, error.sentence)
-        turn.say(f"Its devices are not back yet: {error.sentence}")
+        if claim.waits > RESTORE_RETRY_SECONDS:
+            return _finish_run(claim, error.sentence)
+        claim.say(f"Its devices are not back yet: {error.sentence}")
         return False
     return plan.state == Plan.State.DONE
 
 
 def has_results(run: Run) -> bool:
-    """Tell whether the figures of a run are made, or there is nothing to make them of."""
+    """Return whether the results of a run are recorded, or it never started."""
     return run.started_at is None or "readings" in run.results
 
 
-def record_results(turn: RunClaim) -> None:
-    """Make the figures of a run of what was recorded, once, when it has ended on its host."""
-    traffic_record(turn.run)
-    turn.write(results=msgspec.to_builtins(summarise(turn.run)))
+def record_results(claim: RunClaim) -> None:
+    """Summarise the recorded readings of a run, once, after it has ended on its host."""
+    traffic_record(claim.run)
+    claim.write(results=msgspec.to_builtins(summarise(claim.run)))
 
 
 def _restore_plan(run: Run, wanted: DesiredState) -> Plan:
-    """Return the plan of the way back, on its way: in the name of who asked, or of the site where they may no more."""
+    """Apply a plan that restores devices: as the requester, or as the site if they are no longer permitted."""
     title = f"After {run.title}"
     person: User | None = run.requested_by
     if person is not None:
@@ -215,25 +215,23 @@ def _restore_plan(run: Run, wanted: DesiredState) -> Plan:
                 plan = plan_create(person=person, wanted=wanted, title=title, origin="undo")
                 return plan_apply(person=person, plan=plan, claimant=str(run.pk))
         except (Forbidden, NotFound) as error:
-            logger.info("run %s: the site gives its devices back: %s", run.pk, error)
+            logger.info("run %s: the site restores its devices: %s", run.pk, error)
     plan = plan_create(person=None, wanted=wanted, title=title, origin="undo")
     return plan_apply(person=None, plan=plan)
 
 
-def _finish_run(turn: RunClaim, why_not_back: str) -> bool:
-    """End a run; `why_not_back` says what kept its devices from going back, '' where they are."""
-    run = turn.run
+def _finish_run(claim: RunClaim, why_not_back: str) -> bool:
+    """End a run; `why_not_back` is the reason why its devices were not restored, '' if they were."""
+    run = claim.run
     kept = run.keep_composed and run.plan is not None
     sentence = ""
     if kept:
-        sentence = (
-            "Its devices stay with its sweep." if run.sweep_id else "Its devices stay attached, as was asked for."
-        )
+        sentence = "Its devices stay with its sweep." if run.sweep_id else "Its devices stay attached, as requested."
     if why_not_back:
         sentence = f"Its devices were not given back: {why_not_back}"
     with audit_batch():
         holds_release(run)
-        turn.transition(
+        claim.transition(
             State(run.outcome or State.FAILED),
             finished_at=timezone.now(),
             sentence=sentence,

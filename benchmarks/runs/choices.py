@@ -35,17 +35,16 @@ class PortChoice:
 
     @property
     def words(self) -> str:
-        """What it is called where several chassis are."""
+        """Its label with the chassis."""
         return f"{self.chassis} {self.label}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceChoice:
-    """A device for a run: `attached` is the host port's id that it is at now (None: free).
+    """A device for a run: `attached` is the id of its current host port (None: free).
 
-    `here` tells whether that is one of this host's; `targets` are the host ports of this host that the drawer's mode
-    lets it have, the present one first. `used_by` is the title of the run that holds it now, '' for none;
-    `memory_bytes` is 0 where it is not known.
+    `here`: that port belongs to this host. `targets` are the host ports of this host that the drawer's mode allows,
+    the current one first. `used_by` is the title of the run that holds it, '' for none; `memory_bytes` is 0 if unknown.
     """
 
     id: int
@@ -62,11 +61,11 @@ class DeviceChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class HostChoice:
-    """A host for a run. `trainer` is what its agent can run, None where no agent tells; `why_not` says why not then.
+    """A host for a run. `trainer` has the capabilities that its agent reports; if None, `why_not` gives the reason.
 
-    `own_memory` are the bytes of each GPU of its own, `own_drive` is the model of an NVMe drive of its own that data
-    can be read from, '' where its agent tells of none. `held` has its keys of benchmarks.runs.models.Hold, each with
-    the title of the run that holds it, as the person sees it.
+    `own_memory` are the bytes of each of its own GPUs, `own_drive` is the model of its own NVMe drive for data, '' if
+    its agent reports none. `held` maps its keys of benchmarks.runs.models.Hold to the title of the run that holds
+    them, as the person sees it.
     """
 
     id: int
@@ -82,15 +81,15 @@ class HostChoice:
 
     @property
     def executors(self) -> tuple[str, ...]:
-        """What can carry a run out there."""
+        """The executors that its agent offers."""
         return self.trainer.executors if self.trainer is not None else ()
 
 
 @dataclass(frozen=True)
 class _VisibleFabric:
-    """What a person sees of all chassis: devices, drawers as they will be, and which keys are held by which run.
+    """The visible part of all chassis: devices, projected drawers, and the run that holds each key.
 
-    `neighbours` are all devices at each host, whoever sees them, `of_chassis` the serial numbers of all there are.
+    `neighbours` are all devices attached to each host, visible or not, `of_chassis` the serial numbers of all devices.
     """
 
     devices: list[Device]
@@ -101,7 +100,7 @@ class _VisibleFabric:
 
 
 def host_choices(person: User) -> tuple[HostChoice, ...]:
-    """Return the hosts on which a person may run something, with all that may be composed there; ten queries."""
+    """Return the hosts on which a person may run something, with the devices that can be attached; ten queries."""
     ports = HostPort.objects.visible_to(person).filter(missing_since=None).exclude(host=None)
     by_host: dict[int, list[HostPort]] = {}
     for port in ports.select_related("chassis", "drawer").order_by("chassis__name", "number", "pk"):
@@ -121,7 +120,7 @@ def host_choices(person: User) -> tuple[HostChoice, ...]:
 
 
 def visible_holds(person: User) -> dict[str, str]:
-    """Return which keys are held (see benchmarks.runs.models.Hold), with the title of the run as the person sees it."""
+    """Return the held keys (see benchmarks.runs.models.Hold) with the title of the run as the person sees it."""
     seen = dict(Run.objects.visible_to(person).open().values_list("pk", "title"))
     return {key: seen.get(run, "another run") for key, run in Hold.objects.values_list("key", "run")}
 
@@ -157,7 +156,7 @@ def _host_choice(host: Host, ports: list[HostPort], agent: HostAgent | None, fou
 def _local_gpu_memory(
     report: HostReport | None, neighbours: Collection[Device], of_chassis: Collection[str]
 ) -> tuple[int, ...]:
-    """Return how much memory each GPU of a host's own has, bytes, by their addresses; nothing where none tells."""
+    """Return the memory of each of a host's own GPUs, bytes, in PCI address order; empty without a report."""
     if report is None:
         return ()
     own = {one.address for one in host_local_devices(report, neighbours, of_chassis)}
@@ -209,10 +208,10 @@ def _can_attach(drawer: DrawerSnapshot | None, slot: int, label: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceAvailability:
-    """Where a device is, in words: `at` is the host and host port that have it, 'node-b (H2)', or '' where it is free.
+    """The location of a device: `at` is its host and host port, 'node-b (H2)', '' if it is free.
 
-    `drawer` tells drawers apart: ids of chassis and drawer, 0 for what is in none. `why_not` says why the person cannot
-    have the device now, '' where they can.
+    `drawer` has the ids of chassis and drawer, 0 without a drawer. `why_not` is the reason why the person cannot use
+    the device now, '' if they can.
     """
 
     drawer: tuple[int, int]
@@ -224,14 +223,14 @@ class DeviceAvailability:
 
 @dataclass(frozen=True, kw_only=True)
 class RunChoices:
-    """Hosts, and standings by the devices' ids."""
+    """Hosts, and the availability of devices by id."""
 
     hosts: tuple[HostChoice, ...] = ()
     standings: Mapping[int, DeviceAvailability] = field(default_factory=dict)
 
 
 def run_choices(person: User) -> RunChoices:
-    """Return what a person may choose among; three queries besides those of `host_choices`, more while leases end."""
+    """Return the choices of a person; three queries besides those of `host_choices`, more while leases end."""
     hosts = host_choices(person)
     ids = {device.id for host in hosts for device in host.devices}
     rows = Device.objects.filter(pk__in=ids).select_related("chassis", "slot__drawer", "host_port__host")
@@ -260,16 +259,16 @@ def _device_availability(device: Device, seen: Collection[int], returning: Mappi
 
 
 def chassis_unavailable_reason(chassis: Chassis) -> str:
-    """Return why nothing of a chassis can be attached now, '' where it can."""
+    """Return the reason why no device of a chassis can be attached now, '' if it can."""
     if not chassis.is_composable:
         return monitored_only_reason(chassis)
     if not chassis.enabled:
-        return f"{chassis.name} is not polled: an administrator has it left out."
+        return f"{chassis.name} is not polled: an administrator has disabled it."
     return f"{chassis.name} does not answer now." if chassis.last_error else ""
 
 
 def _returning_devices(person: User, hosts: Collection[HostChoice]) -> dict[int, str]:
-    """Return which devices are on their way back to the pool, with the sentence; one query while none is."""
+    """Return the reason for each device that is being returned to the pool; one query if there are none."""
     devices = {device.id for host in hosts for device in host.devices}
     if not returning_reason(person, devices):
         return {}

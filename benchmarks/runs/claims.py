@@ -1,7 +1,7 @@
-"""A worker's claim on a run, and the devices that runs hold.
+"""A worker's claim on a run, and the holds of runs on devices.
 
-A key is held by at most one run: the database sees to it. All that a run needs is taken at once, or nothing: no two
-runs wait for each other in a circle.
+The database guarantees one run a key. A run acquires all its keys in one transaction, or none, so that runs cannot
+deadlock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ State = Run.State
 
 
 class RunFailed(FalconWebError):
-    """A run ends badly: `trouble` is one of those that benchmarks.runs.models.Run names."""
+    """A run fails: `trouble` is a value of benchmarks.runs.models.Run.trouble."""
 
     def __init__(self, trouble: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -46,34 +46,34 @@ class RunFailed(FalconWebError):
 class RunClaim(RowClaim[Run]):
     """A worker's claim on a run."""
 
-    # Another worker follows one that died after so long; longer than a step takes that renews nothing.
+    # The time until another worker replaces a dead one; longer than a step that does not renew the claim.
     duration = timedelta(seconds=30)
     related = ("host", "plan", "plan_back", "requested_by", "tenant")
 
     @classmethod
     def claim(cls, run_id: str, worker: str) -> RunClaim | None:
-        """Claim a run that is on its way and unclaimed; None where another worker was faster."""
-        # Unlike any other claim of this worker: one that took too long must not write as if it were still valid.
+        """Claim an open, unclaimed run; None if another worker was faster."""
+        # Unique for each claim: an expired one of the same worker must not write as if it were still valid.
         mine = f"{worker}:{secrets.token_hex(4)}"[-100:]
         return cls.take(Run.objects.open().exclude(state=State.QUEUED), run_id, mine)
 
     @property
     def run(self) -> Run:
-        """The run, as of what this worker read and wrote."""
+        """The run as last read or written by this worker."""
         return self.row
 
     def say(self, sentence: str) -> None:
-        """Say what it waits for, or does."""
+        """Store the status sentence of the run."""
         if sentence != self.run.sentence:
             self.write(sentence=sentence)
 
     def transition(self, state: Run.State, **values: Any) -> None:
-        """Bring it into another state; raises ClaimLost."""
+        """Change its state; raises ClaimLost."""
         self.write(state=state, state_since=timezone.now(), **{"sentence": "", **values})
         transaction.on_commit(partial(run_changed.send, Run, run=self.run), robust=True)
 
     def ends(self, outcome: Run.State, *, trouble: str = "", sentence: str = "", **values: Any) -> None:
-        """Note how it ends; its devices are given back next."""
+        """Record its outcome; restoring its devices is the next step."""
         run = self.run
         self.transition(
             State.RETURNING,
@@ -85,11 +85,11 @@ class RunClaim(RowClaim[Run]):
         )
 
     def look(self) -> None:
-        """Read again what others may have changed: that somebody wants it cancelled."""
+        """Reload the cancellation fields, which others may have changed."""
         self.run.refresh_from_db(fields=["cancel_requested_at", "cancelled_by_name"])
 
     def release(self, **values: Any) -> bool:
-        """Release the run, so that whoever comes next goes on with it."""
+        """Release the run, so that any worker can continue it."""
         with contextlib.suppress(DatabaseError):  # the claim expires
             return super().release(**values)
         return False
@@ -101,7 +101,7 @@ class RunClaim(RowClaim[Run]):
 
 
 def holds_acquire(run: Run) -> bool:
-    """Take all that a run needs, in the caller's transaction if there is one; False where some of it is held."""
+    """Acquire all keys of a run, in the caller's transaction if there is one; False if any is held."""
     composition = Composition.from_json(run.composition)
     try:
         with transaction.atomic():
@@ -112,19 +112,19 @@ def holds_acquire(run: Run) -> bool:
                 return False
             Hold.objects.bulk_create(Hold(key=key, run=run) for key in sorted(keys))
     except IntegrityError:
-        return False  # somebody else was faster
+        return False  # another transaction was faster
     return True
 
 
 def holds_release(run: Run) -> None:
-    """Let go of all that a run has."""
+    """Release all holds of a run."""
     Hold.objects.filter(run=run).delete()
 
 
 def held_devices(devices: Collection[int], claimant: str) -> dict[int, str]:
-    """Return which of the devices a run has, other than the run `claimant`, each with a sentence for all who see it."""
+    """Return the devices held by runs other than `claimant`, each with a reason that everybody may see."""
     rows = Hold.objects.filter(key__in=[f"device/{pk}" for pk in devices]).select_related("run")
-    # A device belongs to one tenant, and its people's runs are theirs to see; the title of any other is not told.
+    # A device belongs to one tenant, whose users see their runs; the title of any other run is not disclosed.
     owners = dict(Device.objects.filter(pk__in=devices).values_list("pk", "tenant"))
     found = {}
     for row in rows:
@@ -136,9 +136,9 @@ def held_devices(devices: Collection[int], claimant: str) -> dict[int, str]:
 
 
 def queue_status() -> list[tuple[Run, str]]:
-    """Return the runs that wait, in their order, each with the sentence of what it waits for; '' for whose turn it is.
+    """Return the queued runs in order, each with its reason for waiting; '' for those that are due.
 
-    What an earlier run waits for is not given to a later one, except where the earlier one waits for its sweep.
+    A resource that an earlier run waits for is not given to a later one, unless the earlier one waits for its sweep.
     """
     rows = Run.objects.filter(state=Run.State.QUEUED).select_related("sweep", "host")
     queued = list(rows.order_by("queued_at", "position", "pk"))
@@ -153,7 +153,7 @@ def queue_status() -> list[tuple[Run, str]]:
     for run in queued:
         # One of a sweep that has completed was asked for once more: there is nobody else to begin it.
         if run.sweep is not None and run.sweep.is_suspended:
-            found.append((run, f"Waits for its sweep, which is {run.sweep.get_state_display().lower()}."))
+            found.append((run, f"Waiting for its sweep, which is {run.sweep.get_state_display().lower()}."))
             continue
         composition = Composition.from_json(run.composition)
         keys = resource_keys(composition)
@@ -163,13 +163,13 @@ def queue_status() -> list[tuple[Run, str]]:
         if sentence:
             ahead |= {key: me for key in keys if key not in ahead}
         else:
-            # It takes them now: who comes later sees them as taken.
+            # It acquires them now: they are held for the runs behind it.
             held |= dict.fromkeys(acquirable_keys(composition, held, own.get(composition.host, 0)) or keys, me)
     return found
 
 
 def _resource_labels(runs: Iterable[Run]) -> dict[str, str]:
-    """Return how keys are called in a sentence."""
+    """Return the labels of keys for use in sentences."""
     compositions = [Composition.from_json(run.composition) for run in runs]
     devices = {pk for one in compositions for pk in one.devices}
     rows = Device.objects.filter(pk__in=devices).select_related("chassis", "slot")

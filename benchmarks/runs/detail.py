@@ -1,4 +1,4 @@
-"""What the page of a run shows: stages, progress, prediction, tables of results."""
+"""Data of a run's page: stages, progress, prediction, tables of results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from benchmarks.workloads.catalogue import CATALOGUE
 
 logger = logging.getLogger(__name__)
 
-MAX_EARLIER_RUNS: Final = 20  # earlier runs that 'usually' is made of
+MAX_EARLIER_RUNS: Final = 20  # earlier runs for the usual duration
 PHASE_LABELS: Final = {
     "build": "Build", "warmup": "Warm up", "timed": "Measure", "no_sync": "Measure without exchange of gradients",
     "finish": "Finish",
@@ -39,7 +39,7 @@ TROUBLE_LABELS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class RunStage:
-    """A step of a run, in the words of the page: waiting, running, done, failed, skipped."""
+    """A stage of a run; `state` is waiting, running, done, failed or skipped."""
 
     name: str
     state: str
@@ -51,7 +51,7 @@ class RunStage:
 
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """How far the timed steps are, and how long the rest of them takes (s); None where nobody can tell."""
+    """The number of timed steps done, and the estimated remaining time (s), None if unknown."""
 
     done: int
     total: int
@@ -60,7 +60,7 @@ class RunProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """All that the page of a run shows of its course."""
+    """The progress and results of a run for its page."""
 
     stages: tuple[RunStage, ...]
     phase: str
@@ -70,19 +70,19 @@ class RunStatus:
     summary: Summary
     prediction: Prediction | None
     off: float | None  # measured over predicted step, less one
-    owes: int  # devices that could not be given back
+    owes: int  # devices that could not be restored
     trouble: str
 
     @property
     def said(self) -> str:
-        """Return how far it is, as it is read aloud."""
+        """Return the progress for screen readers."""
         at = next((one for one in self.stages if one.state == "running"), None)
         steps = f", {self.progress.done} of {self.progress.total} steps" if self.progress is not None else ""
         return f"{at.name}{steps}" if at is not None else ""
 
 
 def run_status(person: User, run: Run) -> RunStatus:
-    """Return a run as it stands."""
+    """Return the current data of a run's page."""
     summary = summary_of(run)
     recorded = series_values(run, [STEP_SECONDS_KEY, *(f"{PHASE_PREFIX}{name}" for name in PHASE_LABELS)])
     prediction = run_prediction(run)
@@ -104,14 +104,14 @@ def run_status(person: User, run: Run) -> RunStatus:
 
 
 def _elapsed_seconds(run: Run) -> float:
-    """Return how long a run has taken since it was asked for; of one from elsewhere what it took there, if known."""
+    """Return the duration of a run since its request; of an imported run its recorded duration, if known."""
     if run.executor:
         return ((run.finished_at or timezone.now()) - run.queued_at).total_seconds()
     return (_seconds_between(run.started_at, run.ended_at) or 0.0) if run.ended_at is not None else 0.0
 
 
 def run_prediction(run: Run) -> Prediction | None:
-    """Return what the performance model says of a run's steps; None of what it knows nothing, such as of CPUs."""
+    """Return the prediction for a run's steps; None where the performance model does not apply, such as CPUs."""
     topology = recorded_topology(run)
     workload = CATALOGUE.get(run.workload)
     if topology is None or workload is None or not workload.is_training or not topology.accelerators:
@@ -119,7 +119,7 @@ def run_prediction(run: Run) -> Prediction | None:
     try:
         return model.predict(run.specification(), topology)
     except (msgspec.ValidationError, model.ModelError) as error:
-        logger.info("run %s is not predicted: %s", run.pk, error)
+        logger.info("run %s has no prediction: %s", run.pk, error)
         return None
 
 
@@ -129,7 +129,7 @@ def _stages(run: Run, recorded: Mapping[str, Any]) -> tuple[RunStage, ...]:
     failed = Run.State.FAILED in (run.outcome, run.state)
     return (
         RunStage(
-            name="Wait for its turn",
+            name="Wait in queue",
             state=_stage_state(run.state == Run.State.QUEUED, run.begun_at, run.begun_at),
             seconds=_seconds_between(run.queued_at, run.begun_at or run.finished_at),
             sentence=run.sentence if run.state == Run.State.QUEUED else "",
@@ -148,7 +148,7 @@ def _attach_stage(run: Run, *, failed: bool) -> RunStage:
         state = "waiting"
     ended = run.plan.finished_at if run.plan is not None else None
     return RunStage(
-        name="Attach its devices" if run.plan is not None or not done else "Its devices are attached already",
+        name="Attach devices" if run.plan is not None or not done else "Devices already attached",
         state=state,
         seconds=_seconds_between(run.begun_at, ended or run.started_at or run.finished_at)
         if run.plan is not None
@@ -176,7 +176,7 @@ def _host_stage(run: Run, recorded: Mapping[str, Any], *, failed: bool) -> RunSt
 
 
 def _started_phases(recorded: Mapping[str, Any]) -> list[str]:
-    """Return the phases that have begun, in their order, with how long ago that was."""
+    """Return the started phases in order, with their durations."""
     now = timezone.now().timestamp()
     return [
         f"{words}, for {max(0.0, now - recorded[key][1][0]):.0f} s."
@@ -192,7 +192,7 @@ def _restore_stage(run: Run) -> RunStage:
     state = "running" if now else "waiting" if run.is_open else "failed" if stuck else "done"
     if not run.is_open and not stuck and run.plan_back is None:
         state = "skipped"
-    name = "Keep its devices attached" if kept else "Give its devices back"
+    name = "Keep devices attached" if kept else "Give devices back"
     if state == "skipped" and run.plan is None:
         name = "Nothing to give back"
     return RunStage(
@@ -223,7 +223,7 @@ def _progress(run: Run, recorded: Mapping[str, Any]) -> RunProgress | None:
 
 
 def _usual_duration(person: User, run: Run) -> str:
-    """Return how long runs of the same took on the same host: 'usually 40 to 55 s'; '' where there are none."""
+    """Return the usual duration of the same spec on the same host: 'usually 40 to 55 s'; '' without earlier runs."""
     before = Run.objects.visible_to(person).filter(
         spec_hash=run.spec_hash,
         host=run.host,
@@ -254,14 +254,14 @@ def _seconds_between(begin: datetime | None, end: datetime | None) -> float | No
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A result: rows of cells with their heads."""
+    """A table of results: rows of cells with their headers."""
 
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
 
 
 def result_tables(summary: Summary) -> list[tuple[str, ResultTable]]:
-    """Return the results of a run that are tables and no step times, each with its name and unit."""
+    """Return the tables of a run's results, each with its name and unit."""
     found = []
     for name, value in sorted(summary.tables.items()):
         if isinstance(value, dict | list):
@@ -272,7 +272,7 @@ def result_tables(summary: Summary) -> list[tuple[str, ResultTable]]:
 
 
 def single_results(summary: Summary) -> list[tuple[str, str]]:
-    """Return the results of a run that are one value each: name, and the value with its unit."""
+    """Return the single-value results of a run: name, and the value with its unit."""
     found = []
     for name, value in sorted(summary.tables.items()):
         if isinstance(value, dict | list):

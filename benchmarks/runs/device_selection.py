@@ -1,6 +1,6 @@
 """The device fields of the run form, and a sample request.
 
-Pure: it reads what was typed, and says what is wrong with it. `static/js/run-form.js` chooses in the same order.
+Pure: it parses and validates form values. `static/js/run-form.js` selects in the same order.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from benchmarks.runs.rules import Composition
 from core.text import join_words, parse_id
 from fabric.inventory.models import Device
 
-OWN_DRIVE_CHOICE: Final = "own"  # stands for the host's own drive where another choice is a device's id
+OWN_DRIVE_CHOICE: Final = "own"  # the host's own drive; the other choices are device ids
 MAX_DIGITS: Final = 2
-# Which GPUs are taken first where a number is asked for.
+# The order in which GPUs are selected when only their number is given.
 HERE, FREE, ELSEWHERE = range(3)
-IN_USE_PENALTY: Final = 3  # added: a run has it
+IN_USE_PENALTY: Final = 3  # added if a run uses it
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceField:
-    """A device in the form, with the host port that is chosen for it (0: it is not used)."""
+    """A device in the form, with the selected host port (0: not selected)."""
 
     host: HostChoice
     device: DeviceChoice
@@ -33,38 +33,38 @@ class DeviceField:
 
     @property
     def name(self) -> str:
-        """The name of its box; its value is a host port."""
+        """The name of its checkbox, whose value is a host port."""
         return f"device-{self.host.id}-{self.device.id}"
 
     @property
     def port_name(self) -> str:
-        """The name of the choice among host ports beside it."""
+        """The name of its host port select."""
         return f"port-{self.host.id}-{self.device.id}"
 
     @property
     def port(self) -> int:
-        """The host port that is meant when it is taken."""
+        """The host port that is used when the device is selected."""
         return self.chosen or self.device.targets[0].id
 
     @property
     def ports(self) -> str:
-        """The host ports that it can be attached to, ids with spaces between them."""
+        """The ids of the host ports that it can be attached to, separated by spaces."""
         return " ".join(str(port.id) for port in self.device.targets)
 
     @property
     def at_another(self) -> str:
-        """The host and host port that it would be taken from, '' where it is here or free."""
+        """The other host and host port it is attached to, '' if it is on this host or free."""
         return "" if self.device.here else self.standing.at
 
     @property
     def rank(self) -> int:
-        """How soon it is taken: less is sooner."""
+        """The selection order: lower first."""
         place = HERE if self.device.here else FREE if self.device.attached is None else ELSEWHERE
         return place + (IN_USE_PENALTY if self.device.used_by else 0)
 
     @property
     def now(self) -> str:
-        """Where it stands now, in words."""
+        """Its current state as text."""
         if self.standing.why_not:
             return self.standing.why_not
         at = f"at {self.standing.at}" if self.standing.at else "free"
@@ -73,7 +73,7 @@ class DeviceField:
 
 @dataclass(frozen=True, kw_only=True)
 class PortField:
-    """A host port in the form: how many GPUs of its drawer it can have, what was typed for it, and what is wrong."""
+    """A host port in the form: how many GPUs of its drawer it can have, the count typed, and its error."""
 
     port: PortChoice
     name: str
@@ -93,13 +93,15 @@ class DrawerFields:
 
     @property
     def most(self) -> int:
-        """How many GPUs can be taken."""
+        """How many GPUs are available."""
         return sum(not line.standing.why_not for line in self.lines)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostFields:
-    """What the form shows of a host. `lost` says which GPUs were chosen and cannot be had, `lost_drive` which drive."""
+    """The form fields of a host. `lost` has a sentence for each selected GPU that is unavailable, `lost_drive` one for
+    the drive.
+    """
 
     host: HostChoice
     chosen: bool
@@ -117,17 +119,17 @@ class HostFields:
 
     @property
     def wrong(self) -> dict[str, str]:
-        """What is wrong with the numbers that were typed, by the names of their fields."""
+        """The errors of the counts, by field name."""
         return {port.name: port.error for drawer in self.drawers for port in drawer.ports if port.error}
 
     @property
     def gpus(self) -> tuple[DeviceField, ...]:
-        """All GPUs of chassis that it can have."""
+        """All GPUs of chassis that can be attached to it."""
         return tuple(line for drawer in self.drawers for line in drawer.lines)
 
     @property
     def waits(self) -> str:
-        """Which runs have all GPUs that it could have, in words; '' where one is free, or there is none."""
+        """The runs that use all GPUs available to the host, as text; '' if a GPU is free, or there is none."""
         there = [line.device.used_by for line in self.gpus if not line.standing.why_not]
         if not all(there) or self.own_taken < self.host.local_gpus:
             return ""
@@ -136,17 +138,17 @@ class HostFields:
 
     @property
     def own_free(self) -> int:
-        """How many GPUs of its own no run has."""
+        """How many of its own GPUs no run uses."""
         return max(0, self.host.local_gpus - self.own_taken)
 
     @property
     def own_users(self) -> str:
-        """Which runs have GPUs of its own, in words; '' where none has."""
+        """The runs that use its own GPUs, as text; '' if there are none."""
         return _quoted_titles(self.own_runs) if self.own_runs else ""
 
 
 def host_fields(host: HostChoice, offered: RunChoices, given: Mapping[str, str], *, chosen: bool) -> HostFields:
-    """Return what the form shows of a host, with what was typed taken for it."""
+    """Return the form fields of a host, with the submitted values applied."""
     lines = [
         DeviceField(host=host, device=device, standing=offered.standings[device.id])
         for device in host.devices
@@ -180,7 +182,7 @@ def host_fields(host: HostChoice, offered: RunChoices, given: Mapping[str, str],
 def _selected_devices(
     host: HostChoice, lines: Sequence[DeviceField], given: Mapping[str, str]
 ) -> tuple[dict[int, int], list[str]]:
-    """Return the host ports of what is chosen one by one, by the devices' ids, and a sentence for each that is lost."""
+    """Return the host ports of individually selected devices by device id, and an error for each unavailable one."""
     start = f"device-{host.id}-"
     known = {line.device.id: line for line in lines}
     ticked: dict[int, int] = {}
@@ -199,7 +201,7 @@ def _selected_devices(
 
 def _selection_error(host: HostChoice, line: DeviceField | None, port: int) -> str:
     if line is None:
-        return f"A device that was chosen cannot be attached to {host.name} now."
+        return f"A selected device cannot be attached to {host.name} now."
     called = f"{line.device.model} in {line.device.where}"
     if line.standing.why_not:
         return f"{called} cannot be taken: {line.standing.why_not}"
@@ -237,31 +239,31 @@ def _drawer_fields(
 
 
 def _select_count(lines: Iterable[DeviceField], port: PortChoice, typed: str, chosen: dict[int, int]) -> str:
-    """Choose as many GPUs for a host port as were asked for; return what is wrong with that."""
+    """Select the typed number of GPUs for a host port; return the error, '' on success."""
     if not (typed.isascii() and typed.isdecimal() and len(typed) <= MAX_DIGITS):
-        return f"Give a whole number of GPUs for {port.words}."
-    wanted, have = int(typed), sum(one == port.id for one in chosen.values())
-    if wanted < have:
-        return f"{have} are ticked for {port.words}, and {wanted} asked for: clear one of the two."
+        return f"Enter a whole number of GPUs for {port.words}."
+    requested, have = int(typed), sum(one == port.id for one in chosen.values())
+    if requested < have:
+        return f"{have} are ticked for {port.words}, and {requested} requested: clear one of the two."
     free = [line for line in lines if line.device.id not in chosen and port in line.device.targets]
-    if wanted > have + len(free):
-        return f"{port.words} can have {have + len(free)} GPUs, not {wanted}."
+    if requested > have + len(free):
+        return f"{port.words} can have {have + len(free)} GPUs, not {requested}."
     free.sort(key=lambda line: (line.rank, line.device.attached != port.id))
-    chosen |= {line.device.id: port.id for line in free[: wanted - have]}
+    chosen |= {line.device.id: port.id for line in free[: requested - have]}
     return ""
 
 
 def _selected_storage(
     host: HostChoice, drives: Sequence[DeviceField], given: Mapping[str, str]
 ) -> tuple[str, int, str]:
-    """Return where data is read from ('', OWN or a device's id), at which host port, and why not where it was asked."""
-    asked = given.get(f"storage-{host.id}", "")
-    if asked in {"", OWN_DRIVE_CHOICE}:
-        return asked, 0, ""
-    line = next((one for one in drives if str(one.device.id) == asked), None)
-    port = parse_id(given.get(f"port-{host.id}-{asked}", "")) or (line.port if line is not None else 0)
+    """Return the data source ('', OWN_DRIVE_CHOICE or a device id), its host port, and an error if it is unavailable."""
+    choice = given.get(f"storage-{host.id}", "")
+    if choice in {"", OWN_DRIVE_CHOICE}:
+        return choice, 0, ""
+    line = next((one for one in drives if str(one.device.id) == choice), None)
+    port = parse_id(given.get(f"port-{host.id}-{choice}", "")) or (line.port if line is not None else 0)
     lost = _selection_error(host, line, port)
-    return ("", 0, lost) if lost else (asked, port, "")
+    return ("", 0, lost) if lost else (choice, port, "")
 
 
 def _quoted_titles(titles: Iterable[str]) -> str:
@@ -278,9 +280,9 @@ SAMPLE_LIMIT_SECONDS: Final = 3600
 
 
 def sample_run_file(offered: RunChoices) -> str:
-    """Return a file of a run that can be had now, JSON: on a GPU of a chassis, else one of a host's own, else a CPU.
+    """Return a run request that is possible now, as JSON: on a chassis GPU, else a host's own GPU, else a CPU.
 
-    '' where no host can run anything.
+    '' if no host can run anything.
     """
     hosts = [host for host in offered.hosts if not host.why_not]
     samples = [_host_sample(host, offered) for host in hosts]
@@ -306,7 +308,7 @@ def _host_sample(host: HostChoice, offered: RunChoices) -> dict[str, Any]:
 
 
 def _soonest_gpu(host: HostChoice, offered: RunChoices) -> DeviceField | None:
-    """Return the GPU of a chassis that a host has soonest."""
+    """Return the chassis GPU that is first in selection order for a host."""
     lines = [line for line in host_fields(host, offered, {}, chosen=True).gpus if not line.standing.why_not]
     return min(lines, key=lambda line: line.rank, default=None)
 

@@ -1,4 +1,4 @@
-"""The form of a run: it reads what was typed; `spec_of` and `run_create` decide whether it may be."""
+"""The form of a run: it parses the values; `spec_of` and `run_create` validate them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from benchmarks.workloads.definitions import COMMON_PARAMETERS, SpecError, Workl
 from core.errors import FalconWebError, Invalid, RuleViolation
 from core.text import parse_id
 
-# What follows from where it runs is not asked twice.
+# Derived from the composition, so not in the form.
 DERIVED_FIELDS: Final = ("devices", "backend")
 BASIC_FIELDS: Final = ("batch", "steps", "warmup", "precision", "strategy")
 SECONDS_A_MINUTE: Final = 60.0
-# What is said of the choice of devices, and of that of a drive, under whatever name it was refused.
+# The names under which errors of the device selection, and of the drive, are reported.
 DEVICE_FIELDS: Final = ("devices", "cpu")
 DRIVE_FIELDS: Final = ("storage", "own_drive")
 MAX_VALUE_LENGTH: Final = 2000
@@ -32,7 +32,7 @@ MAX_VALUE_LENGTH: Final = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class RunFormField:
-    """A field of the form with what is typed in it and what is wrong with that."""
+    """A field of the form with its value and its error."""
 
     parameter: WorkloadParameter
     value: str
@@ -40,12 +40,12 @@ class RunFormField:
 
     @property
     def id(self) -> str:
-        """What labels and errors point at."""
+        """The element id that labels and errors refer to."""
         return f"f-{self.parameter.name}"
 
     @property
     def options(self) -> list[tuple[str, str, bool]]:
-        """Its choices: value, words, whether it is chosen."""
+        """Its choices: value, label, whether it is selected."""
         return [
             (str(one).lower(), {True: "yes", False: "no"}.get(one, str(one)) if isinstance(one, bool) else str(one),
              str(one).lower() == self.value.lower())
@@ -55,7 +55,7 @@ class RunFormField:
 
 @dataclass(kw_only=True)
 class RunForm:
-    """What somebody typed, or what the form begins with."""
+    """The submitted or initial values of the form."""
 
     offered: RunChoices
     given: Mapping[str, str]
@@ -63,31 +63,31 @@ class RunForm:
 
     @property
     def hosts(self) -> tuple[HostChoice, ...]:
-        """The hosts to choose among."""
+        """The hosts to choose from."""
         return self.offered.hosts
 
     @property
     def workload(self) -> Workload:
-        """The workload that is chosen; the first of the catalogue where it is none."""
+        """The selected workload, else the first of the catalogue."""
         return CATALOGUE.get(self.given.get("workload", "")) or next(iter(CATALOGUE.values()))
 
     @property
     def preset(self) -> str:
-        """The preset that is chosen, among those that the workload has."""
-        asked = self.given.get("preset", "")
+        """The selected preset, among those of the workload."""
+        choice = self.given.get("preset", "")
         presets = [*self.workload.presets]
-        return asked if asked in presets else "tiny" if "tiny" in presets else CUSTOM_PRESET
+        return choice if choice in presets else "tiny" if "tiny" in presets else CUSTOM_PRESET
 
     @property
     def host(self) -> HostChoice | None:
-        """The host that is chosen, else the first that can run anything."""
+        """The selected host, else the first that can run anything."""
         pk = parse_id(self.given.get("host", ""))
         found = next((one for one in self.hosts if one.id == pk), None)
         return found or next((one for one in self.hosts if not one.why_not), None) or next(iter(self.hosts), None)
 
     @property
     def is_host_gone(self) -> bool:
-        """Whether a host was chosen that there is not: another one is shown then."""
+        """Whether the selected host is unavailable, so that another one is shown."""
         return self.host is not None and self.given.get("host", str(self.host.id)) != str(self.host.id)
 
     @property
@@ -99,12 +99,12 @@ class RunForm:
 
     @property
     def executor(self) -> str:
-        """The executor that is chosen, else what the host offers first."""
-        if (asked := self.given.get("executor", "")) in EXECUTORS:
-            return asked
+        """The selected executor, else the host's default."""
+        if (choice := self.given.get("executor", "")) in EXECUTORS:
+            return choice
         offered = self.host.executors if self.host is not None else ()
         if self.workload.family == "command":
-            return "torch"  # nobody knows what a command would do
+            return "torch"  # a command cannot be simulated
         return "torch" if self.on_cpu and "torch" in offered else next(iter(offered[::-1]), "simulated")
 
     @cached_property
@@ -115,12 +115,12 @@ class RunForm:
 
     @property
     def part(self) -> HostFields | None:
-        """The host that is chosen, with its devices."""
+        """The selected host, with its devices."""
         return next((one for one in self.parts if one.chosen), None)
 
     @property
     def usual(self) -> tuple[RunFormField, ...]:
-        """The fields that are mostly wanted, and the workload's own sizes."""
+        """The basic fields, and the workload's own parameters."""
         common = [one for one in COMMON_PARAMETERS if one.name in BASIC_FIELDS]
         return tuple(self._field(one) for one in (*common, *self.workload.parameters))
 
@@ -131,12 +131,12 @@ class RunForm:
 
     @property
     def processes(self) -> RunFormField:
-        """How many processes a run on the CPU has."""
+        """The number of processes of a run on the CPU."""
         return self._field(next(one for one in COMMON_PARAMETERS if one.name == "devices"))
 
     @property
     def told(self) -> list[tuple[str, str]]:
-        """What is wrong, with the field's name: its id in the page ('' where it has none), and the sentence."""
+        """The errors: the element id of the field ('' without one), and the sentence with the field's label."""
         of_page = self._places() | {
             one.parameter.name: (one.parameter.label, one.id)
             for one in (*self.usual, *self.more, *([self.processes] if self.on_cpu else []))
@@ -149,27 +149,27 @@ class RunForm:
 
     @property
     def devices_error(self) -> str:
-        """What is wrong with the GPUs that are chosen."""
+        """The error of the GPU selection."""
         return "" if self.on_cpu else self._first_error(DEVICE_FIELDS)
 
     @property
     def drive_error(self) -> str:
-        """What is wrong with the drive that is chosen."""
+        """The error of the drive selection."""
         return self._first_error(DRIVE_FIELDS)
 
     def text(self, name: str, usual: str = "") -> str:
-        """Return what is typed in a field of its own."""
+        """Return the value of a field, `usual` by default."""
         return self.given.get(name, usual)
 
     def asked(self) -> RunRequest:
-        """Return what is asked for; raises Invalid, and keeps what is wrong with each field."""
+        """Return the request; raises Invalid with a sentence for each wrong field."""
         host = self.part
         if host is None:
             raise Invalid("There is no host.", errors={"host": "There is no host that you may run anything on."})
-        # All that is wrong with what was typed is told at once.
+        # All errors are reported together.
         composition, wrong = self._composition(host)
         if self.is_host_gone:
-            wrong["host"] = "The host that was chosen is not yours to run anything on, or is gone. Choose another one."
+            wrong["host"] = "You cannot run anything on the selected host, or it was removed. Choose another one."
         names = {one.name for one in (*COMMON_PARAMETERS, *self.workload.parameters)} - set(DERIVED_FIELDS)
         given: dict[str, Any] = {name: self.given[name] for name in names if self.given.get(name, "") != ""}
         if composition.cpu and self.given.get("devices"):
@@ -186,7 +186,7 @@ class RunForm:
         except Invalid as error:
             wrong |= error.details["errors"]
         if wrong or spec is None:
-            raise Invalid("The form is not filled in rightly.", errors=wrong)
+            raise Invalid("Some fields of the form are invalid.", errors=wrong)
         return RunRequest(
             spec=spec,
             composition=composition,
@@ -198,14 +198,14 @@ class RunForm:
         )
 
     def refused(self, error: FalconWebError) -> None:
-        """Keep what is wrong."""
+        """Store the errors of a refused request."""
         found = error.details.get("errors", {}) if isinstance(error, Invalid) else {}
         if isinstance(error, RuleViolation):
             found = {DEVICE_FIELDS[0]: error.sentence}
         self.errors = {**found} or {"": error.sentence}
 
     def _composition(self, part: HostFields) -> tuple[Composition, dict[str, str]]:
-        """Return where it shall run, and what is wrong with that by field."""
+        """Return the composition, and its errors by field."""
         drive = next((line for line in part.drives if line.chosen), None)
         devices = {line.device.id: line.chosen for line in ([] if self.on_cpu else part.gpus) if line.chosen}
         if drive is not None:
@@ -219,7 +219,7 @@ class RunForm:
             if part.local.isascii() and part.local.isdecimal() and len(part.local) <= MAX_DIGITS:
                 local = int(part.local)
             else:
-                wrong["local_gpus"] = "Give a whole number of GPUs."
+                wrong["local_gpus"] = "Enter a whole number of GPUs."
         place = Composition(
             host=part.host.id,
             local_gpus=local,
@@ -231,7 +231,7 @@ class RunForm:
         return place, wrong
 
     def _places(self) -> dict[str, tuple[str, str]]:
-        """Return of fields that are no parameter of a workload how they are called, and where they are in the page."""
+        """Return the label and element id of the fields that are not parameters of a workload."""
         part = self.part
         host = part.host.id if part is not None else 0
         first = next((line.name for line in part.gpus if not line.standing.why_not), "") if part is not None else ""
@@ -256,7 +256,9 @@ class RunForm:
         try:
             return float(text)
         except ValueError as error:
-            raise Invalid("That is no time.", errors={"limit_seconds": "Give minutes."}) from error
+            raise Invalid(
+                "The time limit is not a number.", errors={"limit_seconds": "Enter a number of minutes."}
+            ) from error
 
     def _field(self, parameter: WorkloadParameter) -> RunFormField:
         name = parameter.name
@@ -264,7 +266,7 @@ class RunForm:
         return RunFormField(parameter=parameter, value=self.given.get(name, "") or self._usual(name), error=error)
 
     def _usual(self, name: str) -> str:
-        """Return what the preset has."""
+        """Return the value of the preset."""
         try:
             spec = spec_of(self.workload.name, self.preset, _placeholder_values(self.workload))
         except SpecError:
@@ -274,14 +276,14 @@ class RunForm:
 
 
 def run_form(offered: RunChoices, query: QueryDict | Mapping[str, str]) -> RunForm:
-    """Return a form with what an address or a request gives."""
+    """Return a form with the values of query parameters or a submitted form."""
     return RunForm(
         offered=offered, given={name: str(value)[:MAX_VALUE_LENGTH] for name, value in dict(query.items()).items()}
     )
 
 
 def run_form_from(offered: RunChoices, run: Run) -> RunForm:
-    """Return a form that begins with what a run had."""
+    """Return a form with the values of an earlier run."""
     composition = Composition.from_json(run.composition)
     given = {
         "workload": run.workload,
@@ -307,7 +309,7 @@ def run_form_from(offered: RunChoices, run: Run) -> RunForm:
 
 
 def _device_values(composition: Composition) -> dict[str, str]:
-    """Return the fields of the GPUs that a composition has, and of the drive that data is read from."""
+    """Return the form values of the GPUs and the data drive of a composition."""
     host, storage = composition.host, composition.storage
     fields = {f"device-{host}-{pk}": str(port) for pk, port in composition.devices.items() if pk != storage}
     if storage is not None:

@@ -1,4 +1,4 @@
-"""Quantities as people read them: three significant digits, a unit that fits, names instead of codes. Pure."""
+"""Quantities for display: three significant digits, a scaled unit, names instead of codes. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ UNIT_SCALES: Final = {
     "share": ((0.01, "%"),),
     "1/s": ((1.0, "/s"),),
 }
-SIGNIFICANT_DIGITS: Final = 3  # significant ones; files and the API have all
+SIGNIFICANT_DIGITS: Final = 3  # for display; files and the API have all digits
 MAX_DECIMALS: Final = 7
 
 
 def unit_scale(value: float, unit: str) -> tuple[float, str]:
-    """Return how much a unit holds of what a value is shown in, and what that is called."""
+    """Return the scale and the name of the display unit of a value."""
     scales = UNIT_SCALES.get(unit, ((1.0, unit),))
     if value == 0:
         return next((one for one in scales if one[0] == 1.0), scales[-1])
@@ -25,12 +25,12 @@ def unit_scale(value: float, unit: str) -> tuple[float, str]:
 
 
 def format_number(value: float, like: float | None = None) -> str:
-    """Return a number with three significant digits, whole ones as they are; or with the decimals of one beside it."""
-    of = value if like is None else like
-    if of == 0 or (like is None and float(value).is_integer()):
+    """Return a number with three significant digits, integers in full; or with as many decimals as `like`."""
+    reference = value if like is None else like
+    if reference == 0 or (like is None and float(value).is_integer()):
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{SIGNIFICANT_DIGITS}g}"
     # Rounded first: 9.996 has three digits as 10.0.
-    places = SIGNIFICANT_DIGITS - 1 - floor(log10(abs(float(f"{of:.{SIGNIFICANT_DIGITS - 1}e}"))))
+    places = SIGNIFICANT_DIGITS - 1 - floor(log10(abs(float(f"{reference:.{SIGNIFICANT_DIGITS - 1}e}"))))
     return f"{value:,.{max(0, places)}f}" if places < MAX_DECIMALS else f"{value:.{SIGNIFICANT_DIGITS - 1}e}"
 
 
@@ -41,7 +41,7 @@ def value_text(value: float, unit: str) -> str:
 
 
 def interval_text(value: float, low: float, high: float, unit: str) -> str:
-    """Return both ends of an interval in the unit and with the decimals of the value between them."""
+    """Return both ends of an interval in the unit and with the decimals of its central value."""
     size, name = unit_scale(value, unit)
     first, last = (format_number(one / size, value / size) for one in (low, high))
     return f"{first} to {last} {name}".replace(" /s", "/s")
@@ -60,7 +60,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def deviation_text(share: float | None) -> str:
-    """Return by how much something is off: 'off by +12 %', or that it is within one per cent."""
+    """Return a relative error as text: 'off by +12 %', or that it is within one per cent."""
     if share is None:
         return ""
     return "within 1 %" if abs(share) < 0.01 else f"off by {share * 100:+.0f} %"

@@ -1,4 +1,4 @@
-"""What a host reports of a run, stored: series, log, phase, results."""
+"""Storage of the data that a host reports for a run: series, log, phase, results."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from hostwire.training import (
 
 MAX_KEY_LENGTH: Final = 200
 MAX_SOURCE_LENGTH: Final = 40
-MAX_SERIES: Final = 5000  # of a run; a record of more could not be imported anywhere
-MAX_RESULT_BYTES: Final = 2**20  # bytes of JSON: it is read with every list that the run is in
+MAX_SERIES: Final = 5000  # of a run; a larger record could not be imported
+MAX_RESULT_BYTES: Final = 2**20  # bytes of JSON, which every list of runs reads
 TIMED_PHASE: Final = "timed"
-MAX_READING: Final = 1e30  # whatever the unit: what is beyond is no reading, and sums of it are no numbers
+MAX_READING: Final = 1e30  # in any unit: larger values are not readings, and their sums overflow
 MAX_STEP_SECONDS: Final = 1e9  # s
 
 
 class SeriesBuffer:
-    """Values of one series while they are gathered; `about` is unit, source and interval."""
+    """Buffered values of one series; `about` is unit, source and interval."""
 
     def __init__(self, unit: str, source: str, interval: float) -> None:
         self.about = (unit, source, interval)
@@ -46,9 +46,9 @@ class SeriesBuffer:
 
 
 def run_update_store(run: Run, news: RunUpdate) -> dict[str, Any]:
-    """Keep what is new, in the caller's transaction; returns the fields of the run that it changes.
+    """Store new events and log bytes in the caller's transaction; return the changed fields of the run.
 
-    What was told before (a host that answers twice) is left out by its number.
+    Events that were stored before (a repeated answer) are skipped by number.
     """
     changes: dict[str, Any] = {}
     columns: dict[str, SeriesBuffer] = {}
@@ -67,7 +67,7 @@ def run_update_store(run: Run, news: RunUpdate) -> dict[str, Any]:
 
 
 def _limit_series(run: Run, columns: dict[str, SeriesBuffer]) -> dict[str, SeriesBuffer]:
-    """Return the columns of series that there are, and as many new ones as a run may have besides; the rest is left."""
+    """Return the columns of existing series, and of new ones up to the limit of a run; the rest is dropped."""
     known = set(run.series.values_list("key", flat=True))
     new = [key for key in columns if key not in known][: max(0, MAX_SERIES - len(known))]
     return {key: column for key, column in columns.items() if key in known or key in new}
@@ -104,7 +104,7 @@ def _record_event(run: Run, event: RunEvent, columns: dict[str, SeriesBuffer], c
             if len(msgspec.json.encode(results)) <= MAX_RESULT_BYTES:
                 changes["results"] = results
         case RunFailed():
-            # The first is the cause; what comes after follows from it.
+            # The first error is the cause of the others.
             if not run.trouble and "trouble" not in changes:
                 changes["trouble"], changes["error"] = event.what[:20], event.sentence
 
@@ -125,13 +125,13 @@ def _append_values(
 
 
 Floats = NDArray[np.float64]
-VALUES_A_CHUNK: Final = 512  # a chunk grows to so many values, then another one begins
+VALUES_A_CHUNK: Final = 512  # values of a full chunk
 STORED_DTYPE: Final = np.dtype("<f8")
 
 
 @dataclass
 class SeriesValues:
-    """Values that a series gets: `at` are Unix seconds, NaN is no value. `interval`: seconds that each is over."""
+    """Values to append to a series: `at` are Unix seconds, NaN is no value; each is over `interval` seconds."""
 
     unit: str = ""
     source: str = ""
@@ -155,10 +155,10 @@ def series_append(
 
 
 def series_append_all(run: Run, columns: Mapping[str, SeriesValues]) -> None:
-    """Add values to series of a run, by key, those made that are new; five queries, however many series they are.
+    """Append values to series of a run, by key, and create new series; five queries for any number of series.
 
-    Nothing keeps two from adding the same twice: callers do so in the transaction that notes how far they are. Raises
-    Invalid where there are not as many times as values.
+    Not idempotent: callers record their position in the same transaction. Raises Invalid if the numbers of times and
+    values differ.
     """
     added = {key: (_as_stored(one.at), _as_stored(one.values)) for key, one in columns.items()}
     for key, (at, values) in added.items():
@@ -166,7 +166,7 @@ def series_append_all(run: Run, columns: Mapping[str, SeriesValues]) -> None:
             raise Invalid(f"The series '{key}' has {len(at)} times and {len(values)} values.")
     with transaction.atomic():
         rows = _get_or_create(run, columns)
-        # All chunks but the last are full: where that begins follows from the count.
+        # All chunks but the last are full, so the count determines the start of the last one.
         is_last = Q(first=F("series__count") - F("series__count") % VALUES_A_CHUNK)
         last = {row.series_id: row for row in Chunk.objects.filter(is_last, series__in=rows.values())}
         chunks: list[Chunk] = []
@@ -194,7 +194,7 @@ def series_append_all(run: Run, columns: Mapping[str, SeriesValues]) -> None:
 
 
 def _get_or_create(run: Run, columns: Mapping[str, SeriesValues]) -> dict[str, Series]:
-    """Return the series of these keys, those made that there were not."""
+    """Return the series of these keys, creating the missing ones."""
     rows = {row.key: row for row in Series.objects.filter(run=run, key__in=columns)}
     new = [
         Series(run=run, key=key, unit=one.unit, source=one.source, interval=one.interval)
@@ -205,12 +205,12 @@ def _get_or_create(run: Run, columns: Mapping[str, SeriesValues]) -> dict[str, S
 
 
 def series_read(run: Run, key: str) -> tuple[Floats, Floats]:
-    """Return the times (Unix s) and values of a series, float64, in the order of writing; empty where there is none."""
+    """Return the times (Unix s) and values of a series, float64, in the order of writing; empty without the series."""
     return series_values(run, [key]).get(key, (np.zeros(0), np.zeros(0)))
 
 
 def series_of(run: Run) -> list[Series]:
-    """Return what was recorded of a run, by key, without its values."""
+    """Return the recorded series of a run by key, without values."""
     return list(Series.objects.filter(run=run).order_by("key"))
 
 
@@ -244,14 +244,14 @@ def _joined(pieces: Iterator[bytes]) -> Floats:
 
 
 MAX_READ_BYTES: Final = 256 * 1024  # bytes an answer
-PART_BYTES: Final = 64 * 1024  # bytes; a part grows to about so many
-MAX_LOG_BYTES: Final = 64 * 2**20  # bytes of one run; what comes after is counted, and not kept
+PART_BYTES: Final = 64 * 1024  # bytes of a full part, about
+MAX_LOG_BYTES: Final = 64 * 2**20  # bytes of one run; the rest is counted, and not stored
 TRUNCATION_NOTE: Final = "\n[The log is longer than 64 MiB: what follows is not kept.]\n"
 
 
 @dataclass(frozen=True)
 class LogPiece:
-    """A piece of a log: what lies from `first` to `next` (bytes), and whether there is `more` by now."""
+    """A part of a log from byte `first` to `next`, and whether there is `more`."""
 
     first: int
     next: int
@@ -260,9 +260,9 @@ class LogPiece:
 
 
 def log_append(run: Run, first: int, text: str) -> None:
-    """Keep what the processes of a run wrote from byte `first` on.
+    """Append log output of a run's processes from byte `first` on.
 
-    Nothing keeps two from adding the same twice: callers do so in the transaction that notes how far they are.
+    Not idempotent: callers record their position in the same transaction.
     """
     if not text:
         return
@@ -271,7 +271,7 @@ def log_append(run: Run, first: int, text: str) -> None:
         return
     if first + _byte_length(text) > MAX_LOG_BYTES:
         text = TRUNCATION_NOTE
-    # A database keeps no NUL in a text.
+    # PostgreSQL stores no NUL in text.
     text = text.replace("\0", "\ufffd")
     if last is not None and _byte_length(last.text) < PART_BYTES:
         last.text += text
@@ -281,7 +281,7 @@ def log_append(run: Run, first: int, text: str) -> None:
 
 
 def log_read(run: Run, first: int = 0, *, most: int = MAX_READ_BYTES) -> LogPiece:
-    """Return what is kept of a log from a byte on, of a long one as many as `most` bytes; never half a character."""
+    """Return up to `most` bytes of a log from a byte on, cut between characters."""
     rows = run.log_parts.order_by("first")
     before = rows.filter(first__lte=first).order_by("-first").first()
     rows = rows.filter(first__gte=before.first) if before is not None else rows
@@ -301,13 +301,13 @@ def log_read(run: Run, first: int = 0, *, most: int = MAX_READ_BYTES) -> LogPiec
 
 
 def log_size(run: Run) -> int:
-    """Return how many bytes are kept of a log."""
+    """Return the number of stored bytes of a log."""
     last = run.log_parts.order_by("-first").first()
     return 0 if last is None else last.first + _byte_length(last.text)
 
 
 def log_tail(run: Run, most: int = 16 * 1024) -> LogPiece:
-    """Return the end of a log, from the beginning of a line on."""
+    """Return the end of a log, from the start of a line."""
     size = log_size(run)
     piece = log_read(run, max(0, size - most), most=most + 4)
     if piece.first == 0 or "\n" not in piece.text:

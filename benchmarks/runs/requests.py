@@ -35,14 +35,14 @@ RowId = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]  # of a row: a database
 
 
 class DeviceAttachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device, and the host port that it shall be attached to."""
+    """A device, and the host port to attach it to."""
 
     device_id: RowId
     host_port_id: RowId
 
 
 class CompositionInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where a run shall run, as files and the API say it; see benchmarks.runs.rules.Composition."""
+    """The composition of a run in files and the API; see benchmarks.runs.rules.Composition."""
 
     host_id: RowId
     local_gpus: int = 0
@@ -52,7 +52,7 @@ class CompositionInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     cpu: bool = False
 
     def composition(self) -> Composition:
-        """Return it as a composition; raises Invalid for a device that is named twice."""
+        """Return the composition; raises Invalid for a repeated device."""
         if len({one.device_id for one in self.devices}) < len(self.devices):
             raise Invalid("A device is named twice.", errors={"composition.devices": "Name each device once."})
         if not 0 <= self.local_gpus <= 64:
@@ -68,14 +68,14 @@ class CompositionInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a simulated run shall end badly, to exercise what follows: after so many steps."""
+    """A deliberate failure of a simulated run after a number of steps, to exercise error handling."""
 
     fails: str
     after: int = 0
 
 
 class RunRequestInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A run as files and the API ask for it."""
+    """A run request in files and the API."""
 
     workload: str
     composition: CompositionInput
@@ -90,9 +90,9 @@ class RunRequestInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """A run that somebody asks for: what forms, files, the API, sweeps and recommendations come to.
+    """A parsed run request, ready for `run_create`: from a form, a file, the API, a sweep or a recommendation.
 
-    `exercise` lets a simulated run end badly: {"fails": "crash", "after": 5}; its title says so, wherever it is shown.
+    `exercise` makes a simulated run fail: {"fails": "crash", "after": 5}; its title says so.
     """
 
     spec: Spec
@@ -106,7 +106,7 @@ class RunRequest:
 
 
 def parse_run_file(text: str) -> RunRequest:
-    """Read a file; raises Invalid, which names the field, or the line and character where it is no JSON."""
+    """Parse a file; raises Invalid, which names the field, or the line and character of a JSON error."""
     if len(text) > MAX_FILE_LENGTH:
         raise Invalid("The file is too long.", errors={"file": f"At most {MAX_FILE_LENGTH // 1024} KiB."})
     try:
@@ -117,7 +117,7 @@ def parse_run_file(text: str) -> RunRequest:
 
 
 def parse_run_request(plain: Any) -> RunRequest:
-    """Read what a file or the API asks for; raises Invalid with a sentence for the field that is wrong."""
+    """Parse a run request; raises Invalid with a sentence for the wrong field."""
     try:
         given = msgspec.convert(plain, RunRequestInput)
     except msgspec.ValidationError as error:
@@ -140,7 +140,7 @@ def parse_run_request(plain: Any) -> RunRequest:
 
 
 def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], composition: Composition) -> Spec:
-    """Return the spec of a preset with what is given in its place, for as many devices as a composition has.
+    """Return the spec of a preset with the given values, for the number of devices in a composition.
 
     Raises Invalid with a sentence for each field that is wrong.
     """
@@ -155,7 +155,7 @@ def spec_for_composition(workload: str, preset: str, given: Mapping[str, Any], c
 
 
 def run_file(run: Run) -> str:
-    """Return a run as a file that asks for it once more, JSON."""
+    """Return a run as a JSON file that requests it again."""
     spec = {name: value for name, value in run.spec.items() if name not in {"workload", "framework"}}
     if not spec.get("command"):
         spec.pop("command", None)
@@ -174,7 +174,7 @@ def run_file(run: Run) -> str:
 
 
 def _gpu_count(composition: Composition) -> int:
-    """Return how many devices of a composition compute; of one that nobody knows, that is told later."""
+    """Return the number of computing devices of a composition; unknown devices are refused later."""
     others = Device.objects.filter(pk__in=composition.devices).exclude(kind=Device.Kind.GPU).count()
     return len(composition.devices) - others
 
@@ -193,7 +193,7 @@ def _validated_exercise(exercise: Exercise, executor: str) -> Mapping[str, Any]:
 
 
 def _field_error(error: msgspec.ValidationError) -> Invalid:
-    """Return an error of the shape as a sentence for its field: 'Expected `int`, got `str` - at `$.a.b`'."""
+    """Return a msgspec error, 'Expected `int`, got `str` - at `$.a.b`', as a sentence for its field."""
     words, _, where = str(error).partition(" - at ")
     name = where.strip("`").removeprefix("$").lstrip(".")
     sentence = f"{words[:1].upper()}{words[1:]}.".replace("`", "'")
@@ -222,16 +222,15 @@ def validated_workload(spec: Spec) -> Workload:
 
 
 def refuse_too_many_open(person: User) -> None:
-    """Raise Conflict where a person has very many runs that have not ended."""
+    """Raise Conflict if a person has too many open runs."""
     if Run.objects.open().filter(requested_by=person).count() >= MAX_OPEN_RUNS:
         raise Conflict(f"You have {MAX_OPEN_RUNS} runs that have not ended. Wait for some of them, or cancel them.")
 
 
 def validated_host(person: User, spec: Spec, composition: Composition) -> Host:
-    """Return the host of a composition, after a look at all that it names.
+    """Return the host of a composition whose members are validated.
 
-    Raises NotFound for what the person may not see, Invalid for what does not go together, Conflict for what is
-    missing.
+    Raises NotFound for what the person may not see, Invalid for a contradiction, Conflict for a missing device.
     """
     host: Host | None = Host.objects.visible_to(person).filter(pk=composition.host).first()
     if host is None:
@@ -253,7 +252,7 @@ def validated_host(person: User, spec: Spec, composition: Composition) -> Host:
 def validated_trainer(
     person: User, host: Host, spec: Spec, composition: Composition, executor: str
 ) -> TrainerCapabilities:
-    """Return what the host can run; raises Invalid for an executor that it has not, Conflict where nobody tells."""
+    """Return the host's capabilities; raises Invalid for an unsupported executor, Conflict without a report."""
     if executor not in EXECUTORS:
         raise Invalid(f"'{executor[:50]}' is no executor.", errors={"executor": f"One of {', '.join(EXECUTORS)}."})
     trainer = host_trainer(host)
@@ -281,7 +280,7 @@ def validated_trainer(
 
 
 def host_trainer(host: Host) -> TrainerCapabilities:
-    """Return what a host's agent says that it can run; raises Conflict where none reports."""
+    """Return the capabilities that a host's agent reports; raises Conflict without a report."""
     agent = HostAgent.objects.filter(host=host).first()
     report = latest_report(agent) if agent is not None and not is_agent_away(agent) else None
     if report is None:
@@ -294,7 +293,7 @@ def host_trainer(host: Host) -> TrainerCapabilities:
 
 
 def validated_topology(spec: Spec, composition: Composition, workload: Workload) -> Topology:
-    """Return what a composition gets; raises Invalid, with the number, where the workload does not fit a device."""
+    """Return the topology of a composition; raises Invalid, with the size, if the workload exceeds device memory."""
     topology = composition_topology(composition)
     sentence = "" if workload.costs is None else model.fits(spec, topology)
     if sentence:
@@ -303,7 +302,7 @@ def validated_topology(spec: Spec, composition: Composition, workload: Workload)
 
 
 def validate_attachments(person: User, composition: Composition) -> None:
-    """Raise what stands against attaching the devices of a composition as it wants them."""
+    """Raise the conflict that prevents attaching the devices of a composition."""
     wanted = desired_state(composition)
     if not wanted.attachments:
         return
@@ -316,7 +315,7 @@ def validate_attachments(person: User, composition: Composition) -> None:
 
 
 def desired_state(composition: Composition) -> DesiredState:
-    """Return a composition as a wanted allocation."""
+    """Return the desired allocation of a composition."""
     return DesiredState(attachments=dict(composition.devices))
 
 
@@ -359,7 +358,7 @@ def _own_drive_errors(composition: Composition, host: Host) -> dict[str, str]:
 
 
 def _count_errors(spec: Spec, composition: Composition, gpus: int) -> dict[str, str]:
-    """Return what is wrong where a spec counts other devices than there are."""
+    """Return the errors of a spec whose backend or number of devices differs from the composition."""
     there = composition.local_gpus + gpus
     if composition.cpu:
         if there:
@@ -380,7 +379,7 @@ CPU_BACKEND: Final = "cpu"
 
 
 def _refuse_command(person: User, host: Host, executor: str, trainer: TrainerCapabilities) -> None:
-    """Raise where a person's own command may not run: on a host that is not theirs, or without an account for it."""
+    """Refuse a user's own command on a host that is not granted to them, or that has no account for commands."""
     sentence = ""
     if executor != "torch":
         sentence = "A command of your own cannot be simulated: take the executor torch."

@@ -1,4 +1,4 @@
-"""What a run comes to: summary, traffic of its links, observations for the model."""
+"""Results of a run: summary, traffic of its links, observations for the model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MIN_VALUES: Final = 2  # values, for a spread to mean something
 
 
 class Statistic(msgspec.Struct, frozen=True, kw_only=True):
-    """A value with the 5th and the 95th percentile of `count` values: a median, where nothing else is said."""
+    """A value, by default a median, with the 5th and the 95th percentile of `count` values."""
 
     value: float
     low: float
@@ -51,7 +51,7 @@ class Statistic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a run; None where it has none.
+    """The figures of a run; None if missing.
 
     `exposed_seconds` is the exposed communication: the median of synchronised steps less that of steps without
     exchange of gradients. `readings` are means over the timed phase and all devices, by the names of
@@ -71,12 +71,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summary_of(run: Run) -> Summary:
-    """Return the figures that are kept with a run; all None before there are any."""
+    """Return the stored figures of a run; all None before they are recorded."""
     return msgspec.convert(run.results, Summary) if run.results else Summary()
 
 
 def summarise(run: Run) -> Summary:
-    """Return the figures of a run, made of what was recorded of it.
+    """Compute the figures of a run from its recorded series.
 
     Of readings and of PCIe the value is a mean, of exposed communication the difference of two medians; its interval
     is a bootstrap's of 1000 draws.
@@ -100,7 +100,7 @@ def summarise(run: Run) -> Summary:
 
 
 def measured_span(run: Run, recorded: Mapping[str, tuple[Floats, Floats]]) -> tuple[float, float]:
-    """Return the time (Unix s) that a run's means are over: of its timed steps, else all that it was on its host."""
+    """Return the interval (Unix s) of a run's means: its timed steps, else its whole time on the host."""
     timed, _ = recorded.get(STEP_SECONDS_KEY, (np.zeros(0), np.zeros(0)))
     begun, _ = recorded.get(f"{PHASE_PREFIX}timed", (np.zeros(0), np.zeros(0)))
     since = float(begun[0]) if len(begun) else run.started_at.timestamp() if run.started_at else -np.inf
@@ -115,13 +115,13 @@ def statistic_of(values: Floats, unit: str, *, mean: bool = False) -> Statistic 
         return None
     low, middle, high = np.percentile(there, [5, 50, 95])
     value = float(np.mean(there)) if mean else float(middle)
-    if not np.isfinite(value):  # of values so large that their sum is none
+    if not np.isfinite(value):  # the sum overflowed
         return None
     return Statistic(value=value, low=min(float(low), value), high=max(float(high), value), unit=unit, count=len(there))
 
 
 def _rate(steps: Floats, run: Run) -> Statistic | None:
-    """Return samples a second; None of what trains nothing."""
+    """Return samples a second; None for a workload without training."""
     there = steps[steps > 0]
     workload = CATALOGUE.get(run.workload)
     if len(there) == 0 or not run.spec or (workload is not None and not workload.is_training):
@@ -134,7 +134,7 @@ def _exposed(steps: Floats, without: Floats) -> Statistic | None:
         return None
     value, count = float(np.median(steps) - np.median(without)), min(len(steps), len(without))
     draws = np.random.default_rng(0)
-    # All of very many steps would be drawn a thousand times.
+    # The bootstrap draws all steps a thousand times.
     steps, without = (
         draws.choice(one, MAX_BOOTSTRAP_STEPS) if len(one) > MAX_BOOTSTRAP_STEPS else one for one in (steps, without)
     )
@@ -142,7 +142,7 @@ def _exposed(steps: Floats, without: Floats) -> Statistic | None:
         draws.choice(without, (BOOTSTRAP_DRAWS, len(without))), axis=1
     )
     low, high = np.percentile(differences, [5, 95])
-    if not np.isfinite([low, value, high]).all():  # of times so large that their difference is none
+    if not np.isfinite([low, value, high]).all():  # the difference overflowed
         return None
     return Statistic(value=value, low=min(float(low), value), high=max(float(high), value), unit="s", count=count)
 
@@ -168,7 +168,7 @@ def _pcie(recorded: Mapping[str, tuple[Floats, Floats]], since: float, until: fl
             if since <= moment <= until and np.isfinite(value):
                 totals[moment] = totals.get(moment, 0.0) + value
                 counts[moment] = counts.get(moment, 0) + 1
-    # A moment of which a link is missing would tell too little.
+    # A sum without one of the links would be too low.
     whole = [total for moment, total in totals.items() if counts[moment] == len(links)]
     return statistic_of(np.array(whole), "B/s", mean=True)
 
@@ -178,8 +178,7 @@ def _finite_values(recorded: Mapping[str, tuple[Floats, Floats]], key: str) -> F
     return values[np.isfinite(values)]
 
 
-# What happened. Simulated runs go as the model says: to learn from them would be to learn from oneself; so it would be
-# from an imported record of one.
+# Real runs. Simulated runs, and imported records of them, follow the model: learning from them would be circular.
 REAL_PROVENANCES: Final = (Run.Provenance.MEASURED, Run.Provenance.IMPORTED)
 MODELLED_PROVENANCES: Final = (Run.Provenance.SIMULATED, Run.Provenance.PREDICTED)
 MAX_OBSERVATIONS: Final = 500  # of the newest
@@ -191,10 +190,10 @@ MEDIAN_ERROR_FACTOR: Final = 1.2533  # the standard error of a median by that of
 def observations(
     person: User, workload: str | None = None, *, provenances: Collection[str] = REAL_PROVENANCES
 ) -> list[Observation]:
-    """Return what completed runs that the person sees have shown, the newest first, 500 at most.
+    """Return observations of completed runs that the person sees, newest first, 500 at most.
 
-    Measured and imported ones unless `provenances` says otherwise: simulated ones are never among those. Runs without
-    step times, or whose topology nobody knows, are left out.
+    By default of measured and imported runs, and never of simulated ones. Runs without step times or without a known
+    topology are left out.
     """
     rows = Run.objects.visible_to(person).filter(state=Run.State.COMPLETED, provenance__in=provenances)
     if workload is not None:
@@ -205,9 +204,9 @@ def observations(
 
 
 def observations_of(runs: Iterable[Run]) -> list[Observation]:
-    """Return what these runs have shown, those left out that show nothing of step times, or that nothing is known of.
+    """Return observations of these runs, without those that lack step times or a known topology.
 
-    A record from elsewhere may say anything of its sizes and links: one that cannot be teaches nobody.
+    Imported records may have arbitrary sizes and links: impossible ones are left out.
     """
     found = (observation_of(run) for run in runs)
     return [one for one in found if one is not None and _is_predictable(one)]
@@ -228,7 +227,7 @@ def _prior_draw() -> model.Draws:
 
 
 def observation_of(run: Run) -> Observation | None:
-    """Return what a run has shown; None where it has no step times, or nobody knows what it ran on."""
+    """Return the observation of a run; None without step times or a known topology."""
     topology = recorded_topology(run)
     summary = summary_of(run)
     if topology is None or summary.step_seconds is None or not topology.accelerators:
@@ -248,7 +247,7 @@ def observation_of(run: Run) -> Observation | None:
 
 
 def _relative_error(steps: Statistic) -> float:
-    """Return the relative standard error of a median, by the spread of its values."""
+    """Return the relative standard error of a median, from the spread of its values."""
     if steps.value <= 0 or steps.count < 2:
         return 0.05
     one = (steps.high - steps.low) / NORMAL_90_WIDTH / steps.value
@@ -264,13 +263,13 @@ logger = logging.getLogger(__name__)
 LINK_PREFIX: Final = "link/"
 MAX_POINTS: Final = 2000
 CHASSIS_SOURCE: Final = "chassis"
-# As the port sees it.
+# From the point of view of the port.
 RX, TX = "rx_bytes_per_second", "tx_bytes_per_second"
 
 
 @dataclass(frozen=True)
 class LinkDirection:
-    """One direction of a link: the series of the store that counts it, and the run's series that it becomes."""
+    """One direction of a link: its source series in the store, and its series of the run."""
 
     chassis: int
     counted: str
@@ -278,11 +277,11 @@ class LinkDirection:
 
 
 def traffic_record(run: Run) -> None:
-    """Record what the links of a run's devices carried, and the uplinks that lead to them, bytes a second.
+    """Record the traffic of the links of a run's devices and of their uplinks, bytes a second.
 
-    'link/device-17/pcie_to' and '.../pcie_from' are what its chassis sent to device 17 and got from it,
-    'link/uplink-4/...' the same of host port 4, in the same direction: away from the host. Nothing is recorded where
-    the chassis was not read meanwhile, and nothing twice.
+    'link/device-17/pcie_to' and '.../pcie_from' are the bytes that its chassis sent to and received from device 17,
+    'link/uplink-4/...' the same for host port 4; '_to' is away from the host. Intervals in which the chassis was not
+    polled are left out, and nothing is recorded twice.
     """
     if run.started_at is None or Series.objects.filter(run=run, key__startswith=LINK_PREFIX).exists():
         return

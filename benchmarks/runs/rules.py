@@ -12,11 +12,11 @@ DEVICE_ORDER: Final = "order"
 
 
 class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A host, how many of its own GPUs, devices of chassis by the host port that they are (to be) attached to, storage.
+    """A host, the number of its own GPUs, chassis devices with their host ports, and the storage.
 
-    `devices` maps a device's id to a host port's id, in the order of ranks after the local GPUs. Data is read from the
-    NVMe drive among them whose id is `storage`, with `own_drive` from an NVMe drive of the host's own, else from
-    wherever the host has it. With `cpu` it runs on the host's CPU.
+    `devices` maps device ids to host port ids, in the order of ranks after the local GPUs. Data is read from the NVMe
+    drive among them whose id is `storage`, with `own_drive` from an NVMe drive of the host's own, else from the host's
+    default location. With `cpu` the run uses the host's CPU.
     """
 
     host: int
@@ -32,7 +32,7 @@ class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return plain
 
     def as_stored(self) -> dict[str, Any]:
-        """Return it as JSON for a database, with the order of ranks apart: PostgreSQL keeps that of no object."""
+        """Return it as JSON for a database, with the rank order in a list: PostgreSQL does not keep the order of members."""
         return {**self.as_json(), DEVICE_ORDER: list(self.devices)}
 
     def as_document(self) -> dict[str, Any]:
@@ -63,18 +63,18 @@ DRIVE_KEY: Final = "drive"
 
 @dataclass(frozen=True)
 class HoldOwner:
-    """A run that has something, or comes before others; `tenant` None: an administrator's."""
+    """A run that holds a resource, or is ahead in the queue; `tenant` None: an administrator's."""
 
     title: str
     tenant: int | None
 
     def label_for(self, other: HoldOwner) -> str:
-        """Return how another run's sentence calls it: hosts serve several tenants, who see nothing of each other."""
+        """Return its label for another run: hosts serve several tenants, who may not see each other's runs."""
         return f"‘{self.title}’" if other.tenant in (None, self.tenant) else "somebody else's run"
 
 
 def resource_keys(composition: Composition) -> set[str]:
-    """Return what a run waits for: 'device/12', 'host/3/gpu' (its own, as one), 'host/3/cpu', 'host/3/drive'."""
+    """Return the resources of a run: 'device/12', 'host/3/gpu' (all its own GPUs), 'host/3/cpu', 'host/3/drive'."""
     keys = {f"device/{pk}" for pk in composition.devices}
     if composition.local_gpus:
         keys.add(f"host/{composition.host}/{LOCAL_GPU_KEY}")
@@ -87,7 +87,7 @@ def resource_keys(composition: Composition) -> set[str]:
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """Who has which key, who waits for it first, how keys are called, and how many GPUs hosts have of their own."""
+    """The holder of each key, the first run waiting for it, labels of keys, and the number of own GPUs of hosts."""
 
     held: Mapping[str, HoldOwner]
     ahead: Mapping[str, HoldOwner]
@@ -103,16 +103,16 @@ def waiting_reason(composition: Composition, taken: ResourceUse, me: HoldOwner) 
             if _free_local_gpus(composition, held, taken.own.get(composition.host, 0)) is None:
                 users = sorted({user.label_for(me) for one, user in held.items() if one.startswith(f"{key}/")})
                 by = f": {users[0]} uses some" if users else ""
-                return f"Waits for {composition.local_gpus} of {name}{by}."
+                return f"Waiting for {composition.local_gpus} of {name}{by}."
         elif key in held:
-            return f"Waits for {name}, which {held[key].label_for(me)} uses."
+            return f"Waiting for {name}, which {held[key].label_for(me)} uses."
         if key in ahead:
-            return f"Waits for {name}, behind {ahead[key].label_for(me)}."
+            return f"Waiting for {name}, behind {ahead[key].label_for(me)}."
     return ""
 
 
 def acquirable_keys(composition: Composition, held: Collection[str], own: int) -> set[str] | None:
-    """Return the keys that a run takes, of the host's `own` GPUs the first that are free; None where too few are."""
+    """Return the keys that a run acquires, with the first free of the host's `own` GPUs; None if too few are free."""
     keys = {key for key in resource_keys(composition) if not key.endswith(f"/{LOCAL_GPU_KEY}")}
     if composition.local_gpus:
         free = _free_local_gpus(composition, held, own)

@@ -1,9 +1,9 @@
-"""Runs on their way: whose turn it is begins, and each goes on by short steps that any worker may take.
+"""Advances runs: starts those that are due, and continues each by short steps that any worker may take.
 
-A step never waits for the end of a run: a second later, beat asks for the next one. So no thread is taken for hours,
-however many runs there are, and a worker that dies leaves nothing but a lease that runs out: another takes the next
-step. All steps may be taken again: the agent knows a run by its id, events and log are read from where they are kept,
-and plans are made and noted in one transaction.
+A step never waits for the end of a run: beat schedules the next one a second later. So no thread is occupied for
+hours, however many runs there are, and a dead worker leaves only a claim that expires: another takes the next step.
+Steps are idempotent: the agent identifies a run by its id, events and log are read from stored offsets, and a plan is
+created and recorded in one transaction.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from core.errors import FalconWebError
 
 logger = logging.getLogger(__name__)
 
-SITE_ERROR = "An error of the site stopped it; the log of the worker says which."
-MAX_STEPS = 8  # at a time
+SITE_ERROR = "An internal error stopped it; see the log of the worker."
+MAX_STEPS = 8  # of one task
 State = Run.State
 
 
 def runs_schedule() -> list[str]:
-    """Begin the runs whose turn it is, and return the ids of those that a worker should take a step of."""
+    """Start the queued runs that are due, and return the ids of open runs that no worker has claimed."""
     _start_queued()
     now = timezone.now()
     due = Run.objects.open().exclude(state=State.QUEUED).filter(unclaimed(now))
@@ -36,80 +36,80 @@ def runs_schedule() -> list[str]:
 
 
 def run_advance(run_id: str, *, worker: str) -> None:
-    """Take a run as far as it goes now; does nothing where it has ended, or another worker is at it.
+    """Advance a run by up to MAX_STEPS; does nothing if it has ended, or another worker has claimed it.
 
-    Nothing is raised for what goes wrong with the run: it ends as failed. An error of the database is: the claim runs
-    out, and another worker goes on.
+    Failures of the run are recorded, not raised. Database errors are raised: the claim expires, and another worker
+    continues.
     """
-    turn = RunClaim.claim(run_id, worker)
-    if turn is None:
+    claim = RunClaim.claim(run_id, worker)
+    if claim is None:
         return
     try:
         for _ in range(MAX_STEPS):
-            if not _advance_once(turn):
+            if not _advance_once(claim):
                 break
-            turn.look()
+            claim.look()
     except ClaimLost:
-        logger.warning("run %s: another worker has it", run_id)
+        logger.warning("run %s: another worker has claimed it", run_id)
     finally:
-        turn.release()
+        claim.release()
 
 
-def _advance_once(turn: RunClaim) -> bool:
-    """Take the next step of a run; tell whether there is more to do at once."""
+def _advance_once(claim: RunClaim) -> bool:
+    """Take the next step of a run; return whether another step can follow immediately."""
     try:
-        match turn.run.state:
+        match claim.run.state:
             case State.COMPOSING:
-                return attach_devices(turn)
+                return attach_devices(claim)
             case State.STARTING:
-                return execution.start_on_host(turn)
+                return execution.start_on_host(claim)
             case State.RUNNING | State.STOPPING:
-                return execution.poll_host(turn)
+                return execution.poll_host(claim)
             case State.RETURNING:
-                _collect_results(turn)
-                return restore_devices(turn)
+                _collect_results(claim)
+                return restore_devices(claim)
             case _:
                 return False
     except RunFailed as error:
-        turn.ends(State.FAILED, trouble=error.trouble, sentence=error.sentence)
+        claim.ends(State.FAILED, trouble=error.trouble, sentence=error.sentence)
         return True
     except (ClaimLost, DatabaseError):
         raise
     except FalconWebError as error:
-        logger.warning("run %s: %s", turn.run.pk, error.sentence)
-        return _fail_run(turn, error.sentence)
+        logger.warning("run %s: %s", claim.run.pk, error.sentence)
+        return _fail_run(claim, error.sentence)
     except Exception:
-        logger.exception("run %s", turn.run.pk)
-        return _fail_run(turn, SITE_ERROR)
+        logger.exception("run %s", claim.run.pk)
+        return _fail_run(claim, SITE_ERROR)
 
 
-def _collect_results(turn: RunClaim) -> None:
-    """Do, once, what is to be done when a run has left its host: its figures, and what the host may forget."""
-    if has_results(turn.run):
+def _collect_results(claim: RunClaim) -> None:
+    """Record the results of a run that has ended on its host, once, and delete it there."""
+    if has_results(claim.run):
         return
     try:
-        record_results(turn)
+        record_results(claim)
     except (ClaimLost, OperationalError, InterfaceError):
         raise
     except Exception:
-        # Its devices do not wait for whoever mends its figures.
-        logger.exception("run %s: its figures", turn.run.pk)
-        turn.write(results={**turn.run.results, "readings": {}})
-    if turn.run.trouble != "lost":
-        execution.delete_from_host(turn)
+        # An error in the results must not delay the restoring of devices.
+        logger.exception("run %s: results", claim.run.pk)
+        claim.write(results={**claim.run.results, "readings": {}})
+    if claim.run.trouble != "lost":
+        execution.delete_from_host(claim)
 
 
-def _fail_run(turn: RunClaim, sentence: str) -> bool:
-    """End a run that the site itself cannot go on with; one that is on its way back is tried again."""
-    if turn.run.state == State.RETURNING:
-        turn.say(f"Its devices are not back yet: {sentence}")
+def _fail_run(claim: RunClaim, sentence: str) -> bool:
+    """Fail a run on an internal error; one whose devices are being restored is retried."""
+    if claim.run.state == State.RETURNING:
+        claim.say(f"Its devices are not back yet: {sentence}")
         return False
-    turn.ends(State.FAILED, trouble="lost", sentence=sentence)
+    claim.ends(State.FAILED, trouble="lost", sentence=sentence)
     return True
 
 
 def _start_queued() -> None:
-    """Give those their devices whose turn it is, and say of the others what they wait for."""
+    """Acquire devices for the runs that are due, and record what the others wait for."""
     for run, sentence in queue_status():
         mine = Run.objects.filter(pk=run.pk, state=State.QUEUED)
         if sentence:
@@ -120,7 +120,7 @@ def _start_queued() -> None:
         with transaction.atomic():
             if not holds_acquire(run):
                 continue
-            # Who cancelled it meanwhile was faster.
+            # It was cancelled meanwhile.
             if not mine.update(state=State.COMPOSING, begun_at=now, state_since=now, sentence=""):
                 transaction.set_rollback(True)
                 continue

@@ -1,4 +1,4 @@
-"""What a person sees of runs: the list, one run, the catalogue with what was run last."""
+"""The runs that a person sees: the list, one run, and the catalogue with the last run of each workload."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CSV_COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunFilter:
-    """What a list of runs shows; '' leaves a field out. `state` is a state, 'open' or 'ended'."""
+    """The filter of a list of runs; '' leaves a field out. `state` is a state, 'open' or 'ended'."""
 
     q: str = ""
     workload: str = ""
@@ -51,18 +51,18 @@ class RunFilter:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> RunFilter:
-        """Read it from an address; what an address has besides is not looked at."""
+        """Parse query parameters; unknown ones are ignored."""
         return cls(**{one.name: str(given.get(one.name, ""))[:MAX_TEXT_LENGTH].strip() for one in fields(cls)})
 
     @property
     def narrows(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether any field is set."""
         return any(getattr(self, one.name) for one in fields(self) if one.name != "sort")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueEntry:
-    """A workload with what the person ran of it: how many runs, and the last one."""
+    """A workload with the number of runs the person sees, and the last one."""
 
     workload: Workload
     presets: tuple[str, ...]
@@ -72,7 +72,7 @@ class CatalogueEntry:
 
 
 def run_list(person: User, asked: RunFilter) -> QuerySet[Run]:
-    """Return the runs that a person sees and that fit, the newest first unless sorted; raises Invalid."""
+    """Return the matching runs that a person sees, newest first unless sorted; raises Invalid."""
     rows: QuerySet[Run] = Run.objects.visible_to(person).select_related("host", "sweep")
     _refuse_nul(asked)
     for word in asked.q.split():
@@ -135,14 +135,14 @@ def catalogue_list(person: User) -> tuple[CatalogueEntry, ...]:
 
 def run_rows(rows: QuerySet[Run]) -> Iterator[tuple[object, ...]]:
     """Yield runs as a table has them."""
-    # Page by page: each part of a download may come from another thread, where no cursor goes along.
+    # Page by page: each chunk of a download may run in another thread, and a cursor belongs to one.
     for number in (pages := Paginator(rows, ROWS_A_BATCH)).page_range:
         for run in pages.page(number).object_list:
             yield run_row(run)
 
 
 def run_row(run: Run) -> tuple[object, ...]:
-    """Return a run as a line of a table, seconds and samples a second."""
+    """Return a run as a table row, in seconds and samples a second."""
     summary = summary_of(run)
     steps, rate, spec = summary.step_seconds, summary.samples_per_second, run.spec
     batch = spec.get("devices", 1) * spec.get("batch", 1) * spec.get("accumulation", 1) if spec else ""

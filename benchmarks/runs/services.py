@@ -1,4 +1,4 @@
-"""Runs: asked for, cancelled, tried again, deleted; what happens in between is benchmarks.runs.scheduler's."""
+"""Create, cancel, retry and delete runs; benchmarks.runs.scheduler advances them."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def run_create(
     repeat_of: Run | None = None,
     idempotency_key: str = "",
 ) -> Run:
-    """Ask for a run; it waits for its devices, is composed, runs, is recorded, and gives its devices back.
+    """Queue a run, which waits for its devices, attaches them, runs, is recorded, and restores its devices.
 
-    Of a run of a sweep the rules are judged when it is composed: others of it come before. Raises Invalid with a
-    sentence for each wrong field, NotFound for what the person may not see, Forbidden for those who may only look,
-    Conflict for what cannot be had, RuleViolation. The same person and key answer the same run.
+    The rules for a run of a sweep are checked when it is composed, because earlier runs change the fabric. Raises
+    Invalid with a sentence for each wrong field, NotFound for what the person may not see, Forbidden for read-only
+    users, Conflict for unavailable resources, RuleViolation. The same person and key return the same run.
     """
     spec, composition, executor = wanted.spec, wanted.composition, wanted.executor
     with attempt(Action.RUN_CREATE, actor=person, target=Target("run", name=_clean_title(wanted.title))) as act:
@@ -94,7 +94,7 @@ def run_create(
                     requested_by_name=person.username,
                     tenant=person.tenant,
                     request_id=request_id(),
-                    sentence="Waits for its turn.",
+                    sentence="Waiting in the queue.",
                     source={"exercise": dict(wanted.exercise)} if wanted.exercise else {},
                     idempotency_key=idempotency_key,
                     request_digest=digest,
@@ -111,9 +111,9 @@ def run_create(
 
 
 def run_cancel(*, person: User, run: Run) -> Run:
-    """End a run: at once while it waits, else as soon as its host has ended it and its devices are back.
+    """Cancel a run: immediately while it is queued, else once its host has stopped it and its devices are restored.
 
-    Raises NotFound, Forbidden, and Conflict where it has ended.
+    Raises NotFound, Forbidden, and Conflict if it has ended.
     """
     with audited(Action.RUN_CANCEL, actor=person, target=target_of(run, run.title)) as act:
         _refuse_invisible(person, run)
@@ -121,12 +121,12 @@ def run_cancel(*, person: User, run: Run) -> Run:
         act.before = {"state": run.state}
         mine = Run.objects.filter(pk=run.pk)
         by = {"cancel_requested_at": now, "cancelled_by_name": person.username}
-        at_once = {
+        cancelled = {
             "state": State.CANCELLED, "outcome": State.CANCELLED, "finished_at": now,
-            "sentence": f"{person.username} cancelled it before it began.",
+            "sentence": f"{person.username} cancelled it before it started.",
         }  # fmt: skip
         waits = mine.filter(state=State.QUEUED, lease_until=None)
-        if not waits.update(**by, **at_once) and not (
+        if not waits.update(**by, **cancelled) and not (
             mine.open().exclude(state=State.RETURNING).filter(cancel_requested_at=None).update(**by)
         ):
             run.refresh_from_db()
@@ -138,22 +138,22 @@ def run_cancel(*, person: User, run: Run) -> Run:
 
 
 def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
-    """Ask for the same once more, in the person's own name; of a sweep, at the same point of it.
+    """Queue the same run again for this person, at the same point if it is part of a sweep.
 
-    Raises as `run_create`, and Conflict where the run has not ended, or was imported.
+    Raises as `run_create`, and Conflict if the run has not ended, or was imported.
     """
     with attempt(Action.RUN_RETRY, actor=person, target=target_of(run, run.title)) as act:
         _refuse_invisible(person, run)
         if run.is_open:
             raise Conflict("It has not ended. Cancel it, or wait for its end.")
         if run.executor not in {"torch", "simulated"}:
-            raise Conflict("It was imported: nobody here knows how to run it.")
+            raise Conflict("It was imported and cannot be run here.")
         if run.sweep is not None and run.sweep.is_suspended:
-            raise Conflict(f"Its sweep is {run.sweep.get_state_display().lower()}. Resume that: it goes on with it.")
-        # To people of another tenant, such as administrators, it is no part of the sweep: that shows its own runs.
+            raise Conflict(f"Its sweep is {run.sweep.get_state_display().lower()}. Resume the sweep to continue it.")
+        # A repeat by another tenant, such as administrators, does not join the sweep, which shows its own runs.
         sweep = run.sweep if run.sweep is not None and run.sweep.tenant_id == person.tenant_id else None
         with act.change():
-            if sweep is not None:  # somebody may be deleting it
+            if sweep is not None:  # against concurrent deletion
                 sweep = sweep.locked()
             wanted = RunRequest(
                 spec=run.specification(),
@@ -162,7 +162,7 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
                 preset=run.preset,
                 title=run.title,
                 limit_seconds=run.limit_seconds,
-                # What runs of a sweep compose the sweep gives back: outside of it, or after it, each does so itself.
+                # A sweep restores the devices of its runs; a run outside of it, or after it, restores its own.
                 keep_composed=run.keeps_devices or (sweep is not None and run.keep_composed),
                 exercise=run.exercise,
             )
@@ -180,11 +180,11 @@ def run_retry(*, person: User, run: Run, idempotency_key: str = "") -> Run:
 
 
 def run_delete(*, person: User, run: Run) -> None:
-    """Delete a run with all that was recorded of it. Raises NotFound, Forbidden for others', Conflict while it runs."""
+    """Delete a run and its records. Raises NotFound, Forbidden for others' runs, Conflict while it is open."""
     with audited(Action.RUN_DELETE, actor=person, target=target_of(run, run.title)) as act:
         _refuse_invisible(person, run)
         if not person.is_administrator and run.requested_by_id != person.pk:
-            raise Forbidden("Only who asked for a run, or an administrator, may delete it.")
+            raise Forbidden("Only the requester of a run or an administrator may delete it.")
         row = _lock_run(run)
         if row.is_open:
             raise Conflict("It has not ended. Cancel it first.")
@@ -195,7 +195,7 @@ def run_delete(*, person: User, run: Run) -> None:
 
 
 def run_return(*, person: User, run: Run) -> Run:
-    """Give devices back that a run could not give back at its end. Raises NotFound, Forbidden, Conflict."""
+    """Retry restoring the devices that a run could not restore at its end. Raises NotFound, Forbidden, Conflict."""
     with audited(Action.RUN_RETURN, actor=person, target=target_of(run, run.title)) as act:
         _refuse_invisible(person, run)
         row = _lock_run(run)
@@ -204,7 +204,7 @@ def run_return(*, person: User, run: Run) -> Run:
         if not devices_to_restore(row).attachments:
             raise Conflict("All its devices are back where they were.")
         row.state, row.plan_back, row.finished_at = State.RETURNING, None, None
-        row.sentence = "Gives its devices back once more."
+        row.sentence = "Its devices are being given back again."
         row.save(update_fields=["state", "plan_back", "finished_at", "sentence"])
         act.after = {"state": row.state}
         transaction.on_commit(partial(_notify_and_enqueue, row), robust=True)
@@ -212,16 +212,16 @@ def run_return(*, person: User, run: Run) -> Run:
 
 
 def default_title(workload: Workload, composition: Composition, host: str) -> str:
-    """Return what a run is called as long as nobody gives it another name: 'ResNet-50, 4 GPUs on node-a'."""
+    """Return the title of a run without a title of its own: 'ResNet-50, 4 GPUs on node-a'."""
     gpus = composition.local_gpus + len(set(composition.devices) - {composition.storage})
     where = "the CPU" if composition.cpu else f"{gpus} GPU{'' if gpus == 1 else 's'}"
     return f"{workload.title}, {where} of {host}"[:MAX_TITLE_LENGTH]
 
 
 def _notify_and_enqueue(run: Run) -> None:
-    """Tell everybody of a run, and a worker to look at it; once it is committed."""
+    """Notify subscribers of a committed change and enqueue the scheduler."""
     run_changed.send(Run, run=run)
-    # A broker that is away loses nothing: beat asks each second.
+    # An unreachable broker loses nothing: beat schedules the task every second.
     enqueue("runs.tend")
 
 
@@ -232,7 +232,7 @@ def _validate_limit(seconds: float) -> None:
 
 
 def _lock_run(run: Run) -> Run:
-    """Wait until nobody else changes a run, and return it; raises NotFound where somebody has deleted it."""
+    """Lock a run and return it; raises NotFound if it was deleted."""
     row: Run | None = Run.objects.select_for_update().filter(pk=run.pk).first()
     if row is None:
         raise NotFound("There is no such run.")
@@ -247,14 +247,14 @@ def _refuse_invisible(person: User, run: Run) -> None:
 
 def _why_not_cancel(run: Run) -> str:
     if run.state == State.RETURNING:
-        return "It has ended: its devices are on their way back."
+        return "It has ended: its devices are being given back."
     if run.is_open:
         return "It is being cancelled already."
     return f"The run has ended: it is '{run.get_state_display()}'."
 
 
 def _exercise_title(title: str, exercise: Mapping[str, Any] | None) -> str:
-    """Return a title that tells that a run ends badly on purpose: nobody takes it for trouble of the hardware."""
+    """Mark the title of a run that fails on purpose, so that nobody takes it for a hardware fault."""
     return (
         f"{title.removesuffix(EXERCISE_SUFFIX)[: MAX_TITLE_LENGTH - len(EXERCISE_SUFFIX)]}{EXERCISE_SUFFIX}"
         if exercise
@@ -263,6 +263,6 @@ def _exercise_title(title: str, exercise: Mapping[str, Any] | None) -> str:
 
 
 def _clean_title(title: str) -> str:
-    """Return a title as it is kept: one line, without what cannot be shown or turns the rest around."""
+    """Return a title as stored: one line, without control and bidirectional formatting characters."""
     shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
     return shown[:MAX_TITLE_LENGTH]

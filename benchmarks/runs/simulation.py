@@ -1,4 +1,4 @@
-"""How a simulated run goes: as the performance model predicts, device by device."""
+"""Profiles of simulated runs, as the performance model predicts them for each device."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from benchmarks.workloads.catalogue import workload_of
 from benchmarks.workloads.definitions import Workload
 from hostwire.training import DeviceProfile, SimulationProfile, Spec
 
-STEP_SPREAD: Final = 0.02  # relative, of a step: what steps of a quiet machine scatter by
-PREFETCHED_BATCHES: Final = 2.0  # batches that a loader holds ready, as PyTorch's own does unless told otherwise
-FINAL_LOSS_SHARE: Final = 0.5  # share of the first loss that is left in the end: no more than something to look at
+STEP_SPREAD: Final = 0.02  # relative, of a step on an idle machine
+PREFETCHED_BATCHES: Final = 2.0  # batches that a loader prefetches, PyTorch's default
+FINAL_LOSS_SHARE: Final = 0.5  # share of the first loss that is left at the end; for display only
 
 
 def simulation_profile(
     spec: Spec, topology: Topology, addresses: Mapping[str, str], *, drive: str = "", exercise: Mapping[str, Any] = {}
 ) -> SimulationProfile:
-    """Return how a simulated run goes; `addresses` are the PCIe addresses of accelerators by their names.
+    """Return the profile of a simulated run; `addresses` are the PCI addresses of accelerators by name.
 
-    `drive` is the address of the NVMe drive that data is read from, '' where nobody knows which. `exercise` may let it
-    end badly: {"fails": "crash", "after": 5}.
+    `drive` is the address of the NVMe drive for data, '' if unknown. `exercise` may make the run fail:
+    {"fails": "crash", "after": 5}.
     """
     workload = workload_of(spec.workload)
     prediction = model.predict(spec, topology)
@@ -81,8 +81,8 @@ def _link_test_bytes(spec: Spec, workload: Workload) -> float:
 def _peer_share(prediction: Prediction, workload: Workload, moved: float, together: int) -> float:
     """Return the share of a device's traffic that stays below its switch.
 
-    What does not come from the host is a ring's: of the devices of a place, all but one get it from a neighbour there,
-    and all of them where the ring has no others.
+    Traffic that does not come from the host belongs to a ring: below a switch all devices but one receive it from a
+    neighbour there, and all of them if the ring has no other devices.
     """
     costs = workload.costs(prediction.spec) if workload.costs is not None else None
     if moved <= 0 or costs is None or not workload.is_training:
@@ -100,7 +100,7 @@ def _storage_bytes(spec: Spec, workload: Workload) -> float:
 
 
 def _loader_memory_bytes(spec: Spec, workload: Workload) -> float:
-    """Return the bytes that the loaders of a run hold ready in the host's memory."""
+    """Return the bytes that the loaders of a run prefetch into the host's memory."""
     costs = workload.costs(spec) if workload.costs is not None else None
     if costs is None or not workload.is_training:
         return 0.0
@@ -108,7 +108,7 @@ def _loader_memory_bytes(spec: Spec, workload: Workload) -> float:
 
 
 def _first_loss(spec: Spec, workload: Workload) -> float:
-    """Return the loss of who guesses: the logarithm of how many answers there are; 0 for what learns nothing."""
+    """Return the loss of a random guess: the logarithm of the number of classes; 0 without training."""
     if not workload.is_training:
         return 0.0
     answers = spec.options.get("classes") or spec.options.get("sequence") or 0
@@ -116,7 +116,7 @@ def _first_loss(spec: Spec, workload: Workload) -> float:
 
 
 def _link_test_result(workload: Workload, spec: Spec, topology: Topology) -> dict[str, Any]:
-    """Return the figures of a test of links that are no step times, with their units."""
+    """Return the figures of a link test other than step times, with their units."""
     if workload.family != "link":
         return {}
     tables = model.link_tables(spec, topology, model.prior().mean)

@@ -1,7 +1,7 @@
 """The topology of a composition: devices, drives, links and their labels.
 
-A GPU of a chassis is known by its place, one of the host's own by its number. Which address a device had is noted when
-the run begins: afterwards it is somebody else's.
+A GPU of a chassis is identified by its slot, one of the host's own by its number. PCI addresses are recorded when the
+run starts, because other devices may have them later.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from fabric.bmc.values import LANE_GBPS
 from fabric.inventory.models import Device, Host, HostPort, Port
 from hostwire.protocol import HostReport, PciDevice
 
-RATE_TOLERANCE: Final = 0.75  # services tell the raw rate of a link, or what is left of it after encoding
+RATE_TOLERANCE: Final = 0.75  # Redfish services report the raw rate of a link, or the rate after encoding
 VENDOR_PREFIXES: Final = ("NVIDIA ", "Tesla ", "AMD ", "Intel ")
 UNKNOWN_MODEL: Final = "unknown"
 
 
 def model_name(text: str) -> str:
-    """Return a model without its maker: 'V100-SXM2-16GB' of 'Tesla V100-SXM2-16GB'."""
+    """Return a model without its manufacturer: 'V100-SXM2-16GB' of 'Tesla V100-SXM2-16GB'."""
     for maker in VENDOR_PREFIXES:
         text = text.removeprefix(maker)
     return text.strip() or UNKNOWN_MODEL
 
 
 def link_of(port: Port | None, device: Device | None = None) -> PcieLink:
-    """Return the link of a port as it is trained; of one that is down, what both its ends can be."""
+    """Return the trained link of a port; for a link that is down, the maximum that both ends support."""
     if port is not None and port.active_width and port.speed_gbps:
         return PcieLink(lanes=port.active_width, generation=pcie_generation(port.speed_gbps / port.active_width))
     lanes = min(
@@ -54,7 +54,7 @@ def link_of(port: Port | None, device: Device | None = None) -> PcieLink:
 
 
 def pcie_generation(gbps: float) -> int:
-    """Return the generation of PCIe that has a lane of this rate, Gb/s."""
+    """Return the PCIe generation with this lane rate, Gb/s."""
     rates = [rate for rate in LANE_GBPS.values() if gbps >= RATE_TOLERANCE * rate]
     return max(1, len(rates))
 
@@ -66,11 +66,10 @@ NVME_CLASS: Final = "0x0108"  # PCI class code: non-volatile memory controller
 def own_drive(
     report: HostReport | None, neighbours: Collection[Device], of_chassis: Collection[str] | None = None
 ) -> PciDevice | None:
-    """Return the NVMe drive of a host's own that data is read from: the first that its system does not start from.
+    """Return a host's own NVMe drive for data: the first that is not a system drive, else the first.
 
     `neighbours` are all devices that are attached to it, `of_chassis` the result of
-    fabric.agents.selectors.chassis_serial_numbers, for callers that ask about several hosts. Where its system has all
-    of them it is the first.
+    fabric.agents.selectors.chassis_serial_numbers, for callers with several hosts.
     """
     if report is None:
         return None
@@ -90,13 +89,13 @@ def _holds_system(report: HostReport, drive: PciDevice) -> bool:
 
 
 def drive_model_name(model: str) -> str:
-    """Return how the performance model and figures call an NVMe drive: by its name they tell it from other disks."""
+    """Return the label of an NVMe drive in the performance model and figures, which identify NVMe by this label."""
     name = model_name(model)
     return name if is_nvme(name) else f"NVMe {name}"
 
 
 def own_drive_storage(drive: PciDevice) -> Storage:
-    """Return a drive of the host's own, as the performance model reads it."""
+    """Return a host's own drive as storage of the performance model."""
     usual = PcieLink()
     generation = pcie_generation(drive.speed) if drive.speed else usual.generation
     return Storage(
@@ -105,17 +104,17 @@ def own_drive_storage(drive: PciDevice) -> Storage:
 
 
 GPU_PREFIX: Final = "gpu/"
-LOCAL_PREFIX: Final = "local "  # and a number: what placing calls the host's own
+LOCAL_PREFIX: Final = "local "  # followed by a number: a host's own accelerator
 ADDRESSES_KEY: Final = "addresses"  # of a run's source: the names of accelerators by PCI address
 
 
 def strategy_label(name: str) -> str:
-    """Return how devices work together: 'DDP', 'sharded', 'one device'."""
+    """Return the label of a parallelisation strategy: 'DDP', 'sharded', 'one device'."""
     return {"single": "one device", "sharded": "sharded"}.get(name, name.upper())
 
 
 def accelerator_label(accelerator: Accelerator) -> str:
-    """Return how an accelerator is called: 'own GPU 1', 'falcon-1 drawer 1 slot 3'."""
+    """Return the label of an accelerator: 'own GPU 1', 'falcon-1 drawer 1 slot 3'."""
     name = accelerator.name
     if accelerator.place == LOCAL:
         return f"own GPU {name.removeprefix(LOCAL_PREFIX)}" if name.startswith(LOCAL_PREFIX) else name
@@ -124,9 +123,9 @@ def accelerator_label(accelerator: Accelerator) -> str:
 
 
 def gpu_labels(run: Run, keys: Iterable[str]) -> dict[str, str]:
-    """Return how the GPUs in these series are called, by PCI address: 'falcon-1 drawer 1 slot 3 · V100'.
+    """Return the labels of the GPUs in these series, by PCI address: 'falcon-1 drawer 1 slot 3 · V100'.
 
-    One that nobody can tell apart any more is left out.
+    GPUs that cannot be identified are left out.
     """
     topology = recorded_topology(run)
     addresses = sorted({key.split("/")[1] for key in keys if key.startswith(GPU_PREFIX) and key.count("/") > 1})
@@ -137,7 +136,7 @@ def gpu_labels(run: Run, keys: Iterable[str]) -> dict[str, str]:
     others = [one for one in addresses if one not in found]
     unnoted = [one for one in topology.accelerators if one.name not in {known.name for known in found.values()}]
     if len(others) == len(unnoted) and all(one.place == LOCAL for one in unnoted):
-        # A host takes its own in the order of their addresses.
+        # A host assigns its own GPUs in the order of their addresses.
         found |= dict(zip(others, unnoted, strict=True))
     return {address: _gpu_label(one) for address, one in found.items() if address in addresses}
 
@@ -153,7 +152,7 @@ def _gpu_label(accelerator: Accelerator) -> str:
 
 
 def recorded_topology(run: Run) -> Topology | None:
-    """Return what a run ran on, as it was kept; None where nobody knows."""
+    """Return the recorded topology of a run; None if it is unknown."""
     plain: Any = run.topology
     if not plain:
         return None
@@ -164,15 +163,15 @@ def recorded_topology(run: Run) -> Topology | None:
 
 
 DEFAULT_GPU_MEMORY: Final = 16e9
-# Which of its own disks a host reads from unless it is told, nobody knows.
+# The default disk that a host reads from is unknown.
 DEFAULT_STORAGE: Final = Storage(model=LOCAL_STORAGE)
 
 
 def composition_topology(composition: Composition) -> Topology:
-    """Return what a composition gets, as the performance model reads it: links as trained, or else as they can be.
+    """Return the topology of a composition for the performance model, with links as trained, else at their maximum.
 
     Accelerators are in the order of ranks: the host's own, then those of chassis. On the CPU there are none. Raises
-    NotFound for a host, device or host port that there is not.
+    NotFound for an unknown host, device or host port.
     """
     host = Host.objects.filter(pk=composition.host).first()
     if host is None:
@@ -202,19 +201,19 @@ def composition_topology(composition: Composition) -> Topology:
 
 
 def place_name(port: HostPort) -> str:
-    """Return what stands for the switch below a host port: 'falcon-1/drawer 1/H1'."""
+    """Return the name of the switch below a host port: 'falcon-1/drawer 1/H1'."""
     drawer = f"drawer {port.drawer.number}" if port.drawer is not None else "no drawer"
     return f"{port.chassis.name}/{drawer}/{port.label}"
 
 
 def device_label(device: Device) -> str:
-    """Return how the performance model calls a device: unlike any other one of the site."""
+    """Return the label of a device in the performance model, unique within the site."""
     where = device.slot.name if device.slot is not None else f"device {device.pk}"
     return f"{device.chassis.name}/{where}"
 
 
 def local_accelerators(host: Host, report: HostReport | None, count: int) -> tuple[Accelerator, ...]:
-    """Return the host's own GPUs, by what its agent says of them."""
+    """Return the host's own GPUs, as its agent reports them."""
     models = _local_models(host, report)
     return tuple(
         Accelerator(
@@ -253,7 +252,7 @@ def _composition_storage(
 
 
 def _local_models(host: Host, report: HostReport | None) -> list[tuple[str, float]]:
-    """Return models and memory (bytes) of what NVML shows on a host and is in no chassis."""
+    """Return models and memory (bytes) of the GPUs that NVML reports on a host and that are in no chassis."""
     if report is None:
         return []
     serials = set(Device.objects.filter(host_port__host=host).values_list("serial_number", flat=True)) - {""}

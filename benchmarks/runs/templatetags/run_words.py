@@ -1,4 +1,4 @@
-"""Template filters: figures of runs, and names of the catalogue, as people read them."""
+"""Template filters that format figures of runs and names of the catalogue."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ register.filter("workload_title", workload_title)
 register.filter("accelerator_words", accelerator_label)
 register.filter("strategy_words", strategy_label)
 
-# What a state looks like, where that is not its name.
+# The CSS class of a state, where it differs from its name.
 LOOKS: Final = {"completed": "done", "failed": "failed", "cancelled": "cancelled", "queued": "waiting"}
 
 
 @register.filter
 def state_class(state: str) -> str:
-    """Return the class of a run's state: one of those that every state of the site has."""
+    """Return the CSS class of a run's state, from the classes shared by all states of the site."""
     return LOOKS.get(state, "running")
 
 
 @register.filter
 def seconds_words(seconds: float | None) -> str:
-    """Return a time in a unit that fits."""
+    """Return a time in a scaled unit."""
     return "" if seconds is None else value_text(seconds, "s")
 
 
 @register.filter
 def figure_words(figure: Statistic | None) -> str:
-    """Return the value of a figure with its unit, '' where there is none."""
+    """Return the value of a figure with its unit, '' without a value."""
     return "" if figure is None else value_text(figure.value, figure.unit)
 
 
@@ -62,19 +62,19 @@ def interval_words(figure: Statistic | None) -> str:
 
 @register.filter
 def reading_words(name: str) -> str:
-    """Return what a reading is."""
+    """Return the name of a reading."""
     return READINGS.get(name, ("", name))[1]
 
 
 @register.filter
 def significant(value: float | None) -> str:
-    """Return a number with as many digits as it is worth reading."""
+    """Return a number with its significant digits."""
     return "" if value is None else format_number(value)
 
 
 @register.filter
 def option_label(name: str, workload: str) -> str:
-    """Return how a workload calls one of its sizes, with its unit: 'Image side, px'."""
+    """Return the label of a workload's parameter, with its unit: 'Image side, px'."""
     known = CATALOGUE[workload].parameters if workload in CATALOGUE else ()
     found = next((one for one in known if one.name == name), None)
     if found is None:
@@ -84,5 +84,5 @@ def option_label(name: str, workload: str) -> str:
 
 @register.filter
 def counted(names: Iterable[str]) -> str:
-    """Return names, each once, with how often it comes: '6 × V100, P100'."""
+    """Return distinct names with their counts: '6 × V100, P100'."""
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in Counter(names).items())

@@ -263,7 +263,7 @@ def test_data_is_read_from_the_hosts_own_drive_or_one_of_a_chassis_where_that_wa
     }  # fmt: skip
     until(first, in_state("running"))
     second = lab.ask(replace(lab.place(2), own_drive=True), title="second")
-    until(second, lambda run: run.sentence == "Waits for the NVMe drive of node-a, which ‘first’ uses.")
+    until(second, lambda run: run.sentence == "Waiting for the NVMe drive of node-a, which ‘first’ uses.")
     run_cancel(person=lab.person, run=first)
     second = ended(second)
     assert (second.state, second.error) == ("completed", "")

@@ -102,7 +102,7 @@ def test_a_number_that_cannot_be_is_marked_and_what_was_typed_is_kept(lab: Lab) 
     page = refused(client, typed(lab, **ticked, **{name: "2"}))
     assert "3 are ticked for falcon-1 H1, and 2 asked for" in page
     assert len(re.findall(rf'name="device-\d+-\d+" value="{h1}" checked', page)) == 3
-    assert "Give a whole number of GPUs for falcon-1 H1." in refused(client, typed(lab, **{name: "²"}))
+    assert "Enter a whole number of GPUs for falcon-1 H1." in refused(client, typed(lab, **{name: "²"}))
     page = refused(client, typed(lab))
     assert f'<a href="#{box_of(lab, 1)}">No GPU is chosen' in page
     page = refused(client, typed(lab, executor="torch", **{name: "1"}))
@@ -223,7 +223,7 @@ def test_a_command_is_kept_as_it_was_quoted_and_is_not_simulated(lab: Lab) -> No
 
 def test_no_other_host_runs_what_was_asked_for_one_that_is_gone(lab: Lab) -> None:
     page = refused(client_of(lab.person), typed(lab, host=987654, **{count_of(lab): "1"}))
-    assert "The host that was chosen is not yours to run anything on, or is gone." in page
+    assert "You cannot run anything on the selected host, or it was removed." in page
 
 
 def test_the_file_page_shows_a_file_that_works(lab: Lab) -> None:
