@@ -97,8 +97,8 @@ class Config:
     )
     inventory_period: float = _setting(
         "FALCONWEB_INVENTORY_PERIOD",
-        "Seconds between looks at what a chassis holds; up to four times as many while nothing changes and its events "
-        "are heard",
+        "Seconds between reads of the inventory of a chassis; up to four times as many while nothing changes and its "
+        "events arrive",
         15.0,
         least=1,
         most=3600,
@@ -130,10 +130,10 @@ class Config:
         ("7d", "1d", "1h"),
     )
     idle_hours: float = _setting(
-        "FALCONWEB_IDLE_HOURS", "Hours without use after which a held device is called idle; 0 never", 24.0, most=8760
+        "FALCONWEB_IDLE_HOURS", "Hours without use after which a leased device counts as idle; 0 never", 24.0, most=8760
     )
     keep_events: str = _setting(
-        "FALCONWEB_KEEP_EVENTS", "How long events are kept, in d, h or m; two years unless told", "731d"
+        "FALCONWEB_KEEP_EVENTS", "How long events are kept, in d, h or m; two years by default", "731d"
     )
 
     keep_raw: str = _setting("FALCONWEB_KEEP_RAW", "How long every reading is kept, in d, h or m", "1d")
@@ -152,8 +152,7 @@ class Config:
     )
     store_seconds: int = _setting(
         "FALCONWEB_STORE_SECONDS",
-        "Seconds of readings that a worker gives to their database at once, and loses when it is killed; fewer take "
-        "more bytes",
+        "Seconds of readings that a worker stores in one batch, and loses when it is killed; fewer take more bytes",
         60,
         least=1,
         most=60,

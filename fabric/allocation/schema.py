@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.documents import DocumentNode, DocumentProblems, json_type, member_path, quoted, unknown_name_sentence
-from fabric.bmc.types import DrawerMode
+from fabric.bmc.types import DeviceKind, DrawerMode
 
 FORMAT: Final = "falconweb-allocation"
 VERSION: Final = 1
 SCOPES: Final = ("everything", "chassis", "tenant")
-KINDS: Final = ("gpu", "nvme", "nic", "custom")
+KINDS: Final = tuple(kind.value for kind in DeviceKind)
 MOST_LANES: Final = 64
 
 

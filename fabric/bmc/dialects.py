@@ -77,7 +77,7 @@ async def probe_dialect(
             )
             return DialectProbe(Dialect.RESOURCE_BLOCKS, reason)
     seen = f"none of its {len(zones)} zones allows PATCH or offers {ADD_ENDPOINT}" if zones else "it has no zones"
-    return DialectProbe(Dialect.NONE, f"None of the four ways was found: {seen}, and no system offers {ADD_BLOCK}.")
+    return DialectProbe(Dialect.NONE, f"None of the known ways was found: {seen}, and no system offers {ADD_BLOCK}.")
 
 
 def _indicates_dialect(uri: str) -> bool:

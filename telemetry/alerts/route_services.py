@@ -168,7 +168,7 @@ def _address(kind: str, address: str) -> str:
                 _refuse("address", f"'{one[:100]}' is not an e-mail address.")
         return ", ".join(found)
     try:
-        _ = webhook_endpoint(address) if kind == Route.Kind.WEBHOOK else syslog_endpoint(address)
+        _ = syslog_endpoint(address) if kind == Route.Kind.SYSLOG else webhook_endpoint(address)
     except Invalid as error:
         _refuse("address", error.sentence)
     return address

@@ -111,7 +111,7 @@ def test_a_chassis_without_a_way_to_attach_says_why(db: None) -> None:
     with SimulatorProcess("--dialect", "none") as process:
         row = add_mirrored(process)
     assert (row.dialect, row.is_composable) == (Dialect.NONE, False)
-    assert row.dialect_reason.startswith("None of the four ways was found")
+    assert row.dialect_reason.startswith("None of the known ways was found")
     assert Device.objects.exclude(host_port=None).count() == 11  # what is attached is seen all the same
 
 
