@@ -79,7 +79,8 @@ def audience_of(where: Address) -> Audience | None:
     declared = where.declaration.audience
     if declared is not None or where.is_page:
         return declared
-    if IsAdministrator in where.callback.cls.permission_classes:
+    view = where.callback
+    if IsAdministrator in view.initkwargs.get("permission_classes", view.cls.permission_classes):
         return Audience.ADMINISTRATORS
     return Audience.WHO_SEES_IT if "<" in where.route else Audience.EVERYBODY
 
