@@ -26,7 +26,7 @@ __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
 
 # What GET answers to an administrator, an owner, a viewer of the owner's tenant and a stranger, by who is answered.
-STATUSES = {
+STATUSES: dict[Audience, tuple[int, ...]] = {
     Audience.PUBLIC: (200, 200, 200, 200),
     Audience.EVERYBODY: (200, 200, 200, 200),
     Audience.WHO_SEES_IT: (200, 200, 200, 404),
