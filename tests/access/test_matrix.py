@@ -26,7 +26,7 @@ __all__ = ["lab", "made_lab"]
 pytestmark = pytest.mark.django_db
 
 # What GET answers to an administrator, an owner, a viewer of the owner's tenant and a stranger, by who is answered.
-STATUSES = {
+STATUSES: dict[Audience, tuple[int, ...]] = {
     Audience.PUBLIC: (200, 200, 200, 200),
     Audience.EVERYBODY: (200, 200, 200, 200),
     Audience.WHO_SEES_IT: (200, 200, 200, 404),
@@ -79,7 +79,8 @@ def audience_of(where: Address) -> Audience | None:
     declared = where.declaration.audience
     if declared is not None or where.is_page:
         return declared
-    if IsAdministrator in where.callback.cls.permission_classes:
+    view = where.callback
+    if IsAdministrator in view.initkwargs.get("permission_classes", view.cls.permission_classes):
         return Audience.ADMINISTRATORS
     return Audience.WHO_SEES_IT if "<" in where.route else Audience.EVERYBODY
 
