@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from django.urls import path
 from drf_spectacular.utils import extend_schema
@@ -21,7 +21,7 @@ from accounts.models import Role, Tenant, Token, User
 from accounts.permissions import ADMINISTRATORS
 from accounts.selectors import TenantRow, holdings_of, people_found, tenants_found
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
-from accounts.viewsets import ResourceViewSet, command
+from accounts.viewsets import BodySerializer, ResourceViewSet, command
 from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, LinkedId, LinkedText, query_search
 from core.api.requests import StrictSerializer, problem, refuse_body, validated_body
@@ -324,7 +324,7 @@ class TenantViewSet(ResourceViewSet):
     """One tenant."""
 
     permission_classes = ADMINISTRATORS
-    serializer_class = TenantSerializer
+    serializer_class: ClassVar[BodySerializer] = TenantSerializer
     address = "api:tenant"
 
     def find_row(self, pk: object) -> Any:
