@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from django.urls import path
 from drf_spectacular.utils import extend_schema
@@ -21,14 +21,12 @@ from accounts.models import Role, Tenant, Token, User
 from accounts.permissions import ADMINISTRATORS
 from accounts.selectors import TenantRow, holdings_of, people_found, tenants_found
 from accounts.services import TOKEN_MOST_DAYS, token_create, token_revoke
-from accounts.viewsets import ResourceViewSet, command
+from accounts.viewsets import BodySerializer, ResourceViewSet, command
 from accounts.visibility import row_or_404
 from core.api.fields import SEARCH, IdField, LinkedId, LinkedText, query_search
 from core.api.requests import StrictSerializer, problem, refuse_body, validated_body
 from core.errors import Invalid
 
-# Secrets that are shown once are kept by no cache.
-NO_STORE = {"Cache-Control": "no-store"}
 NO_TENANT = "There is no such tenant"
 
 
@@ -98,10 +96,7 @@ class PersonList(generics.ListAPIView[User]):
                 active=values.get("is_active", True),
             )
         person.refresh_from_db()
-        answer = PersonViewSet(request=request).answer(person, 201)
-        answer.data["password"] = password
-        answer.headers.update(NO_STORE)
-        return answer
+        return _shown_once(PersonViewSet(request=request).answer(person, 201), password=password)
 
 
 class PersonViewSet(ResourceViewSet):
@@ -150,7 +145,7 @@ class PersonViewSet(ResourceViewSet):
     def reset_password(self, person: User, values: dict[str, Any]) -> Response:
         """Set a generated password: it ends sessions and tokens, and lifts a lock. Administrators only."""
         password = services.person_password_reset(by=self.person, person=person)
-        return Response({"password": password}, headers=NO_STORE)
+        return _shown_once(Response({}), password=password)
 
 
 class PersonTokens(generics.ListAPIView[Token]):
@@ -182,6 +177,13 @@ class PersonToken(APIView):
         refuse_body(request)
         services.token_revoke(by=person_of(request), token=token)
         return Response(status=204)
+
+
+def _shown_once(answer: Response, **secret: str) -> Response:
+    """Return an answer with a secret that is shown this once: no cache keeps it."""
+    answer.data.update(secret)
+    answer["Cache-Control"] = "no-store"
+    return answer
 
 
 @contextmanager
@@ -260,10 +262,7 @@ class OwnTokenList(generics.ListAPIView[Token]):
             scope=values.get("scope", Token.Scope.READ),
             days=values["days"],
         )
-        answer = OwnTokenViewSet(request=request).answer(token, 201)
-        answer.data["secret"] = secret
-        answer.headers.update(NO_STORE)
-        return answer
+        return _shown_once(OwnTokenViewSet(request=request).answer(token, 201), secret=secret)
 
 
 class OwnTokenViewSet(ResourceViewSet):
@@ -325,7 +324,7 @@ class TenantViewSet(ResourceViewSet):
     """One tenant."""
 
     permission_classes = ADMINISTRATORS
-    serializer_class = TenantSerializer
+    serializer_class: ClassVar[BodySerializer] = TenantSerializer
     address = "api:tenant"
 
     def find_row(self, pk: object) -> Any:
