@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -35,6 +35,13 @@ class ResourceViewSet(ViewSet):
     serializer_class: ClassVar[BodySerializer]
     address: ClassVar[str] = ""  # the name of the address of one row, which `Location` has after a command; '' for none
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Describe the commands of a class, which answer with its serializer where they do not say otherwise."""
+        super().__init_subclass__(**options)
+        for member in vars(cls).values():
+            if describe := getattr(member, "describe", None):
+                describe(cls.serializer_class)
+
     @property
     def person(self) -> User:
         """Who asks."""
@@ -51,8 +58,12 @@ class ResourceViewSet(ViewSet):
     def answer(self, row: Any, status: int = 200) -> Response:
         """Return a row as the serializer shows it, with its address where something was begun or made."""
         headers = {"Location": self.location(row)} if self.address and status != 200 else None
-        data = self.serializer_class(row, context={"request": self.request, "view": self}).data
-        return Response(data, status=status, headers=headers)
+        shown = self.serializer_class(self.presented(row), context={"request": self.request, "view": self})
+        return Response(shown.data, status=status, headers=headers)
+
+    def presented(self, row: Any) -> Any:
+        """Return what the serializer reads of a row: the row itself, unless a class shows more or less of it."""
+        return row
 
     def location(self, row: Any) -> str:
         """Return the full address of a row."""
@@ -68,14 +79,15 @@ def command(
     partial: bool = False,
     status: int = 200,
     answers: Any = None,
-    conflict: str | None = None,
+    conflict: str = "",
+    problems: Mapping[int, str] | None = None,
     **described: Any,
 ) -> Callable[[Any], Any]:
     """Declare a method of a `ResourceViewSet` as a command: `method(view, row, values)` returns the row afterwards.
 
     The row is found first, then the body is read (None: it must have no members; `partial`: it may leave any out).
-    `answers` is the serializer of the answer for the schema, and `conflict` the words for 409; a status of 204 answers
-    nothing. A method whose answer is no such row returns a response of its own.
+    A status of 204 answers nothing. A method whose answer is no such row returns a response of its own, and `answers`
+    is its serializer for the schema. `conflict` are the words for 409, `problems` those for other statuses.
     """
 
     def decorate(method: Any) -> Any:
@@ -92,8 +104,12 @@ def command(
                 return Response(status=204)
             return result if isinstance(result, Response) else view.answer(result, status)
 
-        responses = {status: answers} if conflict is None else {status: answers, 409: problem(conflict)}
-        documented = extend_schema(request=body, responses=responses, **described)(handler)
-        return declare(audited_as=audited_as, target_kind=target_kind)(documented)
+        def describe(serializer: BodySerializer) -> None:
+            answered = None if status == 204 else serializer if answers is None else answers
+            refused = {code: problem(why) for code, why in {409: conflict, **(problems or {})}.items() if why}
+            extend_schema(request=body, responses={status: answered, **refused}, **described)(handler)
+
+        handler.describe = describe  # type: ignore[attr-defined]  # `ResourceViewSet` knows the serializer
+        return declare(audited_as=audited_as, target_kind=target_kind)(handler)
 
     return decorate

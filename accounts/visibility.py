@@ -38,7 +38,12 @@ class VisibleRows(Protocol):
 
 def visible_or_404(rows: VisibleRows, person: User, pk: object, kind: str) -> Any:
     """Return the row of that id; raises NotFound ('There is no such <kind>.') where the person sees none."""
-    row = rows.visible_to(person).filter(pk=pk).first()
+    return row_or_404(rows.visible_to(person), pk, kind)
+
+
+def row_or_404(rows: models.QuerySet[Any], pk: object, kind: str) -> Any:
+    """Return the row of that id among those that may be seen; raises NotFound ('There is no such <kind>.')."""
+    row = rows.filter(pk=pk).first()
     if row is None:
         raise NotFound(f"There is no such {kind}.")
     return row
