@@ -5,6 +5,7 @@ The audit log, the gate of requests, the navigation, the access matrix and the t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
@@ -56,7 +57,7 @@ class Declaration:
 DEFAULT: Final = Declaration()
 
 
-def declare(**facts: Any) -> Any:
+def declare(**facts: Any) -> Callable[[Any], Any]:
     """Return a decorator that states facts (fields of `Declaration`) of a view function, a method or a class.
 
     On a method of a view class they are those of requests with this method; what the class states holds for the rest.
