@@ -278,7 +278,6 @@ class RunViewSet(ResourceViewSet):
     @command(
         audited_as=Action.RUN_CANCEL,
         status=202,
-        answers=RunDetailSerializer,
         conflict="It has ended, or is being cancelled",
         operation_id="benchmarks_runs_cancel",
     )
@@ -289,7 +288,6 @@ class RunViewSet(ResourceViewSet):
     @command(
         audited_as=Action.RUN_RETRY,
         status=202,
-        answers=RunDetailSerializer,
         conflict="It has not ended, or was imported",
         operation_id="benchmarks_runs_retry",
         parameters=[IDEMPOTENCY_KEY],
@@ -301,7 +299,6 @@ class RunViewSet(ResourceViewSet):
     @command(
         audited_as=Action.RUN_RETURN,
         status=202,
-        answers=RunDetailSerializer,
         conflict="It has not ended, or has nothing to give back",
         operation_id="benchmarks_runs_return",
     )

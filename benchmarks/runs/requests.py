@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -88,8 +87,7 @@ class RunRequestInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     exercise: Exercise | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRequest:
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed run request, ready for `run_create`: from a form, a file, the API, a sweep or a recommendation.
 
     `exercise` makes a simulated run fail: {"fails": "crash", "after": 5}; its title says so.
@@ -102,7 +100,7 @@ class RunRequest:
     title: str = ""
     limit_seconds: float = 3600.0
     keep_composed: bool = False
-    exercise: Mapping[str, Any] = field(default_factory=dict)
+    exercise: Mapping[str, Any] = {}
 
 
 def parse_run_file(text: str) -> RunRequest:
@@ -195,9 +193,9 @@ def _validated_exercise(exercise: Exercise, executor: str) -> Mapping[str, Any]:
 def _field_error(error: msgspec.ValidationError) -> Invalid:
     """Return a msgspec error, 'Expected `int`, got `str` - at `$.a.b`', as a sentence for its field."""
     words, _, where = str(error).partition(" - at ")
-    name = where.strip("`").removeprefix("$").lstrip(".")
+    field = where.strip("`").removeprefix("$").lstrip(".")
     sentence = f"{words[:1].upper()}{words[1:]}.".replace("`", "'")
-    return Invalid(f"{name or 'The file'}: {sentence}", errors={name or "file": sentence})
+    return Invalid(f"{field or 'The file'}: {sentence}", errors={field or "file": sentence})
 
 
 EXECUTORS: Final = ("torch", "simulated")

@@ -285,7 +285,6 @@ class SweepViewSet(ResourceViewSet):
     @command(
         audited_as=Action.SWEEP_PAUSE,
         status=202,
-        answers=SweepSerializer,
         conflict="It is not running",
         operation_id="benchmarks_sweeps_pause",
     )
@@ -296,7 +295,6 @@ class SweepViewSet(ResourceViewSet):
     @command(
         audited_as=Action.SWEEP_RESUME,
         status=202,
-        answers=SweepSerializer,
         conflict="It is neither paused nor halted",
         operation_id="benchmarks_sweeps_resume",
     )
@@ -304,13 +302,7 @@ class SweepViewSet(ResourceViewSet):
         """Resume a sweep that was paused or halted; runs that a halt ended are run again."""
         return sweep_resume(person=self.person, sweep=sweep)
 
-    @command(
-        audited_as=Action.SWEEP_HALT,
-        status=202,
-        answers=SweepSerializer,
-        conflict="It has ended",
-        operation_id="benchmarks_sweeps_halt",
-    )
+    @command(audited_as=Action.SWEEP_HALT, status=202, conflict="It has ended", operation_id="benchmarks_sweeps_halt")
     def halt(self, sweep: Sweep, values: dict[str, Any]) -> Sweep:
         """Halt a sweep: all its runs are ended, then its devices are given back. It can be resumed."""
         return sweep_halt(person=self.person, sweep=sweep)
@@ -318,7 +310,6 @@ class SweepViewSet(ResourceViewSet):
     @command(
         audited_as=Action.SWEEP_RETRY,
         status=202,
-        answers=SweepSerializer,
         conflict="None has failed",
         operation_id="benchmarks_sweeps_retry",
     )

@@ -226,12 +226,7 @@ class SilenceViewSet(ResourceViewSet):
     kind = "silence"
     serializer_class = SilenceSerializer
 
-    @command(
-        audited_as=Action.SILENCE_END,
-        answers=SilenceSerializer,
-        conflict="It is over already",
-        operation_id="alert_silences_end",
-    )
+    @command(audited_as=Action.SILENCE_END, conflict="It is over already", operation_id="alert_silences_end")
     def end(self, silence: Silence, values: dict[str, Any]) -> Silence:
         """End a silence now; administrators only."""
         return silence_end(person=self.person, silence=silence)
@@ -312,13 +307,7 @@ class AlertRouteViewSet(ResourceViewSet):
         """Show a route of alerts; administrators only."""
         return self.answer(self.find_row(pk))
 
-    @command(
-        AlertRouteSerializer,
-        audited_as=Action.ALERT_ROUTE_EDIT,
-        partial=True,
-        answers=AlertRouteSerializer,
-        conflict=ROUTE_TAKEN,
-    )
+    @command(AlertRouteSerializer, audited_as=Action.ALERT_ROUTE_EDIT, partial=True, conflict=ROUTE_TAKEN)
     def partial_update(self, route: Route, values: dict[str, Any]) -> Route:
         """Change the given fields of a route of alerts; what waits goes to the new address. Administrators only."""
         wanted = replace(route_values(route), **whole_scope(values))
@@ -377,7 +366,6 @@ class DeliveryViewSet(ResourceViewSet):
     @command(
         audited_as=Action.DELIVERY_RETRY,
         status=202,
-        answers=DeliverySerializer,
         conflict="It has arrived already",
         operation_id="alert_deliveries_retry",
     )

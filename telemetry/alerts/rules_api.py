@@ -174,13 +174,7 @@ class AlertRuleViewSet(ResourceViewSet):
         """Show an alert rule; administrators only."""
         return self.answer(self.find_row(pk))
 
-    @command(
-        AlertRuleSerializer,
-        audited_as=Action.ALERT_RULE_EDIT,
-        partial=True,
-        answers=AlertRuleSerializer,
-        conflict=RULE_TAKEN,
-    )
+    @command(AlertRuleSerializer, audited_as=Action.ALERT_RULE_EDIT, partial=True, conflict=RULE_TAKEN)
     def partial_update(self, rule: Rule, values: dict[str, Any]) -> Rule:
         """Change an alert rule: the given fields, such as whether it is on. Administrators only."""
         wanted = replace(rule_values(rule), **whole_scope(values))

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
-from core.errors import NotFound
+from accounts.visibility import row_or_404
 from fabric.bmc.series import Quantity
 from fabric.inventory.models import Chassis, Device, Drawer, HostPort, Port
 from telemetry.alerts.checks import ActiveRule, ChassisFacts, RuleSet
@@ -135,9 +135,7 @@ def alert_rows(person: User) -> QuerySet[Alert]:
 
 def alert_get(person: User, pk: int) -> Alert:
     """Return one alert; raises NotFound where the person may not see it."""
-    row = alert_rows(person).filter(pk=pk).first() if pk < 2**63 else None
-    if row is None:
-        raise NotFound("There is no such alert.")
+    row: Alert = row_or_404(alert_rows(person), pk, "alert")
     return row
 
 

@@ -224,13 +224,7 @@ class OwnEventViewSet(ResourceViewSet):
         """Show one of your views of events."""
         return self.answer(self.find_row(pk))
 
-    @command(
-        EventViewSerializer,
-        audited_as=Action.EVENT_VIEW_CHANGE,
-        partial=True,
-        answers=EventViewSerializer,
-        conflict=VIEW_TAKEN,
-    )
+    @command(EventViewSerializer, audited_as=Action.EVENT_VIEW_CHANGE, partial=True, conflict=VIEW_TAKEN)
     def partial_update(self, view: SavedView, values: dict[str, Any]) -> SavedView:
         """Change one of your views of events.
 

@@ -17,7 +17,8 @@ from django.utils import timezone
 from accounts.audit.actions import Action
 from accounts.audit.services import audited, target_of
 from accounts.models import Tenant, User
-from core.errors import Conflict, Invalid, NotFound
+from accounts.visibility import row_or_404
+from core.errors import Conflict, Invalid
 from fabric.inventory.models import Chassis
 from telemetry.events.filters import EventFilter
 from telemetry.events.models import Event, EventSeverity, EventSource, SavedView, event_key
@@ -158,9 +159,7 @@ def saved_view_remove(*, person: User, pk: int) -> None:
 
 def saved_view_get(person: User, pk: int) -> SavedView:
     """Return one of a person's own views; raises NotFound."""
-    row = SavedView.objects.filter(person=person, pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such view.")
+    row: SavedView = row_or_404(SavedView.objects.filter(person=person), pk, "view")
     return row
 
 

@@ -22,7 +22,7 @@ from accounts.declaration import declare
 from accounts.permissions import ADMINISTRATORS
 from accounts.viewsets import ResourceViewSet, command
 from core.api.fields import SEARCH, query_integer, query_search
-from core.api.requests import StrictSerializer, problem, refuse_body, strict_schema, validated_body
+from core.api.requests import StrictSerializer, strict_schema, validated_body
 from telemetry.delivery.formats import FACILITIES
 from telemetry.events.filters import FILTERS
 from telemetry.exports.files import run_download
@@ -241,7 +241,7 @@ class ExportViewSet(ResourceViewSet):
         """Show an export; administrators only."""
         return self.answer(self.find_row(pk))
 
-    @command(ExportSerializer, audited_as=Action.EXPORT_EDIT, partial=True, answers=ExportSerializer)
+    @command(ExportSerializer, audited_as=Action.EXPORT_EDIT, partial=True)
     def partial_update(self, export: ExportDefinition, values: dict[str, Any]) -> ExportDefinition:
         """Change an export, and `options` of it, by what is given; a run that goes on ends as it began.
 
@@ -257,17 +257,15 @@ class ExportViewSet(ResourceViewSet):
         """Remove an export and its files; the record of its runs stays. Administrators only."""
         export_remove(by=self.person, definition=export)
 
-    @declare(audited_as=Action.EXPORT_TEST)
-    @extend_schema(
+    @command(
+        audited_as=Action.EXPORT_TEST,
+        answers=TriedSerializer,
+        problems={502: "The target did not take it; the sentence says why"},
         operation_id="exports_test",
-        request=None,
-        responses={200: TriedSerializer, 502: problem("The target did not take it; the sentence says why")},
     )
-    def test(self, request: Request, pk: int) -> Response:
+    def test(self, export: ExportDefinition, values: dict[str, Any]) -> Response:
         """Test a target: send an event, or see that its folder is there. Administrators only."""
-        row = self.find_row(pk)
-        refuse_body(request)
-        return Response({"sentence": target_check(by=self.person, wanted=spec_of(row), definition=row)})
+        return Response({"sentence": target_check(by=self.person, wanted=spec_of(export), definition=export)})
 
     @command(
         audited_as=Action.EXPORT_RUN,
@@ -350,7 +348,6 @@ class ExportRunViewSet(ResourceViewSet):
         audited_as=Action.EXPORT_CANCEL,
         target_kind="export run",
         status=202,
-        answers=ExportRunSerializer,
         conflict="It has ended",
         operation_id="exports_runs_cancel",
     )
@@ -362,7 +359,6 @@ class ExportRunViewSet(ResourceViewSet):
         audited_as=Action.EXPORT_RESUME,
         target_kind="export run",
         status=202,
-        answers=ExportRunSerializer,
         conflict=RUN_NOT_RESUMABLE,
         operation_id="exports_runs_resume",
     )

@@ -453,13 +453,7 @@ class OwnDashboardViewSet(ResourceViewSet):
         """Show one of your dashboards."""
         return self.answer(self.find_row(pk))
 
-    @command(
-        DashboardSerializer,
-        audited_as=Action.DASHBOARD_CHANGE,
-        partial=True,
-        answers=DashboardSerializer,
-        conflict=DASHBOARD_TAKEN,
-    )
+    @command(DashboardSerializer, audited_as=Action.DASHBOARD_CHANGE, partial=True, conflict=DASHBOARD_TAKEN)
     def partial_update(self, dashboard: Dashboard, values: dict[str, Any]) -> Dashboard:
         """Give one of your dashboards another name, view or position."""
         return dashboard_change(person=self.person, pk=dashboard.pk, **values)

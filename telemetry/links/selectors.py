@@ -31,7 +31,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from accounts.models import Tenant, User
-from core.errors import NotFound
+from accounts.visibility import row_or_404
 from fabric.inventory.models import Chassis, Drawer, Port
 from fabric.inventory.rules import CounterBaseline
 from fabric.topology.overview import Trouble
@@ -103,9 +103,7 @@ def link_rows(person: User, wanted: LinkFilter = NO_FILTER) -> QuerySet[Any]:
 
 def link_get(person: User, pk: int) -> tuple[Port, LinkView]:
     """Return one link; raises NotFound where the person may not see it."""
-    row = link_rows(person).filter(pk=pk).first()
-    if row is None:
-        raise NotFound("There is no such link.")
+    row: Port = row_or_404(link_rows(person), pk, "link")
     return row, link_view(row)
 
 
