@@ -1,7 +1,7 @@
-"""Every setting an operator may make, in one typed place; the documentation's table is made from it.
+"""All settings of an operator, typed; the documentation's table is generated from them.
 
-All come from environment variables. Secrets that are not given are generated once and kept in the data folder with
-mode 0600, so that a first start needs no editing and a second start keeps its sessions.
+All come from environment variables. Missing secrets are generated once and stored in the data folder with mode 0600, so
+that a first start needs no configuration and sessions survive a restart.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-# s; what the next coarser readings are made from has to be there for longer than they are waited for.
+# s; finer readings must be stored for longer than the delay of the rollup that is made from them.
 MIN_RETENTION = (2 * 3600, 6 * 3600, 24 * 3600, 24 * 3600)
 
 
 class ConfigurationError(Exception):
-    """A setting that cannot be used; the sentence names the variable."""
+    """An invalid setting; the sentence names the variable."""
 
 
 def _setting(
@@ -35,7 +35,7 @@ def _setting(
     among: tuple[str, ...] = (),
 ) -> Any:
     metadata = {"name": name, "description": description, "least": least, "most": most, "among": among}
-    # A secret stays out of what is printed of the whole, such as the settings on a debug page.
+    # Secrets are not in the repr, which debug pages show.
     return field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -161,9 +161,9 @@ class Config:
 
     @property
     def keep_seconds(self) -> tuple[int, int, int, int]:
-        """How long readings, and those of 10 s, 1 min and 15 min are kept, in seconds, as telemetry.store.rules.Tier.
+        """The retention of readings, and of those of 10 s, 1 min and 15 min, in seconds, as telemetry.store.rules.Tier.
 
-        Each is made from the one before it, which has to be there for so long: raises ConfigurationError otherwise.
+        Each is made from the previous one, which must be stored for long enough: raises ConfigurationError otherwise.
         """
         names = ("FALCONWEB_KEEP_RAW", "FALCONWEB_KEEP_10S", "FALCONWEB_KEEP_1MIN", "FALCONWEB_KEEP_15MIN")
         texts = (self.keep_raw, self.keep_10s, self.keep_1min, self.keep_15min)
@@ -178,17 +178,17 @@ class Config:
 
     @property
     def lease_warning_seconds(self) -> tuple[int, ...]:
-        """How long before an end people are warned, in seconds; raises ConfigurationError for what is no time."""
+        """The times before the end of a lease at which people are warned, in seconds; raises ConfigurationError."""
         return tuple(sorted({_seconds("FALCONWEB_LEASE_WARNINGS", one) for one in self.lease_warnings}))
 
     @property
     def keep_events_seconds(self) -> int:
-        """How long events are kept, in seconds; raises ConfigurationError for what is no time."""
+        """The retention of events in seconds; raises ConfigurationError."""
         return _seconds("FALCONWEB_KEEP_EVENTS", self.keep_events)
 
     @property
     def address(self) -> str:
-        """Where people open the site, without a slash at the end; '' where the settings do not tell."""
+        """The base URL of the site without a trailing slash; '' where the settings do not define it."""
         host = next((one for one in self.allowed_hosts if one != "*" and not one.startswith(".")), "")
         if not host:
             return ""
@@ -197,7 +197,7 @@ class Config:
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> Config:
-        """Read the settings; raises ConfigurationError with the variable's name where one cannot be understood."""
+        """Read the settings; raises ConfigurationError with the name of an invalid variable."""
         source = dict(os.environ) if environment is None else environment
         values: dict[str, Any] = {}
         for setting in fields(cls):
@@ -208,12 +208,12 @@ class Config:
         return cls(**values)
 
     def secret(self, name: str, given: str, *, size: int = 32) -> str:
-        """Return `given`, or the secret of that name kept in the data folder, made of `size` random bytes."""
+        """Return `given`, or the secret of that name stored in the data folder, made of `size` random bytes."""
         return given or stored_secret(self.data, name, size=size)
 
 
 def stored_secret(folder: Path, name: str, *, size: int = 32) -> str:
-    """Return the secret kept in `folder/secrets/name`, creating it (random bytes, URL-safe base64, mode 0600)."""
+    """Return the secret in `folder/secrets/name`, creating it if missing (random, URL-safe base64, mode 0600)."""
     path = folder / "secrets" / name
     try:
         return path.read_text().strip()
@@ -224,7 +224,7 @@ def stored_secret(folder: Path, name: str, *, size: int = 32) -> str:
         value = base64.urlsafe_b64encode(secrets.token_bytes(size)).decode()
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:  # another process of the same start was faster
+        except FileExistsError:  # a concurrent process created it
             return path.read_text().strip()
         with os.fdopen(handle, "w") as file:
             file.write(value)
@@ -270,7 +270,7 @@ MAIL_URL_INVALID = "FALCONWEB_EMAIL_URL cannot be used: {} It is such as smtp://
 
 @dataclass(frozen=True, kw_only=True)
 class MailServer:
-    """How letters leave the site: by SMTP, in TLS from the start (`tls`) or after a word (`starttls`), or printed."""
+    """The transport of e-mail: SMTP with implicit TLS (`tls`) or STARTTLS (`starttls`), or printed."""
 
     backend: str
     host: str = ""
@@ -282,7 +282,7 @@ class MailServer:
 
     @classmethod
     def from_url(cls, url: str) -> Self | None:
-        """Read the setting, None for an empty one; raises ConfigurationError, which never says the password."""
+        """Parse the setting, None for an empty one; raises ConfigurationError, without the password."""
         if not url:
             return None
         try:

@@ -1,4 +1,4 @@
-"""A simulated chassis, the row that mirrors it, and what a test does with both.
+"""A simulated chassis, its row in the database, and functions for tests of both.
 
     def test_a_network_card_is_seen(falcon_chassis):
         assert device_in(falcon_chassis, drawer=1, slot=7).kind == "nic"
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from fabric.inventory.models import Chassis, Device, HostPort
     from fabric.operations.models import Operation, Plan
 
-SPEED = 20.0  # simulated seconds a second: links train at once
-# What a walk found, by the options of the simulator.
+SPEED = 20.0  # simulated seconds per second: links train immediately
+# Recorded walks, by the options of the simulator.
 _recorded: dict[tuple[str, ...], Inventory] = {}
 
 
 @pytest.fixture
 def simulated_falcon(simulated_hosts: Path) -> Iterator[SimulatorProcess]:
-    """A running `falcon-1` of the test's own; ask it for the truth, or break it.
+    """A running `falcon-1` for this test; read its true state, or inject faults.
 
     def test_a_free_device_is_in_no_zone(simulated_falcon):
         assert "drawer1slot7" not in simulated_falcon.state()["zones"]["hostport1_H1"]
@@ -50,7 +50,7 @@ def simulated_falcon(simulated_hosts: Path) -> Iterator[SimulatorProcess]:
 def falcon_chassis(transactional_db: None, simulated_falcon: SimulatorProcess) -> Chassis:
     """The row of `simulated_falcon`, walked once: drawers, slots, devices and host ports are there.
 
-    Transactions are real, because operations are carried out by threads of their own.
+    Transactions are real, because operations are carried out in threads.
 
         def test_a_look_at_the_lab(falcon_chassis):
             assert falcon_chassis.drawers.count() == 2
