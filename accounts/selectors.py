@@ -43,8 +43,8 @@ def tenants_found(search: str) -> list[TenantRow]:
     for word in _words(search):
         tenants = tenants.filter(name__icontains=word)
     rows = list(tenants)
-    holds = holdings_of([row.pk for row in rows])
-    return [TenantRow(tenant=row, people=row.people_count, holds=tuple(holds.get(row.pk, ()))) for row in rows]
+    holdings = holdings_of([row.pk for row in rows])
+    return [TenantRow(tenant=row, people=row.people_count, holds=tuple(holdings.get(row.pk, ()))) for row in rows]
 
 
 def _words(search: str) -> list[str]:

@@ -195,11 +195,11 @@ def tenant_remove(*, by: User, tenant: Tenant) -> None:
         require_administrator(by)
         tenant = Tenant.objects.select_for_update().get(pk=tenant.pk)
         people = tenant.people.count()
-        holds = holdings_of([tenant.pk]).get(tenant.pk, [])
-        if people or holds:
+        holdings = holdings_of([tenant.pk]).get(tenant.pk, [])
+        if people or holdings:
             first = ["move its people to another tenant"] if people else []
-            first += ["free what it holds"] if holds else []
-            has = [f"{people} {'person' if people == 1 else 'people'}", *holds] if people else holds
+            first += ["free what it holds"] if holdings else []
+            has = [f"{people} {'person' if people == 1 else 'people'}", *holdings] if people else holdings
             raise Conflict(f"{tenant.name} still has {_join_words(has)}: {_join_words(first)} first, then remove it.")
         name = tenant.name
         act.before = {"name": name}

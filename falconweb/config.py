@@ -298,8 +298,8 @@ class MailServer:
             )
         if not parts.hostname:
             raise ConfigurationError(MAIL_URL_INVALID.format("it names no host."))
-        asked = parse_qs(parts.query, keep_blank_values=True)
-        if set(asked) - {"tls"} or asked.get("tls", ["no"]) != ["no"]:
+        options = parse_qs(parts.query, keep_blank_values=True)
+        if set(options) - {"tls"} or options.get("tls", ["no"]) != ["no"]:
             raise ConfigurationError(MAIL_URL_INVALID.format("after '?' only tls=no is known."))
         tls = parts.scheme == "smtps"
         return cls(
@@ -309,5 +309,5 @@ class MailServer:
             name=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
             tls=tls,
-            starttls=not tls and "tls" not in asked,
+            starttls=not tls and "tls" not in options,
         )

@@ -77,8 +77,8 @@ def _workers() -> str:
         pipeline = pipeline_snapshot()
     except Unavailable:
         return "unknown"
-    heard = any(pipeline.at - one.heard_at <= SILENT_SECONDS for one in pipeline.of("worker"))
-    return "ok" if heard else "none heard"
+    has_worker = any(pipeline.at - one.heard_at <= SILENT_SECONDS for one in pipeline.of("worker"))
+    return "ok" if has_worker else "none heard"
 
 
 def _answers(ask: Callable[[], object], *away: type[Exception]) -> bool:

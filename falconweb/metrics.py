@@ -40,7 +40,7 @@ class Metrics(APIView):
 
     def get(self, request: Request) -> HttpResponseBase:
         """Return the metrics visible to the user; `chassis` (repeated) and `only` filter them."""
-        asked, person = request.query_params, person_of(request)
+        parameters, person = request.query_params, person_of(request)
         places = _read_slots[person.is_administrator]
         if not places.acquire(blocking=False):
             raise Unavailable("The metrics are being read by others: ask again in a moment.")
@@ -48,8 +48,8 @@ class Metrics(APIView):
             pieces = exposition(
                 person,
                 version=__version__,
-                chassis=asked.getlist("chassis"),
-                only=asked.get("only", ""),
+                chassis=parameters.getlist("chassis"),
+                only=parameters.get("only", ""),
             )
         finally:
             places.release()

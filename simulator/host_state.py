@@ -140,16 +140,16 @@ class HostLoads:
 
     def of(self, address: str) -> RequestedLoad | None:
         """Return the total load of all runs on a device; None without one."""
-        asked = [device for load in self.now.values() for device in load.devices if device.address == address]
-        if not asked:
+        loads = [device for load in self.now.values() for device in load.devices if device.address == address]
+        if not loads:
             return None
-        both = sum(device.to_device + device.from_device for device in asked)
-        between = sum(device.peer_share * (device.to_device + device.from_device) for device in asked)
+        both = sum(device.to_device + device.from_device for device in loads)
+        between = sum(device.peer_share * (device.to_device + device.from_device) for device in loads)
         return RequestedLoad(
-            share=min(1.0, sum(device.share for device in asked)),
-            memory_share=min(1.0, sum(device.memory_share for device in asked)),
-            to_device=sum(device.to_device for device in asked),
-            from_device=sum(device.from_device for device in asked),
+            share=min(1.0, sum(device.share for device in loads)),
+            memory_share=min(1.0, sum(device.memory_share for device in loads)),
+            to_device=sum(device.to_device for device in loads),
+            from_device=sum(device.from_device for device in loads),
             peer_share=between / both if both else 0.0,
         )
 

@@ -84,8 +84,8 @@ class HostTree:
             "proc/1/status": "Name:\tsystemd\nUid:\t0\t0\t0\t0",
             "etc/passwd": "\n".join(f"{who}:x:{uid}:{uid}::/home/{who}:/bin/sh" for who, uid in USERS.items()),
         }
-        for place, said in texts.items():
-            replace_file(self.folder / place, said + "\n")
+        for place, text in texts.items():
+            replace_file(self.folder / place, text + "\n")
         if not (self.folder / "proc/1/mountinfo").exists():
             replace_file(self.folder / "proc/1/mountinfo", "\n".join(_MOUNTS_OF_EVERY_HOST) + "\n")
 
@@ -118,8 +118,8 @@ class HostTree:
             "current_link_width": str(lanes),
             "current_link_speed": _speed(generation),
         }
-        for name, said in texts.items():
-            (new / name).write_text(said + "\n")
+        for name, text in texts.items():
+            (new / name).write_text(text + "\n")
         (new / "config").write_bytes(_config(model))
         (new / "vpd").write_bytes(_vpd(model, card.serial))
         (new / "remove").touch()
@@ -155,8 +155,10 @@ class HostTree:
         elif card.model.kind is DeviceModelKind.GPU:
             information = self.folder / "proc/driver/nvidia/gpus" / card.address
             information.mkdir(parents=True, exist_ok=True)
-            said = f"Model: \t\t {card.model.model}\nDevice Minor: \t {card.number}\nBus Location: \t {card.address}\n"
-            replace_file(information / "information", said)
+            content = (
+                f"Model: \t\t {card.model.model}\nDevice Minor: \t {card.number}\nBus Location: \t {card.address}\n"
+            )
+            replace_file(information / "information", content)
         node = self.folder / card.node[1:]
         node.parent.mkdir(parents=True, exist_ok=True)
         node.touch()
@@ -257,12 +259,12 @@ class FileTail:
                 return []
             with open(self._file, "rb") as file:  # noqa: PTH123
                 file.seek(self._at)
-                said = file.read()
+                data = file.read()
         except FileNotFoundError:
             return []
-        whole = said[: said.rfind(b"\n") + 1]
-        self._at += len(whole)
-        return whole.decode(errors="replace").split()
+        complete = data[: data.rfind(b"\n") + 1]
+        self._at += len(complete)
+        return complete.decode(errors="replace").split()
 
 
 def _hung_path(file: Path) -> Path:
@@ -314,7 +316,7 @@ def _config(model: DeviceModel) -> bytes:
 def _vpd(model: DeviceModel, serial: str) -> bytes:
     name = model.model.encode()
     fields = b"".join(
-        key + bytes([len(said)]) + said for key, said in ((b"PN", model.part_number.encode()), (b"SN", serial.encode()))
+        key + bytes([len(text)]) + text for key, text in ((b"PN", model.part_number.encode()), (b"SN", serial.encode()))
     )
     return (
         b"\x82"

@@ -184,7 +184,7 @@ class HostSimulation:
         for tail in site.unbind.values():
             site.unbinding.update(address for address in tail.lines() if address in site.shown)
         for address in list(site.unbinding):
-            if address not in site.shown or self._let_go(site, address):
+            if address not in site.shown or self._release_device(site, address):
                 site.unbinding.discard(address)
                 if address in site.shown:
                     site.tree.unbind(site.shown[address].card)
@@ -194,10 +194,10 @@ class HostSimulation:
 
     def _apply_bus_files(self, site: HostState, attached: dict[str, SimulatedSlot]) -> None:
         for address, shown in list(site.shown.items()):
-            said = site.tree.removal_requested(address)
-            if said is None:
+            requested = site.tree.removal_requested(address)
+            if requested is None:
                 del site.shown[address]
-            elif said and self._let_go(site, address):
+            elif requested and self._release_device(site, address):
                 del site.shown[address]
                 site.tree.unplug(shown.card)
         if site.rescan.lines() or self._hotplug:
@@ -224,7 +224,7 @@ class HostSimulation:
                 shown.link = link
                 site.tree.set_link(shown.card, *link)
 
-    def _let_go(self, site: HostState, address: str) -> bool:
+    def _release_device(self, site: HostState, address: str) -> bool:
         """End the processes that use a removed device; False while one hangs."""
         holding = [process for process in site.processes.values() if process.address == address]
         for process in holding:

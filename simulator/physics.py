@@ -144,12 +144,12 @@ class Physics:
             return 0.0, 0.0, 0.0
         capacity = slot.link.gbps * PAYLOAD_SHARE / 8 * 1e9 * STEP_SECONDS
         chance = self._weather.random()
-        if (asked := device.asked) is not None:
+        if (load := device.asked) is not None:
             jitter = (0.98 + 0.04 * chance) * STEP_SECONDS
             return (
-                min(capacity, asked.to_device * jitter),
-                min(capacity, asked.from_device * jitter),
-                asked.peer_share,
+                min(capacity, load.to_device * jitter),
+                min(capacity, load.from_device * jitter),
+                load.peer_share,
             )
         jitter = 0.9 + 0.2 * chance
         return (

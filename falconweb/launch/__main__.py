@@ -97,8 +97,11 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
         child.start()
         children.append(child)
 
-    told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
-    _prepare({**environment, **told})
+    simulation = {
+        "FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated),
+        "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts),
+    }
+    _prepare({**environment, **simulation})
     _load_asgi()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)

@@ -70,9 +70,9 @@ def _ready(name: str, child: ChildProcess, log: Path, offset: int, password: str
     while time.monotonic() < deadline and child.alive:
         with log.open() as file:
             file.seek(offset)
-            said = dict(line.partition(" ")[::2] for line in file.read().splitlines())
-        if "ready" in said:
-            return SimulatedChassis(name, child, said["address"], said["control"], said["fingerprint"], password)
+            output = dict(line.partition(" ")[::2] for line in file.read().splitlines())
+        if "ready" in output:
+            return SimulatedChassis(name, child, output["address"], output["control"], output["fingerprint"], password)
         time.sleep(0.05)
     raise TimeoutError(f"The simulated chassis {name} did not start. Its log: {log}")
 

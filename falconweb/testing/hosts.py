@@ -124,10 +124,10 @@ class AgentProcess(OwnProcess):
                 preexec_fn=end_with_parent(signal.SIGKILL),  # noqa: PLW1509
             )
         deadline = time.monotonic() + START_SECONDS
-        while "ready\n" not in (said := self.log.read_text()[offset:]):
+        while "ready\n" not in (output := self.log.read_text()[offset:]):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise RuntimeError(f"the agent did not get ready: {said}")
+                raise RuntimeError(f"the agent did not get ready: {output}")
             time.sleep(0.02)
 
     def rest(self) -> bool:

@@ -115,7 +115,7 @@ class SimulatorProcess(OwnProcess):
             arguments += ["--chassis", chassis]
         if certificate_directory is not None:
             arguments += ["--certificate-directory", str(certificate_directory)]
-        if self._own or not self._begun_anew(arguments):
+        if self._own or not self._reuse_released(arguments):
             self._start(arguments)
 
     @property
@@ -135,20 +135,20 @@ class SimulatorProcess(OwnProcess):
         except OSError:
             super().stop()
 
-    def _begun_anew(self, arguments: list[str]) -> bool:
+    def _reuse_released(self, arguments: list[str]) -> bool:
         """Take a released process, and reset it; False where there is none."""
         while _idle:
             self.process, self.control = _idle.pop()
             try:
-                told = self.ask_control("POST", "/reset", {"arguments": arguments})
+                answer = self.ask_control("POST", "/reset", {"arguments": arguments})
             except urllib.error.HTTPError as error:
                 super().stop()
                 raise RuntimeError(f"the simulator was not reset: {error.read().decode()}") from error
             except OSError:
                 self.kill()
             else:
-                self.addresses, self.fingerprint = told["addresses"], told["fingerprint"]
-                self.certificate = Path(told["certificate"])
+                self.addresses, self.fingerprint = answer["addresses"], answer["fingerprint"]
+                self.certificate = Path(answer["certificate"])
                 return True
         return False
 

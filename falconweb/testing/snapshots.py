@@ -77,9 +77,9 @@ def _snapshot_folder() -> Path:
             new = folder / f"new-{os.getpid()}"
             shutil.rmtree(new, ignore_errors=True)
             # The site's SQLite databases, also for a run on PostgreSQL, which has its own template.
-            told = {**os.environ, "FALCONWEB_DATA": str(new), "DATABASE_URL": ""}
-            told["PYTHONPATH"] = os.pathsep.join(sys.path)
-            subprocess.run([sys.executable, *_MAKES_ONE], env=told, check=True)
+            environment = {**os.environ, "FALCONWEB_DATA": str(new), "DATABASE_URL": ""}
+            environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+            subprocess.run([sys.executable, *_MAKES_ONE], env=environment, check=True)
             new.rename(found)
         return found
 
