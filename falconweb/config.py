@@ -83,7 +83,7 @@ class Config:
         secret=True,
     )
     log: str = _setting(
-        "FALCONWEB_LOG", "Lines of the site's logs: plain, or json for whoever gathers them", "plain",
+        "FALCONWEB_LOG", "Format of the site's logs: plain, or json for log collectors", "plain",
         among=("plain", "json"),
     )  # fmt: skip
     simulated: int = _setting("FALCONWEB_SIMULATED", "How many simulated chassis `make up` starts (0 to 2)", 2, most=2)
@@ -97,8 +97,8 @@ class Config:
     )
     inventory_period: float = _setting(
         "FALCONWEB_INVENTORY_PERIOD",
-        "Seconds between looks at what a chassis holds; up to four times as many while nothing changes and its events "
-        "are heard",
+        "Seconds between walks of a chassis' inventory; up to four times as many while nothing changes and its events "
+        "arrive",
         15.0,
         least=1,
         most=3600,
@@ -108,7 +108,7 @@ class Config:
         "FALCONWEB_READING_PERIOD", "Seconds between readings of a chassis", 1.0, least=1, most=3600
     )
     trusted_proxies: int = _setting(
-        "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is believed", 0
+        "FALCONWEB_TRUSTED_PROXIES", "Reverse proxies in front of the site whose X-Forwarded-For is trusted", 0
     )
 
     exports: str = _setting(
@@ -119,7 +119,7 @@ class Config:
     email_url: str = _setting(
         "FALCONWEB_EMAIL_URL",
         "Mail server: smtp://name:password@host:587 (STARTTLS; ?tls=no without), smtps://host:465, or console: to print"
-        " letters into the log; no e-mail is sent when empty",
+        " e-mail into the log; no e-mail is sent when empty",
         "",
         secret=True,
     )
@@ -130,21 +130,21 @@ class Config:
         ("7d", "1d", "1h"),
     )
     idle_hours: float = _setting(
-        "FALCONWEB_IDLE_HOURS", "Hours without use after which a held device is called idle; 0 never", 24.0, most=8760
+        "FALCONWEB_IDLE_HOURS", "Hours without use after which a leased device counts as idle; 0 never", 24.0, most=8760
     )
     keep_events: str = _setting(
-        "FALCONWEB_KEEP_EVENTS", "How long events are kept, in d, h or m; two years unless told", "731d"
+        "FALCONWEB_KEEP_EVENTS", "Retention of events, in d, h or m; two years by default", "731d"
     )
 
-    keep_raw: str = _setting("FALCONWEB_KEEP_RAW", "How long every reading is kept, in d, h or m", "1d")
+    keep_raw: str = _setting("FALCONWEB_KEEP_RAW", "Retention of all readings, in d, h or m", "1d")
     keep_10s: str = _setting(
-        "FALCONWEB_KEEP_10S", "How long least, mean and greatest of each 10 s are kept, in d, h or m", "7d"
+        "FALCONWEB_KEEP_10S", "Retention of minimum, mean and maximum of each 10 s, in d, h or m", "7d"
     )
-    keep_1min: str = _setting("FALCONWEB_KEEP_1MIN", "The same of each minute", "92d")
-    keep_15min: str = _setting("FALCONWEB_KEEP_15MIN", "The same of each quarter of an hour", "731d")
+    keep_1min: str = _setting("FALCONWEB_KEEP_1MIN", "The same for each minute", "92d")
+    keep_15min: str = _setting("FALCONWEB_KEEP_15MIN", "The same for each quarter of an hour", "731d")
     store_memory: float = _setting(
         "FALCONWEB_STORE_MEMORY",
-        "MB of packed readings that a worker keeps in memory while their database does not take them; then the oldest "
+        "MB of packed readings that a worker keeps in memory while their database is unavailable; then the oldest "
         "are dropped",
         64.0,
         least=0.01,
@@ -152,7 +152,7 @@ class Config:
     )
     store_seconds: int = _setting(
         "FALCONWEB_STORE_SECONDS",
-        "Seconds of readings that a worker gives to their database at once, and loses when it is killed; fewer take "
+        "Seconds of readings that a worker writes to their database together, and loses when it is killed; fewer take "
         "more bytes",
         60,
         least=1,

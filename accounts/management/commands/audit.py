@@ -26,7 +26,7 @@ exit codes of verify:
   1  it is broken; the sentence names the first entry that is, and what is wrong with it
   2  wrong usage, or a file that cannot be read
 
-An export as JSON Lines has all that is needed to verify it: docs/operate.md tells the recipe.
+A JSON Lines export can be verified without the database: see docs/operate.md.
 """
 
 
