@@ -26,7 +26,7 @@ from trainer.reporting import RunRefused, format_bytes, logger
 # The folder of the scratch file where no drive was chosen; the host's operator sets it.
 SCRATCH_VARIABLE = "FALCONWEB_SCRATCH"
 _WRITE_BYTES = 2**22
-FREE_SPACE_FACTOR = 1.05  # share of the data size: file systems need some space for themselves
+FREE_SPACE_FACTOR = 1.05  # times the data size: file systems need some space for themselves
 # File systems in memory: reading them does not measure storage.
 _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 

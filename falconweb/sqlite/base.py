@@ -106,7 +106,7 @@ RETRY_SECONDS = 0.002  # s
 WRITE_STATEMENTS = ("INSERT", "UPDATE", "DELETE")
 
 Done = TypeVar("Done")
-_write_lock = FairLock()  # a site has few databases
+_write_lock = FairLock()  # a site has one database
 _pool = ConnectionPool()
 
 

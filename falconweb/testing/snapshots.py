@@ -52,7 +52,7 @@ def copy_databases(data: Path) -> None:
 
 
 def link_static_files(data: Path) -> None:
-    """Copy the collected static files into a data folder."""
+    """Link the collected static files into a data folder."""
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     (data / "static").symlink_to(_snapshot_folder() / "static", target_is_directory=True)
 
