@@ -1,4 +1,4 @@
-"""Access: the person behind a request, and what is for administrators alone."""
+"""Access: the user of a request, and checks for administrators."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ class RequestWithUser(Protocol):
 
     @property
     def user(self) -> Any:
-        """Who is signed in, or nobody."""
+        """The signed-in user, or an anonymous one."""
 
 
 def person_of(request: RequestWithUser) -> User:
-    """Return the signed-in person (middleware or permission classes have seen to it that there is one)."""
+    """Return the signed-in user (middleware or permission classes guarantee that there is one)."""
     if not isinstance(request.user, User):
-        raise NotFound("There is nobody signed in.")
+        raise NotFound("Nobody is signed in.")
     return request.user
 
 
 def require_administrator(person: User) -> None:
-    """Raise Forbidden unless the person is an administrator."""
+    """Raise Forbidden unless the user is an administrator."""
     if not person.is_administrator:
         raise Forbidden("This is for administrators. Ask one of them for what you need.")
 
 
 def require_composer(person: User, what: str = "change anything") -> None:
-    """Raise Forbidden for those who may only look; `what` says what they may not."""
+    """Raise Forbidden for users with read-only access; `what` names the forbidden action."""
     if not person.may_compose:
         raise Forbidden(f"You may look, but not {what}. Ask an administrator for the role 'user'.")
 
 
-SITE_NAME: Final = "FalconWeb"  # who asks where the site itself does
+SITE_NAME: Final = "FalconWeb"  # stands for the site itself
 
 
 def actor_name(person: User | None) -> str:
-    """Return who asks, as rows keep it; None is the site itself."""
+    """Return the user as stored in rows; None for the site itself."""
     return person.get_username() if person is not None else SITE_NAME

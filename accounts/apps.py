@@ -1,4 +1,4 @@
-"""The room's Django application."""
+"""The feature's Django application."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def import_models(self) -> None:
-        """Import the models of the audit log besides: Django itself looks into `models` alone."""
+        """Import the models of the audit log: Django itself imports only `models`."""
         super().import_models()
         import_module("accounts.audit.models")
 
     def ready(self) -> None:
-        """Keep the sign-in before the present one.
+        """Connect the receiver that stores the previous sign-in.
 
-        Receivers run in the order in which they are connected: this one before Django's, which overwrites
-        `last_login`, because INSTALLED_APPS names this application before django.contrib.auth.
+        Receivers run in the order of their connection: this one before Django's, which overwrites `last_login`,
+        because INSTALLED_APPS names this application before django.contrib.auth.
         """
         user_logged_in.connect(keep_previous_login, dispatch_uid="keep_previous_login")
         from accounts.sign_in import security  # noqa: F401 - its receiver
 
 
 def keep_previous_login(sender: Any, user: Any, **kwargs: Any) -> None:
-    """Remember when the person signed in before."""
+    """Store the time of the user's previous sign-in."""
     user.previous_login = user.last_login
     user.save(update_fields=["previous_login"])

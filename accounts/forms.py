@@ -1,4 +1,4 @@
-"""Forms of people, tenants and tokens: they read what was typed; the services decide whether it may be."""
+"""Forms of users, tenants and tokens: they parse the input; the services validate it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from accounts.services import TOKEN_MOST_DAYS
 
 
 class PersonForm(forms.Form):
-    """A person, as administrators see one."""
+    """A user, as edited by administrators."""
 
     username = forms.CharField(
         label="User name", max_length=150, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
@@ -24,7 +24,7 @@ class PersonForm(forms.Form):
         label="Role",
         choices=Role.choices,
         initial=Role.USER,
-        help_text="Administrators may do everything; users see and compose what their tenant holds; viewers only look.",
+        help_text="Administrators may do everything; users see and compose their tenant's devices; viewers only see",
     )
     tenant = forms.ModelChoiceField(
         label="Tenant",
@@ -37,12 +37,12 @@ class PersonForm(forms.Form):
         label="May sign in",
         required=False,
         initial=True,
-        help_text="Without it the person's sessions end, and tokens do not work until it is set again.",
+        help_text="If unset, the user's sessions end, and tokens do not work until it is set again.",
     )
 
     @classmethod
     def of(cls, person: User) -> PersonForm:
-        """Return the form filled with a person."""
+        """Return the form filled with a user."""
         return cls(
             initial={
                 "username": person.username,
@@ -80,7 +80,7 @@ class PasswordForm(forms.Form):
     )
 
     def clean_again(self) -> str:
-        """Refuse a new password that was typed in two ways."""
+        """Refuse a new password and a differing repetition."""
         again: str = self.cleaned_data["again"]
         if again != self.cleaned_data.get("new", again):
             raise forms.ValidationError("The two new passwords differ. Type them again.")

@@ -1,4 +1,4 @@
-"""Permissions of the API. Apart from `accounts.access`, which services import: these alone need the REST framework."""
+"""Permissions of the API; separate from `accounts.access`, which services import without the REST framework."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class IsAdministrator(BasePermission):
-    """Lets administrators in before anything else is looked at; everybody else gets 403 with the pages' sentence."""
+    """Admits only administrators, before any other check; others get 403 with the pages' sentence."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Tell whether the person is an administrator."""
+        """Return whether the user is an administrator."""
         require_administrator(person_of(request))
         return True
 

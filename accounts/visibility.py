@@ -1,4 +1,4 @@
-"""Who may see which rows: `visible_to(person)` on every queryset is the only way to read on somebody's behalf."""
+"""Row visibility: `visible_to(person)` on every queryset is the only way to read on a user's behalf."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from core.errors import NotFound
 
 
 class RestrictedQuerySet(models.QuerySet[Any]):
-    """A queryset that knows who may see its rows; subclasses say which path leads to the tenant's grants."""
+    """A queryset with row permissions; subclasses define the path to the tenant's grants."""
 
     def visible_to(self, person: User) -> Self:
-        """Return the rows that `person` may see: all for administrators, the tenant's for members, none otherwise."""
+        """Return the rows visible to `person`: all for administrators, the tenant's for members, else none."""
         if not person.is_active:
             return self.none()
         if person.is_administrator:
@@ -26,7 +26,7 @@ class RestrictedQuerySet(models.QuerySet[Any]):
 
     def granted_to(self, tenant_id: int) -> Q:
         """Return the condition under which a tenant sees a row."""
-        raise TypeError(f"{type(self).__name__} does not say whom its rows belong to.")
+        raise TypeError(f"{type(self).__name__} does not define the owner of its rows.")
 
 
 class VisibleRows(Protocol):

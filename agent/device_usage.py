@@ -57,7 +57,7 @@ def holders(root: Path, addresses: list[str], *, briefly: bool = False) -> Devic
 
 
 def _kernel_holders(root: Path, address: str, nodes: list[str]) -> list[DeviceHolder]:
-    """Return users of a device and of its device files other than processes."""
+    """Return the users of a device other than processes."""
     found = [DeviceHolder("mapping", f"{disk} is part of {above}") for disk, above in sysfs.block_holders(root, nodes)]
     found += [DeviceHolder("interface", name) for name in sysfs.interfaces_up(root, address)]
     if count := sysfs.virtual_functions(root, address):

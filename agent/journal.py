@@ -45,7 +45,7 @@ class Journal:
             raise JournalError(f"{folder} cannot be used: {error.strerror}") from error
         self._entries: dict[str, JournalEntry] = {}
         self._read()
-        self._write_anew()
+        self._rewrite()
 
     def entry(self, nonce: str) -> JournalEntry | None:
         """Return the entry of a command."""
@@ -90,7 +90,7 @@ class Journal:
             entry.answer = entry.answer if answer is None else answer
             self._append(entry)
             if self._file.stat().st_size > MAX_FILE_BYTES:
-                self._write_anew()
+                self._rewrite()
 
     def _append(self, entry: JournalEntry) -> None:
         try:
@@ -113,7 +113,7 @@ class Journal:
                 continue
             self._entries[entry.nonce] = entry
 
-    def _write_anew(self) -> None:
+    def _rewrite(self) -> None:
         """Delete the entries of expired commands, which cannot be repeated."""
         now = time.time() - SKEW_SECONDS
         self._entries = {nonce: entry for nonce, entry in self._entries.items() if entry.expires > now}

@@ -175,7 +175,8 @@ def device_matches(found: PciDevice, wanted: DeviceSelector) -> bool:
         (found.serial, wanted.serial),
     )
     return all(
-        not said or _normalised(has) == _normalised(said) or (not has and bool(wanted.address)) for has, said in pairs
+        not wanted_value or _normalised(has) == _normalised(wanted_value) or (not has and bool(wanted.address))
+        for has, wanted_value in pairs
     )
 
 

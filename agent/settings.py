@@ -109,11 +109,11 @@ def _seconds(source: Mapping[str, str], name: str, default: float) -> float:
 def _number(
     source: Mapping[str, str], name: str, default: float, *, least: float, most: float, unit: str = ""
 ) -> float:
-    said = source.get(name, "")
+    text = source.get(name, "")
     try:
-        number = float(said) if said else default
+        number = float(text) if text else default
     except ValueError:
         number = float("nan")
     if not least <= number <= most:
-        raise SettingsError(f"{name} is '{said}'; it may be from {least:g} to {most:g}{unit}.")
+        raise SettingsError(f"{name} is '{text}'; it may be from {least:g} to {most:g}{unit}.")
     return number

@@ -118,18 +118,18 @@ def _read_line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
     """Return the next line of a process; raises TimeoutError after `seconds`, OSError where it ended."""
     if process.stdout is None:
         raise OSError("it has no pipe")
-    said = b""
+    line = b""
     deadline = time.monotonic() + seconds
     poll = select.poll()
     poll.register(process.stdout.fileno(), select.POLLIN | select.POLLHUP)
-    while not said.endswith(b"\n"):
+    while not line.endswith(b"\n"):
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise TimeoutError
         part = os.read(process.stdout.fileno(), 2**16)
         if not part:
             raise OSError("it gave no output")
-        said += part
-    return said
+        line += part
+    return line
 
 
 T = TypeVar("T")

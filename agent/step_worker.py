@@ -45,10 +45,10 @@ class StepReply(msgspec.Struct):
     error: str = ""
 
 
-def execute_step(root: Path, asked: StepRequest) -> StepReply:
+def execute_step(root: Path, request: StepRequest) -> StepReply:
     """Execute one step."""
     try:
-        return StepReply(msgspec.Raw(msgspec.json.encode(STEPS[asked.step](root, **asked.arguments))))
+        return StepReply(msgspec.Raw(msgspec.json.encode(STEPS[request.step](root, **request.arguments))))
     except OSError as error:
         return StepReply(error=error.strerror or str(error))
     except Exception as error:  # noqa: BLE001 - any error is reported to the agent

@@ -279,22 +279,22 @@ def _printable(raw: bytes) -> str:
     return "".join(letter for letter in raw.decode("ascii", errors="ignore") if letter.isprintable()).strip()
 
 
-def _number(said: str, otherwise: int) -> int:
+def _number(text: str, otherwise: int) -> int:
     try:
-        return int(said)
+        return int(text)
     except ValueError:
         return otherwise
 
 
-def _width(said: str) -> int:
+def _width(text: str) -> int:
     # The kernel reports 255 for a link without a width.
-    width = _number(said, 0)
+    width = _number(text, 0)
     return width if width <= 32 else 0
 
 
-def _speed(said: str) -> float:
+def _speed(text: str) -> float:
     """Return the GT/s of `16.0 GT/s PCIe`; 0.0 for `Unknown`."""
     try:
-        return float(said.split(maxsplit=1)[0])
+        return float(text.split(maxsplit=1)[0])
     except (ValueError, IndexError):
         return 0.0

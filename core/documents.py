@@ -358,8 +358,8 @@ class _YamlEvents:
                 self._ahead = next(self._events)
             except yaml.MarkedYAMLError as error:
                 mark = error.problem_mark or error.context_mark
-                said = quoted(str(error.problem or "invalid syntax"), 120).strip("'")
-                raise DocumentSyntaxError(f"This is not valid YAML: {said}.", mark.index if mark else 0) from None
+                reason = quoted(str(error.problem or "invalid syntax"), 120).strip("'")
+                raise DocumentSyntaxError(f"This is not valid YAML: {reason}.", mark.index if mark else 0) from None
             except yaml.reader.ReaderError as error:
                 raise DocumentSyntaxError("YAML does not allow this character.", int(error.position)) from None
             except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""HTTP to Django, websockets to the rooms' consumers: same origin only, the person known from the session."""
+"""HTTP to Django, websockets to the features' consumers: same origin only, authenticated by session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "falconweb.settings")
 django_application = get_asgi_application()
 
-import falconweb.urls  # noqa: E402, F401 - all views, and what they read
+import falconweb.urls  # noqa: E402, F401 - all views and their imports
 from falconweb.asgi_middleware import (  # noqa: E402 - models need Django set up first
     UNKNOWN_SOCKET,
     BodyLimit,
@@ -24,7 +24,7 @@ from falconweb.structs import prepare_all_structs  # noqa: E402
 from telemetry.instrumentation.publisher import MetricsMiddleware  # noqa: E402
 from telemetry.live.consumers import websocket_urlpatterns  # noqa: E402
 
-# Requests are answered by threads.
+# Requests are handled in threads.
 prepare_all_structs()
 sockets = CookieMiddleware(SocketSessionMiddleware(AuthMiddleware(URLRouter([*websocket_urlpatterns, UNKNOWN_SOCKET]))))
 

@@ -1,7 +1,7 @@
-"""The site's own log as JSON, a line each: for whoever gathers logs.
+"""The site's log as JSON lines, for log collectors.
 
-A line says of what it tells (request, person, chassis, operation), as far as that is known where it is written. What a
-call of the log brings along is left out unless it is one of SHOWN: it may hold anything, a whole request even.
+A line has the ids of its request, user, chassis and operation, as far as they are known. Other extra attributes of a
+record are omitted unless they are in SHOWN: they may be anything, even a whole request.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SHOWN_FIELDS = ("chassis_id", "operation_id", "status_code")
 
 
 class JsonLines(JsonFormatter):
-    """A log record as JSON; what it has no value for is left out."""
+    """A log record as JSON, without empty members."""
 
     def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
-        """Fill in what is told of a record; times are UTC."""
+        """Return the members of a record; times are UTC."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         log_data |= {"at": at, "level": record.levelname, "logger": record.name, "message": record.message}
         log_data["process"] = os.getpid()
@@ -42,6 +42,6 @@ class JsonLines(JsonFormatter):
 
 
 def _origin_of_record(record: logging.LogRecord) -> Origin | None:
-    """Return the origin of the request that a record is about, where it is answered already."""
+    """Return the origin of the request that a record is about, if it has been answered already."""
     found: Origin | None = getattr(getattr(record, "request", None), "META", {}).get(ORIGIN)
     return found

@@ -1,4 +1,4 @@
-"""The components that pages are made of, each once with sample arguments: a page of DEBUG alone."""
+"""A page with each component and sample arguments, only with DEBUG."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ STATES = (("running", "Running"), ("done", "Done"), ("failed", "Failed"))
 
 @dataclass(frozen=True)
 class Sorting:
-    """What a table is sorted by."""
+    """The sort order of a table."""
 
     sort: str = "name"
 
 
 @dataclass(frozen=True)
 class Severity:
-    """Something that has a severity."""
+    """An object with a severity."""
 
     severity: str
     state: str = "firing"
@@ -44,7 +44,7 @@ class SampleForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         """Refuse the form as a whole."""
-        raise forms.ValidationError("The two do not fit together.")
+        raise forms.ValidationError("The two do not match.")
 
 
 def samples() -> dict[str, Any]:

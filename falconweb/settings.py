@@ -12,12 +12,12 @@ from servestatic.compress import Compressor
 
 from falconweb.config import BASE_DIR, Config, MailServer
 
-# Matrices here are small: threads of BLAS would wait for each other, many times as long as one alone computes. Read
+# Matrices here are small: BLAS threads would wait for each other many times longer than a single one computes. Read
 # when numpy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 CONFIG = Config.from_environment()
-# The database has sessions and password hashes: the folder is nobody else's on this machine.
+# The database has sessions and password hashes: only this account may access the folder.
 CONFIG.data.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 SECRET_KEY = CONFIG.secret("secret_key", CONFIG.secret_key, size=48)
@@ -67,7 +67,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    # Everything asks for sign-in unless a view declares itself public.
+    # Every view requires sign-in unless it declares itself public.
     "falconweb.middleware.SignInRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -102,15 +102,15 @@ TEMPLATES = [
 DATABASES = {
     "default": dj_database_url.parse(
         CONFIG.database_url or f"sqlite:///{CONFIG.data / 'falconweb.sqlite3'}",
-        # Under ASGI a request has a thread of its own: a connection that is kept would be nobody's.
+        # Under ASGI each request has its own thread: a persistent connection would not be reused.
         conn_max_age=0,
     )
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    # Django's own, with a queue before the write lock.
+    # Django's engine, with a queue for the write lock.
     DATABASES["default"]["ENGINE"] = "falconweb.sqlite"
-    # WAL lets readers and one writer go on side by side; IMMEDIATE takes the write lock at once, so that a transaction
-    # never fails half-way; 20 s is how long a writer waits for another.
+    # WAL allows readers beside one writer; IMMEDIATE takes the write lock at the start, so that a transaction
+    # never fails midway; a writer waits up to 20 s for another.
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
@@ -121,9 +121,9 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "NAME": str(CONFIG.data / f"test-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.sqlite3")
     }
 elif DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
-    # s; a server that is away is told of soon.
+    # s; an unreachable server is detected soon.
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", 5)
-# Readings have a file of their own: their writer never waits for a person's, nor a person for it.
+# Readings have a separate file, so that their writer and those of requests never wait for each other.
 READINGS_DATABASE = "default"
 if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
     READINGS_DATABASE = "readings"
@@ -133,7 +133,7 @@ if DATABASES["default"]["ENGINE"] == "falconweb.sqlite":
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
-            # Pages of SQLite's own size: chunks fill larger ones by three quarters at most.
+            # SQLite's default page size: chunks fill larger ones by three quarters at most.
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
         },
         "TEST": {"NAME": str(CONFIG.data / f"test-readings-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.sqlite3")},
@@ -145,7 +145,7 @@ REDIS_URL = CONFIG.redis_url or "redis://127.0.0.1:6379/0"
 CHANNEL_LAYERS = {
     "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
 }
-# Redis answers at once or is away: nobody waits for it longer than this.
+# Redis responds immediately or is unreachable: no request waits for it longer than this.
 REDIS_TIMEOUTS = {"socket_timeout": 3.0, "socket_connect_timeout": 3.0}
 CACHES = {
     "default": {
@@ -179,7 +179,7 @@ AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
 AXES_CLIENT_IP_CALLABLE = "accounts.sign_in.security.client_address"
-# What was typed is kept with a failure: names of fields that hold passwords, besides `password`.
+# Failed sign-ins are stored with their form data: fields with passwords to mask, besides `password`.
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "current", "new", "again"]
 
 SESSION_ENGINE = "accounts.sign_in.security"
@@ -191,7 +191,7 @@ CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "falconweb.views.csrf_failure"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = CONFIG.https
 if CONFIG.https:
-    # Of this name alone: what other names of the domain do is not this site's to say, nor to take back for a year.
+    # For this host name only: this site must not decide for other names of the domain, irrevocably for a year.
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if CONFIG.trusted_proxies else None
     SESSION_COOKIE_NAME = "__Host-falconweb"
@@ -199,8 +199,8 @@ if CONFIG.https:
     CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in CONFIG.allowed_hosts if host != "*"]
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-# Plotly begins with an empty <style> and adds its rules by script. This is the hash of nothing: it allows an empty
-# element and no inline style that says anything.
+# Plotly creates an empty <style> and adds its rules by script. This is the hash of the empty string: it allows an empty
+# element and no inline style with content.
 EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -228,7 +228,7 @@ STORAGES = {
 }
 SERVESTATIC_AUTOREFRESH = DEBUG
 SERVESTATIC_KEEP_ONLY_HASHED_FILES = True
-# Source maps are asked for by developers' tools alone, and as long as all the rest.
+# Only developer tools request source maps, and they are as large as all the rest.
 SERVESTATIC_SKIP_COMPRESS_EXTENSIONS = [*Compressor.SKIP_COMPRESS_EXTENSIONS, "map"]
 
 MAIL = MailServer.from_url(CONFIG.email_url)
@@ -243,7 +243,7 @@ LEASE_WARNING_SECONDS: tuple[int, ...] = CONFIG.lease_warning_seconds
 KEEP_SECONDS: tuple[int, int, int, int] = CONFIG.keep_seconds
 KEEP_EVENTS_SECONDS: int = CONFIG.keep_events_seconds
 
-# Of a form: as large as the gate lets in where an allocation file is typed or sent.
+# Of a form: the limit of asgi_middleware where an allocation file is typed or uploaded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 6 * 2**20
 
 USE_TZ = True
@@ -251,7 +251,7 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 
 CELERY_BROKER_URL = REDIS_URL
-# Who hands something over does not wait for a broker that is away: beat asks again for what nobody took.
+# Callers do not wait for an unreachable broker: beat enqueues the task again.
 CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "socket_keepalive": True, "max_retries": 0}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "falconweb"
@@ -282,7 +282,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget links": {"task": "links.forget", "schedule": 3600.0, "options": {"expires": 600}},
 }
 
-# Nothing outside is ever written to or read from by an export.
+# Exports never access anything outside of it.
 EXPORTS_FOLDER = Path(CONFIG.exports).resolve() if CONFIG.exports else CONFIG.data / "exports"
 
 REST_FRAMEWORK = {
@@ -329,7 +329,7 @@ SPECTACULAR_SETTINGS = {
     ],
 }
 
-# Warnings of libraries are lines of the log too.
+# Warnings of libraries are logged too.
 logging.captureWarnings(CONFIG.log == "json")
 LOGGING = {
     "version": 1,
@@ -342,10 +342,10 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": "INFO"},
     "loggers": {
         "axes": {"level": "WARNING"},
-        # Two lines for each task that beat sends say nothing.
+        # Celery's two lines per scheduled task are not informative.
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
     },
 }
-# W005 and W021 ask for HSTS of all subdomains and in browsers' lists: see SECURE_HSTS_SECONDS.
+# W005 and W021 recommend HSTS for all subdomains and preloading: see SECURE_HSTS_SECONDS.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]

@@ -1,4 +1,4 @@
-"""What the site reads by msgspec, looked at before threads begin: see hostwire.protocol."""
+"""The msgspec structs of the site, inspected before threads start: see hostwire.protocol."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from hostwire.protocol import prepare_structs
 
 
 def prepare_all_structs() -> int:
-    """Prepare all shapes that are defined by now; returns how many."""
-    # Read as they are, and no structs.
+    """Prepare all structs that are defined so far; returns their number."""
+    # Decoded directly, although not structs.
     return prepare_structs(Topology, DesiredState)

@@ -1,4 +1,4 @@
-"""The layout of template files is for those who read them, and stays out of pages."""
+"""A template loader that removes the layout of template files from pages."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ INDENTATION = re.compile(r"\n[ \t]+")
 
 
 class Loader(filesystem.Loader):
-    """Loads templates without the indentation of their lines, a third of a page, and without the last newline.
+    """Loads templates without indentation, which is a third of a page, and without the last newline.
 
-    A partial whose file ends in a newline may stand before a full stop, as with Jinja. Lines keep their numbers.
+    So a partial can be followed directly by a full stop, as with Jinja. Line numbers do not change.
     """
 
     def get_contents(self, origin: Origin) -> str:
-        """Return a template's source; no text that keeps its whitespace has a line that begins there."""
+        """Return a template's source; no preformatted text has an indented line."""
         return INDENTATION.sub("\n", super().get_contents(origin)).removesuffix("\n")

@@ -50,15 +50,15 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     command = celery_command("perf.worker:application", worker_arguments())
     worker = ChildProcess("worker", command, environment=os.environ, log=log)
     options = ("--chassis", "falcon-1", "--chassis-count", str(CHASSIS), "--slow-bind", str(BIND_SECONDS))
-    with simulator(*options, environment=os.environ) as said:
+    with simulator(*options, environment=os.environ) as output:
         try:
             worker.start()
             names = [f"falcon-1-{number}" for number in range(1, CHASSIS + 1)]
-            for name, address in zip(names, said["address"], strict=True):
-                create_mirrored_chassis(name, address, said["fingerprint"][0])
+            for name, address in zip(names, output["address"], strict=True):
+                create_mirrored_chassis(name, address, output["fingerprint"][0])
             person = User.objects.create_superuser("perf")
             say(f"{ROUNDS} plans of {DEVICES} devices over {CHASSIS} chassis, some 30 s each")
-            control = SimulatorControl(said["control"][0])
+            control = SimulatorControl(output["control"][0])
             found = [_apply_plan(person, control, names, LAYOUTS[number % 2]) for number in range(ROUNDS)]
             return _figures(found)
         finally:
@@ -69,7 +69,7 @@ def _apply_plan(person: User, control: SimulatorControl, names: list[str], layou
     """Carry out a plan; returns the times in s, and the number of requests, of its critical path."""
     plan = plan_create(person=person, wanted=_desired_allocation(layout), title="", origin="api")
     with LinkTrainings(control, names) as trainings, redis.Redis.from_url(settings.REDIS_URL) as client:
-        asked = time.time()
+        requested_at = time.time()
         plan_apply(person=person, plan=plan)
         chains = []
         for _ in names:
@@ -80,22 +80,26 @@ def _apply_plan(person: User, control: SimulatorControl, names: list[str], layou
     plan = Plan.objects.get(pk=plan.pk)
     if plan.state != Plan.State.DONE or plan.finished_at is None:
         raise CannotMeasureError(f"the plan did not succeed: {plan.state} {plan.sentence}")
-    told = [_critical_path(one, trainings) for one in chains]
-    longest = max(told, key=lambda one: one["bmc"])
-    return {**longest, "wall": plan.finished_at.timestamp() - asked, "until_begun": longest["began"] - asked}
+    paths = [_critical_path(one, trainings) for one in chains]
+    longest = max(paths, key=lambda one: one["bmc"])
+    return {
+        **longest,
+        "wall": plan.finished_at.timestamp() - requested_at,
+        "until_begun": longest["began"] - requested_at,
+    }
 
 
-def _critical_path(told: dict[str, Any], trainings: LinkTrainings) -> dict[str, float]:
+def _critical_path(task: dict[str, Any], trainings: LinkTrainings) -> dict[str, float]:
     """Return a worker's times in one drawer: the BMC's time is waiting for requests and for link training."""
-    chassis = Operation.objects.select_related("chassis").get(pk=told["about"]).chassis.name
-    spans = [(begin, end) for begin, end in told["spans"]]
+    chassis = Operation.objects.select_related("chassis").get(pk=task["about"]).chassis.name
+    spans = [(begin, end) for begin, end in task["spans"]]
     return {
         "bmc": total_length([*spans, *trainings.of(chassis)]),
         "training": total_length(trainings.of(chassis)),
-        "began": told["began"],
-        "ended": told["ended"],
-        "cpu": told["cpu"],
-        "requests": told["requests"],
+        "began": task["began"],
+        "ended": task["ended"],
+        "cpu": task["cpu"],
+        "requests": task["requests"],
         "steps": float(DEVICES // CHASSIS),
     }
 

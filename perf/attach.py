@@ -42,10 +42,10 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     log = settings.CONFIG.data / "logs" / "worker.log"
     command = celery_command("perf.worker:application", worker_arguments())
     worker = ChildProcess("worker", command, environment=os.environ, log=log)
-    with simulator("--speed", str(SPEED), environment=os.environ) as said:
+    with simulator("--speed", str(SPEED), environment=os.environ) as output:
         try:
             worker.start()
-            chassis = create_mirrored_chassis("perf", said["address"][0], said["fingerprint"][0])
+            chassis = create_mirrored_chassis("perf", output["address"][0], output["fingerprint"][0])
             person = User.objects.create_superuser("perf")
             device, port = _attached_device(chassis)
             say(f"{ATTACHES} attaches, then {TRAININGS} that wait for the link")
@@ -53,7 +53,7 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
             for _ in range(ATTACHES + 1):
                 _run_operation(person, device, None)
                 found.append(_run_operation(person, device, port))
-            control = SimulatorControl(said["control"][0])
+            control = SimulatorControl(output["control"][0])
             control.ask("/time", {"speed": 1})
             late = []
             for _ in range(TRAININGS):
@@ -94,10 +94,10 @@ def _run_operation(person: User, device: Device, target: HostPort | None) -> dic
     operation = Operation.objects.get(pk=operation.pk)
     if raw is None or operation.state != Operation.State.DONE:
         raise CannotMeasureError(f"'{operation.summary}' did not succeed: {operation.state} {operation.error}")
-    told: dict[str, Any] = json.loads(raw[1])
-    if not told["waits"]:
+    task: dict[str, Any] = json.loads(raw[1])
+    if not task["waits"]:
         raise CannotMeasureError("the worker's loop does not report its waiting times.")
-    return {**told, "asked": asked_at, "operation": operation}
+    return {**task, "asked": asked_at, "operation": operation}
 
 
 def _figures(attaches: list[dict[str, Any]], late: list[float]) -> list[PerfFigure]:

@@ -98,9 +98,9 @@ class Recording:
 
 def record(rows: int) -> Recording:
     """Record this many simulated seconds of a simulated chassis; raises CannotMeasureError."""
-    with simulator("--speed", str(RECORDING_SPEED), environment=os.environ) as said:
-        trust = CertificateTrust(fingerprint=said["fingerprint"][0])
-        address = BmcAddress(url=said["address"][0], username="administrator", password=PASSWORD, trust=trust)
+    with simulator("--speed", str(RECORDING_SPEED), environment=os.environ) as output:
+        trust = CertificateTrust(fingerprint=output["fingerprint"][0])
+        address = BmcAddress(url=output["address"][0], username="administrator", password=PASSWORD, trust=trust)
         try:
             return asyncio.run(asyncio.wait_for(_record(address, rows), MAX_SECONDS))
         except TimeoutError:

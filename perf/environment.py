@@ -60,16 +60,16 @@ def simulator(*options: str, environment: Mapping[str, str]) -> Iterator[dict[st
         text=True,
         preexec_fn=end_with_parent(),  # noqa: PLW1509 - no other thread runs yet
     )
-    said: dict[str, list[str]] = {}
+    output: dict[str, list[str]] = {}
     try:
         for line in process.stdout or ():
             word, _, value = line.rstrip().partition(" ")
-            said.setdefault(word, []).append(value)
+            output.setdefault(word, []).append(value)
             if word == "ready":
                 break
         else:
             raise CannotMeasureError("the simulator did not start; see its output above.")
-        yield said
+        yield output
     finally:
         process.terminate()
         process.wait(timeout=10)

@@ -65,7 +65,7 @@ class FanoutServer:
     """One of the servers: its process, its load generator, and its frame source."""
 
     pid: int
-    crowd: LoadGeneratorProcess
+    generator: LoadGeneratorProcess
     give: Callable[[Frame, bytes], Awaitable[None]]
 
 
@@ -99,29 +99,29 @@ async def _measure(say: Callable[[str], None], cookie: str, numbers: Sequence[in
     bus = redis.asyncio.Redis.from_url(settings.REDIS_URL)
     outbox = FrameOutbox(bus, HOLDER)
     children: list[ChildProcess] = []
-    crowds: list[LoadGeneratorProcess] = []
+    generators: list[LoadGeneratorProcess] = []
     try:
         await bus.mset({f"polling:{number}": HOLDER for number in numbers})
         site, port = await start_web("site", "falconweb.asgi:application")
         children.append(site)
         live = f"ws://127.0.0.1:{port}/ws/live/"
-        crowds.append(await LoadGeneratorProcess.start(live, cookie, _greeting(chassis)))
-        servers = await _start_all(bus, outbox, children, crowds)
+        generators.append(await LoadGeneratorProcess.start(live, cookie, _greeting(chassis)))
+        servers = await _start_all(bus, outbox, children, generators)
         figures = await _loads(say, FrameSource(bus, chassis), servers)
-        for crowd in crowds:
-            await crowd.end()
+        for generator in generators:
+            await generator.end()
         say("one that stops reading")
-        crowd = await LoadGeneratorProcess.start(live, cookie, _greeting(other_chassis))
-        crowds.append(crowd)
-        figures += await measure_stalled(crowd, FrameSource(bus, other_chassis), outbox)
-        await crowd.end()
+        generator = await LoadGeneratorProcess.start(live, cookie, _greeting(other_chassis))
+        generators.append(generator)
+        figures += await measure_stalled(generator, FrameSource(bus, other_chassis), outbox)
+        await generator.end()
         made = partial(LoadGeneratorProcess.start, live, cookie)
         return figures + await fanout_scenarios.measure_spread(
             say, made, fanout_scenarios.SpreadPublisher(bus, outbox), site.pid, numbers
         )
     finally:
-        for crowd in crowds:
-            await crowd.end()
+        for generator in generators:
+            await generator.end()
         terminate_all(children)
         await outbox.close()
         await bus.delete(*(f"polling:{number}" for number in numbers))
@@ -133,7 +133,7 @@ def _greeting(chassis: int) -> str:
 
 
 async def _start_all(
-    bus: redis.asyncio.Redis, outbox: FrameOutbox, children: list[ChildProcess], crowds: list[LoadGeneratorProcess]
+    bus: redis.asyncio.Redis, outbox: FrameOutbox, children: list[ChildProcess], generators: list[LoadGeneratorProcess]
 ) -> dict[str, FanoutServer]:
     """Start the other servers, and return them after the site's own."""
     from perf import reference_servers
@@ -153,12 +153,12 @@ async def _start_all(
     stock_url = f"ws://127.0.0.1:{started[1]}/"
     children.append((started := await start_bare("bare"))[0])
     bare_url = f"ws://127.0.0.1:{started[1]}/"
-    crowds.append(await LoadGeneratorProcess.start(stock_url))
-    crowds.append(await LoadGeneratorProcess.start(bare_url))
+    generators.append(await LoadGeneratorProcess.start(stock_url))
+    generators.append(await LoadGeneratorProcess.start(bare_url))
     return {
-        name: FanoutServer(child.pid, crowd, give)
-        for name, child, crowd, give in zip(
-            (SITE, CHANNEL_LAYER, BARE), children, crowds, (by_hub, by_group, by_channel), strict=True
+        name: FanoutServer(child.pid, generator, give)
+        for name, child, generator, give in zip(
+            (SITE, CHANNEL_LAYER, BARE), children, generators, (by_hub, by_group, by_channel), strict=True
         )
     }
 
@@ -170,7 +170,7 @@ async def _loads(say: Callable[[str], None], feed: FrameSource, servers: dict[st
         say(f"{load.sockets:,} sockets, {load.series:,} series")
         await feed.shape(load.series, load.moving)
         for server in servers.values() if load.sockets > opened else ():
-            await server.crowd.ask("open", count=load.sockets - opened)
+            await server.generator.ask("open", count=load.sockets - opened)
         opened = load.sockets
         await asyncio.sleep(SETTLE_SECONDS)
         rounds: dict[str, list[FanoutRound]] = {name: [] for name in (SITE, *load.beside)}
@@ -186,7 +186,7 @@ async def _round(name: str, server: FanoutServer, feed: FrameSource, load: Fanou
     # The first is a key frame, which is not typical of each second.
     await server.give(*feed.next())
     await asyncio.sleep(1.0)
-    await server.crowd.ask("begin")
+    await server.generator.ask("begin")
     busy = rest = 0.0
     for _ in range(FRAMES):
         begin = loop.time()
@@ -197,7 +197,7 @@ async def _round(name: str, server: FanoutServer, feed: FrameSource, load: Fanou
         await asyncio.sleep(begin + 1.0 - loop.time())
         busy += between - before
         rest += cpu_seconds(server.pid) - between
-    noted = await server.crowd.ask("report")
+    noted = await server.generator.ask("report")
     if not noted["frames"]:
         raise CannotMeasureError(f"{name}: no frame came through.")
     rest_a_second = rest / FRAMES / (1.0 - BUSY_SECONDS)

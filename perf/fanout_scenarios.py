@@ -56,7 +56,7 @@ class SpreadPublisher:
 
 async def measure_spread(
     say: Callable[[str], None],
-    crowd_made: Callable[[], Awaitable[LoadGeneratorProcess]],
+    start_generator: Callable[[], Awaitable[LoadGeneratorProcess]],
     publisher: SpreadPublisher,
     pid: int,
     numbers: Sequence[int],
@@ -68,18 +68,18 @@ async def measure_spread(
     figures = []
     for count in SPREAD_CHASSIS:
         say(f"{SOCKETS:,} sockets on {count:,} chassis")
-        crowd = await crowd_made()
+        generator = await start_generator()
         try:
             greetings = [json.dumps({"subscribe": [number]}) for number in numbers[:count]]
-            await crowd.ask("open", count=SOCKETS, greetings=greetings)
+            await generator.ask("open", count=SOCKETS, greetings=greetings)
             await publisher.seconds(feeds[:count], WARM_SECONDS)
-            await crowd.ask("begin")
+            await generator.ask("begin")
             before = cpu_seconds(pid)
             await publisher.seconds(feeds[:count], MEASURED_SECONDS)
             spent = cpu_seconds(pid) - before
-            noted = await crowd.ask("report")
+            noted = await generator.ask("report")
         finally:
-            await crowd.end()
+            await generator.end()
         if not noted["frames"]:
             raise CannotMeasureError(f"no frame of {count:,} chassis came through.")
         what = f"{SOCKETS:,} sockets on {count:,} chassis"
@@ -104,23 +104,23 @@ MIN_RECEIVED = 99.0  # %
 ESTABLISHED = "01"
 
 
-async def measure_stalled(crowd: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> list[PerfFigure]:
+async def measure_stalled(generator: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> list[PerfFigure]:
     """Return the figures, from a load generator without open sockets; the outbox's owner has claimed the chassis."""
     await feed.shape(STALLED_SERIES, 1.0)
-    await crowd.ask("open", count=OTHERS)
+    await generator.ask("open", count=OTHERS)
     await _publish(feed, outbox, seconds=1.0)
-    without = [await _measure_once(crowd, feed, outbox)]
-    port = (await crowd.ask("stall"))["port"]
+    without = [await _measure_once(generator, feed, outbox)]
+    port = (await generator.ask("stall"))["port"]
     await _publish(feed, outbox, seconds=FILLING_SECONDS)
     held = _kernel_buffered(port)
-    stalled = await _measure_once(crowd, feed, outbox)
+    stalled = await _measure_once(generator, feed, outbox)
     if not held or _kernel_buffered(port) != held:
         raise CannotMeasureError(
             f"the socket that stops reading did not fill up ({held} B, then {_kernel_buffered(port)} B)."
         )
-    await crowd.ask("release")
+    await generator.ask("release")
     await _publish(feed, outbox, seconds=1.0)
-    without.append(await _measure_once(crowd, feed, outbox))
+    without.append(await _measure_once(generator, feed, outbox))
     figures = []
     for name, figure, unit, factor, least in (
         ("received", "received by the one that got fewest", "%", 100.0, MIN_RECEIVED),
@@ -140,12 +140,12 @@ async def measure_stalled(crowd: LoadGeneratorProcess, feed: FrameSource, outbox
     return figures
 
 
-async def _measure_once(crowd: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> dict[str, Any]:
+async def _measure_once(generator: LoadGeneratorProcess, feed: FrameSource, outbox: FrameOutbox) -> dict[str, Any]:
     await asyncio.sleep(0.5)
-    await crowd.ask("begin")
+    await generator.ask("begin")
     sent = await _publish(feed, outbox, seconds=STALLED_SECONDS)
     await asyncio.sleep(0.5)
-    noted: dict[str, Any] = await crowd.ask("report")
+    noted: dict[str, Any] = await generator.ask("report")
     return {**noted, "received": noted["fewest"] / sent}
 
 

@@ -112,8 +112,10 @@ def _simulators(count: int) -> Iterator[tuple[list[tuple[str, str]], list[int]]]
         before = _children()
         for begin in range(0, count, CHASSIS_PER_SIMULATOR):
             size, seed = min(CHASSIS_PER_SIMULATOR, count - begin), str(begin + 1)
-            said = stack.enter_context(simulator("--chassis-count", str(size), "--seed", seed, environment=os.environ))
-            addresses += [(url, said["fingerprint"][0]) for url in said["address"]]
+            output = stack.enter_context(
+                simulator("--chassis-count", str(size), "--seed", seed, environment=os.environ)
+            )
+            addresses += [(url, output["fingerprint"][0]) for url in output["address"]]
         yield addresses, sorted(_children() - before)
 
 
@@ -145,18 +147,18 @@ def _start(workers: int) -> list[ChildProcess]:
 
 
 async def _measure(count: int, processes: FleetProcesses, *, is_all: bool) -> list[PerfFigure]:
-    heard = ReceivedFrames({})
-    listening = asyncio.create_task(_listen(heard))
+    received = ReceivedFrames({})
+    listening = asyncio.create_task(_listen(received))
     try:
         began = time.monotonic()
-        while len({chassis for chassis, _ in heard.since(int(time.time()) - 3)}) < count:
+        while len({chassis for chassis, _ in received.since(int(time.time()) - 3)}) < count:
             if time.monotonic() - began > READ_SECONDS:
                 raise CannotMeasureError(f"{count} chassis were not all read within {READ_SECONDS:.0f} s.")
             await asyncio.sleep(0.5)
         until_read = time.monotonic() - began
         await asyncio.sleep(SETTLE_SECONDS)
-        heard.came.clear()
-        heard.twice = 0
+        received.came.clear()
+        received.twice = 0
         first = int(time.time()) + 1
         await asyncio.sleep(first - time.time())
         before = processes.spent()
@@ -166,29 +168,29 @@ async def _measure(count: int, processes: FleetProcesses, *, is_all: bool) -> li
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
-    if heard.twice:
-        raise CannotMeasureError(f"{heard.twice} frames came twice.")
+    if received.twice:
+        raise CannotMeasureError(f"{received.twice} frames came twice.")
     what = f"{count:,} chassis"
     return [
-        *_frames(what, count, heard, first, is_all=is_all),
+        *_frames(what, count, received, first, is_all=is_all),
         _figure(f"all read after, {what}", until_read, "s"),
         *_costs(what, count, processes, FleetCpu(*(getattr(after, one) - getattr(before, one) for one in vars(after)))),
     ]
 
 
-async def _listen(heard: ReceivedFrames) -> None:
+async def _listen(received: ReceivedFrames) -> None:
     async with redis.asyncio.Redis.from_url(settings.REDIS_URL) as bus, bus.pubsub() as pubsub:
         await pubsub.psubscribe("live:[0-9]*")
         async for message in pubsub.listen():
             if message["type"] == "pmessage":
                 header = HEADER.unpack_from(message["data"])
                 key = int(message["channel"].rpartition(b":")[2]), header[SEQUENCE]
-                heard.twice += key in heard.came
-                heard.came[key] = time.time(), header[AT]
+                received.twice += key in received.came
+                received.came[key] = time.time(), header[AT]
 
 
-def _frames(what: str, count: int, heard: ReceivedFrames, first: int, *, is_all: bool) -> list[PerfFigure]:
-    mine = {key: times for key, times in heard.came.items() if first <= key[1] < first + MEASURED_SECONDS}
+def _frames(what: str, count: int, received: ReceivedFrames, first: int, *, is_all: bool) -> list[PerfFigure]:
+    mine = {key: times for key, times in received.came.items() if first <= key[1] < first + MEASURED_SECONDS}
     on_time = sum(came < second + 1 for (_, second), (came, _) in mine.items())
     lags = sorted(came - at for came, at in mine.values())
     return [

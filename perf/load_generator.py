@@ -35,10 +35,10 @@ SMALL_BUFFER = 4096
 class LoadSocket(WSListener):  # type: ignore[misc, unused-ignore]
     """One socket."""
 
-    def __init__(self, crowd: LoadGenerator, greeting: bytes | None = None, *, stalls: bool = False) -> None:
+    def __init__(self, generator: LoadGenerator, greeting: bytes | None = None, *, stalls: bool = False) -> None:
         super().__init__()
-        self.crowd = crowd
-        self.greeting = crowd.greeting if greeting is None else greeting
+        self.generator = generator
+        self.greeting = generator.greeting if greeting is None else greeting
         self.stalls = stalls
         self.frames = 0
 
@@ -54,8 +54,8 @@ class LoadSocket(WSListener):  # type: ignore[misc, unused-ignore]
         elif frame.msg_type == WSMsgType.BINARY:
             now = time.time()
             self.frames += 1
-            self.crowd.lateness.append(now - HEADER.unpack_from(frame.get_payload_as_memoryview())[TIME_FIELD])
-            self.crowd.bytes += frame.payload_size
+            self.generator.lateness.append(now - HEADER.unpack_from(frame.get_payload_as_memoryview())[TIME_FIELD])
+            self.generator.bytes += frame.payload_size
 
 
 class LoadGenerator:
@@ -77,8 +77,8 @@ class LoadGenerator:
         gate = asyncio.Semaphore(MAX_CONNECTING)
 
         async def one(number: int) -> None:
-            said = greetings[number % len(greetings)].encode() if greetings else None
-            listener = LoadSocket(self, said)
+            greeting = greetings[number % len(greetings)].encode() if greetings else None
+            listener = LoadSocket(self, greeting)
             self.listeners.append(listener)
             async with gate:
                 await ws_connect(lambda: listener, self.url, extra_headers=self.headers, websocket_handshake_timeout=30)
@@ -128,10 +128,10 @@ class LoadGenerator:
     async def obey(self, questions: asyncio.StreamReader) -> None:
         """Execute the commands until the input ends."""
         while line := await questions.readline():
-            asked = json.loads(line)
-            match asked["do"]:
+            command = json.loads(line)
+            match command["do"]:
                 case "open":
-                    answer = await self.open(asked["count"], asked.get("greetings", ()))
+                    answer = await self.open(command["count"], command.get("greetings", ()))
                 case "stall":
                     answer = await self.stall()
                 case what:

@@ -101,9 +101,9 @@ def _measure_drafts(person: User, wanted: DesiredState) -> tuple[float, int]:
         plan = plan_create(person=person, wanted=wanted, title="", origin="api")
         spent.append(time.perf_counter() - begin)
         plan_discard(person=person, plan=plan)
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         plan_create(person=person, wanted=wanted, title="", origin="api")
-    return statistics.median(spent), len(asked)
+    return statistics.median(spent), len(queries)
 
 
 def _create_chassis() -> DesiredState:

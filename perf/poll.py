@@ -43,10 +43,10 @@ Poll = Callable[[], Awaitable[None]]
 def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of polling."""
     raise_file_limit()
-    with simulator("--chassis-count", str(CHASSIS), environment=os.environ) as said:
-        trust = CertificateTrust(fingerprint=said["fingerprint"][0])
+    with simulator("--chassis-count", str(CHASSIS), environment=os.environ) as output:
+        trust = CertificateTrust(fingerprint=output["fingerprint"][0])
         addresses = [
-            BmcAddress(url=url, username="administrator", password=PASSWORD, trust=trust) for url in said["address"]
+            BmcAddress(url=url, username="administrator", password=PASSWORD, trust=trust) for url in output["address"]
         ]
         say(f"{CHASSIS} chassis, {ROUNDS} rounds of {POLLS} polls each")
         figures = uvloop.run(_measure(addresses))

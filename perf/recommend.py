@@ -24,7 +24,7 @@ SLOTS = 8
 
 def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     """Return the figures of recommending."""
-    asked = RecommendationRequest(
+    request = RecommendationRequest(
         spec=spec_of("bert_large", "paper", {}), samples=177_000, freedom=SoftwareChoices(precisions=("fp32", "fp16"))
     )
     pools = {
@@ -34,18 +34,18 @@ def measure(say: Callable[[str], None]) -> list[PerfFigure]:
     }
     say(f"{len(pools)} pools, {ROUNDS} times each")
     spent: dict[str, list[float]] = {name: [] for name in pools}
-    told = {}
+    answers = {}
     for _ in range(ROUNDS):
         for name, pool in pools.items():
             begin = time.perf_counter()
-            told[name] = recommend(pool, asked)
+            answers[name] = recommend(pool, request)
             spent[name].append(time.perf_counter() - begin)
-    if any(answer.best is None for answer in told.values()):
+    if any(answer.best is None for answer in answers.values()):
         raise CannotMeasureError("a pool has no room for the workload.")
     return [
         PerfFigure(
             name="recommend",
-            figure=f"{name}, {told[name].considered} ways, {'exact' if told[name].exact else 'not exact'}",
+            figure=f"{name}, {answers[name].considered} ways, {'exact' if answers[name].exact else 'not exact'}",
             value=statistics.median(times),
             unit="s",
             most=MAX_SECONDS,

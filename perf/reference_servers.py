@@ -23,7 +23,7 @@ class GroupConsumer(AsyncWebsocketConsumer):
     """Sends each frame of the group, without authentication."""
 
     async def connect(self) -> None:
-        """Take everybody."""
+        """Accept any connection."""
         await self.channel_layer.group_add(GROUP, self.channel_name)
         await self.accept()
 
@@ -67,7 +67,7 @@ class BareSocket(WSListener):  # type: ignore[misc, unused-ignore]
 
 
 def accept_bare(_: WSUpgradeRequest) -> WSListener:
-    """Take everybody."""
+    """Accept any connection."""
     return BareSocket()
 
 

@@ -70,9 +70,9 @@ class LoadGeneratorProcess:
             stdout=asyncio.subprocess.PIPE,
             preexec_fn=end_with_parent(),
         )
-        crowd = cls(process)
-        crowd._write([url, cookie, greeting])
-        return crowd
+        generator = cls(process)
+        generator._write([url, cookie, greeting])
+        return generator
 
     async def ask(self, do: str, **more: Any) -> Any:
         """Send a command and return the answer."""

@@ -118,9 +118,9 @@ def begin_task(args: Any = (), **_: Any) -> None:
 def end_task(**_: Any) -> None:
     """Record the end of a task and report it."""
     if current_task.task is not None:
-        told, current_task.task = current_task.task.tell(), None
+        report, current_task.task = current_task.task.tell(), None
         with redis.Redis.from_url(settings.REDIS_URL) as client:
-            client.rpush(RESULTS, told)
+            client.rpush(RESULTS, report)
 
 
 asyncio.set_event_loop_policy(Policy())

@@ -1,4 +1,4 @@
-"""The models of hardware that a lab is built of, with their true vendor and device IDs."""
+"""The hardware models of labs, with their real vendor and device IDs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GENERATIONS = tuple(LANE_GBPS)
 
 
 class DeviceModelKind(StrEnum):
-    """What a device is to the host that it is attached to."""
+    """The PCI properties of a device on its host."""
 
     GPU = "GPU"
     DRIVE = "Drive"

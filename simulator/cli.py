@@ -26,7 +26,7 @@ TICK_SECONDS = 0.1
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the simulator until it is told to end; returns the exit status."""
+    """Run the simulator until it is terminated; returns the exit status."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     made = argument_parser()
     options = made.parse_args(arguments)
@@ -83,7 +83,7 @@ async def _serve(options: argparse.Namespace, lab: Lab, password: str) -> None:
 
 
 async def _tick(simulation: Simulation) -> None:
-    """Keep time going where nobody asks, so that events come when they are due."""
+    """Advance the simulated time without requests, so that events are sent when they are due."""
     failing: set[str] = set()
     while True:
         await asyncio.sleep(TICK_SECONDS)
@@ -92,10 +92,10 @@ async def _tick(simulation: Simulation) -> None:
                 falcon.advance()
                 failing.discard(falcon.name)
             except Exception:
-                # One chassis that fails (somebody removed the folder of its hosts) stops neither the others nor what is
-                # played after a reset.
+                # A failing chassis (such as one whose hosts' folder was removed) stops neither the others
+                # nor the simulation after a reset.
                 if falcon.name not in failing:
-                    logger.exception("%s does not go on", falcon.name)
+                    logger.exception("%s stopped", falcon.name)
                 failing.add(falcon.name)
             if number % 20 == 19:
                 await asyncio.sleep(0)

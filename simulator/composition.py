@@ -1,4 +1,4 @@
-"""Attaching, detaching, modes, ports and cables: the BMC's side of composition, with its refusals."""
+"""Attaching, detaching, modes, ports and cables: the BMC's part of composition, with its refusals."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SYSTEMS = "/redfish/v1/Systems"
 
 
 class Composer:
-    """Changes who has what; every change is checked whole before anything is switched.
+    """Changes attachments; each change is validated completely before anything is switched.
 
     With `blocks` the devices of a host port are the resource blocks of its computer system, else the endpoints of its
-    zone. `by` is whose request it is, for the log.
+    zone. `by` is the origin of the request, for the log.
     """
 
     def __init__(self, state: ChassisState, physics: Physics, events: EventLog, *, blocks: bool = False) -> None:
@@ -31,7 +31,7 @@ class Composer:
         self._holder, self._member = ("system", "resource block") if blocks else ("zone", "endpoint")
 
     def holder_uri(self, port: SimulatedHostPort) -> str:
-        """Return the zone of a host port, or its computer system: what holds the port's devices."""
+        """Return the zone of a host port, or its computer system, which contains the port's devices."""
         return f"{SYSTEMS if self._blocks else ZONES}/{port.endpoint}"
 
     def slots_of_list(self, port: SimulatedHostPort, endpoints: Sequence[str]) -> list[SimulatedSlot]:
@@ -64,7 +64,7 @@ class Composer:
     def slots_with(self, port: SimulatedHostPort, name: str, *, add: bool) -> list[SimulatedSlot]:
         """Return the slots of a host port as they are now, with one more or one less, named as its endpoint is.
 
-        Refuses to take out what is not in (404), and what `slots_of_list` refuses.
+        Refuses to remove a missing one (404), and refuses as `slots_of_list` does.
         """
         listed = [port.endpoint] + [f"drawer{port.drawer}slot{number}" for number in port.slots]
         if add and name not in listed:
@@ -81,7 +81,7 @@ class Composer:
         return self.slots_of_list(port, listed)
 
     def check(self, port: SimulatedHostPort, slots: Sequence[SimulatedSlot]) -> None:
-        """Refuse with 409 what the rules of the drawer forbid; nothing is changed."""
+        """Refuse with 409 changes that the rules of the drawer forbid; nothing is changed."""
         drawer = self._state.drawers[port.drawer]
         if drawer.changing_to is not None:
             raise conflict(f"The mode of drawer {drawer.number} is being changed; wait for its task to end.")
@@ -117,7 +117,7 @@ class Composer:
             )
 
     def apply(self, port: SimulatedHostPort, slots: Sequence[SimulatedSlot], by: Actor | None = None) -> None:
-        """Make the slots the zone's devices: detach what is not in the list, attach and train what is new."""
+        """Set the devices of a zone: detach those not in the list, attach and train the new ones."""
         drawer = self._state.drawers[port.drawer]
         kept = {slot.number for slot in slots}
         before = list(port.slots)
@@ -142,7 +142,7 @@ class Composer:
             self._physics.announce_link(drawer.number, slot.link)
 
     def lose(self, slot: SimulatedSlot) -> None:
-        """Take a device out without warning: its endpoint goes, and its zone loses it."""
+        """Remove a device by surprise: its endpoint disappears, and its zone loses it."""
         slot.removed = True
         drawer = self._state.drawers[slot.drawer]
         if slot.attached_to is not None:
@@ -161,14 +161,14 @@ class Composer:
         )
 
     def restore(self, slot: SimulatedSlot) -> None:
-        """Plug a lost device in again; it comes back unattached."""
+        """Reinsert a removed device; it is unattached."""
         slot.removed = False
         self._physics.drop(slot.link, present=slot.present is not None)
         uri = f"/redfish/v1/Chassis/drawer{slot.drawer}/PCIeDevices/slot{slot.number}"
         self._events.emit("ResourceEvent.1.3.ResourceCreated", "The resource was created successfully.", origin=uri)
 
     def allowed_modes(self, drawer: SimulatedDrawer) -> list[Mode]:
-        """Return the modes that the drawer's allocation of now fits."""
+        """Return the modes that the drawer's present allocation satisfies."""
         return [mode for mode in MODES if refusal(mode, drawer.allocation()) is None]
 
     def check_mode(self, drawer: SimulatedDrawer, mode: Mode) -> None:
@@ -180,7 +180,7 @@ class Composer:
             raise conflict(reason)
 
     def set_mode(self, drawer: SimulatedDrawer, mode: Mode, by: Actor | None = None) -> None:
-        """Put a drawer into a mode."""
+        """Set the mode of a drawer."""
         drawer.mode = mode
         self._events.emit(
             "H3Falcon.1.0.DrawerModeChanged",
@@ -192,7 +192,7 @@ class Composer:
         )
 
     def check_port_type(self, place: SimulatedSlot | SimulatedHostPort) -> None:
-        """Refuse with 409 to change the type of a port that something is attached over."""
+        """Refuse with 409 to change the type of a port with an attachment."""
         drawer = self._state.drawers[place.drawer]
         if drawer.changing_to is not None:
             raise conflict(f"The mode of drawer {drawer.number} is being changed; wait for its task to end.")
@@ -217,7 +217,7 @@ class Composer:
         enabled: bool,
         by: Actor | None = None,
     ) -> None:
-        """Configure a port; its link trains anew where that changes what it may do."""
+        """Configure a port; its link retrains where that changes its limits."""
         link = place.link
         before = (link.configured, link.configured_lanes, link.enabled)
         if before == (configured, lanes, enabled):
@@ -247,11 +247,11 @@ class Composer:
             self._events.changed(origin, by=by)
 
     def recable(self, port: SimulatedHostPort, host: str | None) -> None:
-        """Move the cable of a host port, as a person does: to another host, or out (None).
+        """Move the cable of a host port manually: to another host, or out (None).
 
-        The upstream link is gone at once and trains with the new host. What is attached stays attached: its links get
-        the hot reset that a switch sends down when its upstream link is lost, and train anew; no host reaches the
-        devices until the upstream link is up again.
+        The upstream link goes down immediately and trains with the new host. Attached devices stay attached: their
+        links get the hot reset that a switch sends downstream when its upstream link is lost, and retrain; no host
+        reaches the devices until the upstream link is up again.
         """
         if port.host == host:
             return

@@ -18,14 +18,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class CableRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Which host port's cable goes to which host of the lab; null pulls it."""
+    """A host port, and the host of the lab for its cable; null removes the cable."""
 
     port: str
     host: str | None
 
 
 class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Options as on the command line; without them those of before."""
+    """Options as on the command line; by default the previous ones."""
 
     arguments: list[str] | None = None
 
@@ -54,11 +54,11 @@ class ControlHandlers:
         return application
 
     def _of(self, request: web.Request) -> Falcon:
-        """Return the chassis that a request is about, at the present: what was written before is done by then."""
+        """Return the chassis of a request, advanced to the present, after earlier writes have been processed."""
         name = request.match_info.get("chassis") or request.query.get("chassis")
         known = {falcon.name: falcon for falcon in self._simulation.chassis}
         if not known:
-            raise web.HTTPNotFound(text="nothing is played until the next reset")
+            raise web.HTTPNotFound(text="the simulation is stopped until the next reset")
         if name is not None and name not in known:
             raise web.HTTPNotFound(text=f"there is no chassis {name!r}; there are {', '.join(known)}")
         falcon = self._simulation.chassis[0] if name is None else known[name]
@@ -66,15 +66,15 @@ class ControlHandlers:
         return falcon
 
     async def state(self, request: web.Request) -> web.Response:
-        """Answer the truth about a chassis."""
+        """Return the true state of a chassis."""
         return _json(self._of(request).truth())
 
     async def faults(self, request: web.Request) -> web.Response:
-        """Answer the faults in force."""
+        """Return the active faults."""
         return _json([_fault_data(fault) for fault in self._of(request).faults.active.values()])
 
     async def add_fault(self, request: web.Request) -> web.Response:
-        """Put a fault in force."""
+        """Activate a fault."""
         falcon = self._of(request)
         wanted = msgspec.json.decode(await request.read(), type=FaultRequest)
         return _json(_fault_data(falcon.faults.add(wanted)), status=201)
@@ -94,7 +94,7 @@ class ControlHandlers:
         return web.Response(status=204)
 
     async def recable(self, request: web.Request) -> web.Response:
-        """Move the cable of a host port to a host of the lab, or out of the port, as a person does."""
+        """Move the cable of a host port to a host of the lab, or out of the port."""
         falcon = self._of(request)
         wanted = msgspec.json.decode(await request.read(), type=CableRequest)
         ports = {name: port for port in falcon.state.host_ports() for name in (port.name, port.endpoint)}
@@ -109,7 +109,7 @@ class ControlHandlers:
         return _json(falcon.truth()["cabling"])
 
     async def time(self, _request: web.Request) -> web.Response:
-        """Answer the simulated time."""
+        """Return the simulated time."""
         clock = self._simulation.clock
         return _json({"speed": clock.speed, "seconds": clock.now(), "now": clock.timestamp()})
 
@@ -124,7 +124,7 @@ class ControlHandlers:
         return await self.time(request)
 
     async def reset(self, request: web.Request) -> web.Response:
-        """Begin anew, and answer where the chassis are now."""
+        """Reset, and return the present addresses of the chassis."""
         wanted = msgspec.json.decode(await request.read() or b"{}", type=ResetRequest)
         await self._simulation.reset(wanted.arguments)
         certificate = self._simulation.certificate
@@ -137,7 +137,7 @@ class ControlHandlers:
         )
 
     async def stop(self, _request: web.Request) -> web.Response:
-        """Play nothing, and answer nobody, until the next reset."""
+        """Stop the simulation and all servers until the next reset."""
         await self._simulation.stop()
         return web.Response(status=204)
 
@@ -162,7 +162,7 @@ MAX_BATCH = 20_000
 
 
 class EventRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Events to make; `{n}` in the message is the number of each, from 1."""
+    """Events to create; `{n}` in the message is the number of each, from 1."""
 
     count: int = 1
     message_id: str = "ResourceEvent.1.3.ResourceChanged"
@@ -172,7 +172,7 @@ class EventRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LogRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What becomes of the log: emptied, begun anew with number 1, or made to hold so many entries at most."""
+    """A change of the log: clear it, restart it at number 1, or limit its entries."""
 
     clear: bool = False
     begin_anew: bool = False
@@ -180,7 +180,7 @@ class LogRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EventHandlers:
-    """The handlers; `chassis` finds the chassis that a request is about, at the present."""
+    """The handlers; `chassis` returns the chassis of a request, advanced to the present."""
 
     def __init__(self, chassis: Callable[[web.Request], Falcon]) -> None:
         self._chassis = chassis
@@ -192,22 +192,22 @@ class EventHandlers:
         application.router.add_post("/events/log", self.change_log)
 
     async def events(self, request: web.Request) -> web.Response:
-        """Answer every event that there was, in order, also those that stand in no log any more."""
+        """Return all events, in order, also those that are no longer in the log."""
         return _json([entry.event_record() for entry in self._chassis(request).events.told])
 
     async def add_events(self, request: web.Request) -> web.Response:
-        """Make events, all at once; answers how many there were by then."""
+        """Create events immediately; returns the total number of events."""
         events = self._chassis(request).events
         wanted = msgspec.json.decode(await request.read(), type=EventRequest)
         if not 1 <= wanted.count <= MAX_BATCH:
-            raise ValueError(f"the count must lie between 1 and {MAX_BATCH}")
+            raise ValueError(f"the count must be between 1 and {MAX_BATCH}")
         for number in range(1, wanted.count + 1):
             text = wanted.message.replace("{n}", str(number))
             events.emit(wanted.message_id, text, str(number), severity=wanted.severity, origin=wanted.origin)
         return _json({"events": len(events.told)}, status=201)
 
     async def change_log(self, request: web.Request) -> web.Response:
-        """Change the log; answers how many entries it has."""
+        """Change the log; returns its number of entries."""
         events = self._chassis(request).events
         wanted = msgspec.json.decode(await request.read(), type=LogRequest)
         if wanted.limit is not None:
@@ -220,7 +220,7 @@ class EventHandlers:
 
 
 class HostHandlers:
-    """The handlers; `chassis` finds the chassis that a request is about, at the present."""
+    """The handlers; `chassis` returns the chassis of a request, advanced to the present."""
 
     def __init__(self, chassis: Callable[[web.Request], Falcon]) -> None:
         self._chassis = chassis
@@ -237,27 +237,27 @@ class HostHandlers:
     def _hosts(self, request: web.Request) -> HostSimulation:
         hosts = self._chassis(request).hosts
         if hosts is None:
-            raise HostError("hosts are not played: start the simulator with --hosts-root")
+            raise HostError("hosts are not simulated: start the simulator with --hosts-root")
         return hosts
 
     async def hosts(self, request: web.Request) -> web.Response:
-        """Answer which of our devices each host shows."""
+        """Return the devices of this chassis on each host."""
         return _json(self._hosts(request).truth())
 
     async def processes(self, request: web.Request) -> web.Response:
-        """Answer the processes that we play on a host."""
+        """Return the simulated processes on a host."""
         found = self._hosts(request).processes(request.match_info["host"])
         return _json([_process_data(process) for process in found])
 
     async def start_process(self, request: web.Request) -> web.Response:
-        """Let a process hold a device."""
+        """Have a process use a device."""
         wanted = msgspec.json.decode(await request.read(), type=ProcessRequest)
         return _json(_process_data(self._hosts(request).start_process(request.match_info["host"], wanted)), status=201)
 
     async def end_process(self, request: web.Request) -> web.Response:
         """End a process."""
         if not self._hosts(request).end_process(request.match_info["host"], int(request.match_info["pid"])):
-            raise web.HTTPNotFound(text="there is no such process of ours")
+            raise web.HTTPNotFound(text="there is no such simulated process")
         return web.Response(status=204)
 
     async def mount(self, request: web.Request) -> web.Response:

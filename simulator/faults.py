@@ -1,4 +1,4 @@
-"""Faults on demand: what goes wrong, where, and until when."""
+"""Fault injection: kind, target and duration of faults."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ MAX_READINGS = 20_000
 
 
 class FaultError(ValueError):
-    """A fault that cannot be: the text says why."""
+    """An impossible fault; the text says why."""
 
 
 class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What a test asks for.
+    """A requested fault.
 
-    `seconds` (of the wall) ends the fault by itself; without it, it stays until it is deleted. `count`
-    ends a fault of requests after so many of them. `path` limits one to URIs that contain it.
+    `seconds` (wall time) ends the fault; without it, the fault stays until it is deleted. `count` ends a
+    fault of requests after this many of them. `path` limits one to URIs that contain it.
     """
 
     kind: FaultKind
@@ -76,13 +76,13 @@ class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     answer: Literal["partial", "error"] = "partial"
     value: Literal["nan", "null", "text", "negative"] = "null"
     readings: int = 5000
-    # Of bmc_reboot: the ports count from zero afterwards, as with services that keep their counts in the BMC.
+    # Of bmc_reboot: the ports count from zero afterwards, as with services that store their counts in the BMC.
     forgets_counters: bool = False
 
 
 @dataclass
 class Fault:
-    """One fault in force."""
+    """One active fault."""
 
     id: str
     request: FaultRequest
@@ -92,13 +92,13 @@ class Fault:
     step: Callable[[float], None] = field(default=lambda _elapsed: None)
 
     def matches(self, method: str, path: str) -> bool:
-        """Tell whether the fault is about a request."""
+        """Return whether the fault applies to a request."""
         wanted = self.request.method.upper()
         return self.request.path in path and wanted in ("", method)
 
 
 class FaultInjector:
-    """The faults in force on one chassis."""
+    """The active faults of one chassis."""
 
     def __init__(self, state: ChassisState, physics: Physics, composer: Composer, events: EventLog) -> None:
         self._state = state
@@ -109,15 +109,15 @@ class FaultInjector:
         self._stepped = time.monotonic()
         self.active: dict[str, Fault] = {}
         self.reboot: Callable[[float], None] = lambda _seconds: None
-        # The metrics of the report by name, and the sensors behind them by URI: none where there is no report.
+        # The metrics of the report by name, and their sensors by URI; empty without a report.
         self.metrics: dict[str, str] = {}
-        # URIs of the sensors that can measure in another unit.
+        # URIs of the sensors that support another unit.
         self.changeable: set[str] = set()
-        self.changes = 0  # how often a fault began or ended
+        self.changes = 0  # counts the starts and ends of faults
         self.hosts: HostSimulation | None = None
 
     def add(self, request: FaultRequest) -> Fault:
-        """Put a fault in force; raises FaultError where its target does not exist."""
+        """Activate a fault; raises FaultError where its target does not exist."""
         ends = None if request.seconds is None else time.monotonic() + request.seconds
         left = request.count
         if request.kind == "half_applied_bind" and left is None:
@@ -202,7 +202,7 @@ class FaultInjector:
     def _host_fault(self, fault: Fault) -> None:
         hosts, target = self.hosts, fault.request.target
         if hosts is None:
-            raise FaultError("hosts are not played: start the simulator with --hosts-root")
+            raise FaultError("hosts are not simulated: start the simulator with --hosts-root")
         if fault.request.kind == "host_rescan_hangs":
             hosts.hang_rescan(target, hangs=True)
             fault.undo = lambda: hosts.hang_rescan(target, hangs=False)
@@ -323,7 +323,7 @@ class FaultInjector:
         return True
 
     def advance(self) -> None:
-        """Let the faults work, and end those whose time is over."""
+        """Apply the faults, and end the expired ones."""
         now = time.monotonic()
         elapsed, self._stepped = now - self._stepped, now
         for fault in list(self.active.values()):
@@ -333,15 +333,15 @@ class FaultInjector:
                 fault.step(elapsed)
 
     def of_kind(self, kind: FaultKind) -> list[FaultRequest]:
-        """Return the faults of a kind that are in force."""
+        """Return the active faults of a kind."""
         return [fault.request for fault in self.active.values() if fault.request.kind == kind]
 
     def is_active(self, kind: FaultKind) -> bool:
-        """Tell whether a fault of a kind is in force."""
+        """Return whether a fault of a kind is active."""
         return any(fault.request.kind == kind for fault in self.active.values())
 
     def take(self, kind: FaultKind, method: str = "", path: str = "") -> FaultRequest | None:
-        """Return a fault of requests that a request meets, and count it; None where there is none."""
+        """Return a fault that applies to a request, and count it; None where there is none."""
         self.advance()
         for fault in list(self.active.values()):
             if fault.request.kind == kind and fault.matches(method, path):

@@ -1,8 +1,8 @@
 """State of a simulated host: its files, visible devices, loads and meters.
 
-`loads/PID.json` is of the process with that number on this machine. It counts while that process lives and the file is
-at most 5 s old. While a host has loads, its devices do what they say and the others rest; without any, all of them go
-on as if somebody trained on them.
+`loads/PID.json` is written by the process with that PID on this machine. It is valid while that process runs and the
+file is at most 5 s old. While a host has loads, its devices follow them and the others idle; without any, all devices
+have the load of a training.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from simulator.state import RequestedLoad, SimulatedSlot
 
 
 class HostError(ValueError):
-    """What a test asks of a host cannot be; the text says why."""
+    """An impossible request to a host; the text says why."""
 
 
 class ProcessRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A process that holds a device: it ends after `seconds`, when it is told to, or when the device goes.
+    """A process that uses a device: it ends after `seconds`, on request, or when the device is removed.
 
-    One that `hangs` does not end when the device goes, and the device cannot go while it is there.
+    One that `hangs` does not end with the device, and prevents its removal.
     """
 
     device: str
@@ -41,7 +41,7 @@ class ProcessRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MountRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A drive whose first partition is to be mounted."""
+    """A drive to mount, by its first partition."""
 
     device: str
     path: str = "/data"
@@ -49,7 +49,7 @@ class MountRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass
 class VisibleDevice:
-    """A device of ours that a host has an entry for."""
+    """A device of this chassis that a host has an entry for."""
 
     card: PciCard
     endpoint: str
@@ -59,7 +59,7 @@ class VisibleDevice:
 
 @dataclass
 class DeviceProcess:
-    """A process of ours on a host."""
+    """A simulated process of this chassis on a host."""
 
     pid: int
     address: str
@@ -69,7 +69,7 @@ class DeviceProcess:
 
 @dataclass
 class HostState:
-    """One host: its files, and what of them is ours."""
+    """One host: its files, and the devices and processes of this chassis."""
 
     tree: HostTree
     rescan: FileTail
@@ -92,9 +92,9 @@ LoadShare = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class DeviceLoad(msgspec.Struct, frozen=True):
-    """What a run asks of one device: shares of its work and memory, and bytes a (simulated) second over its link.
+    """The load of a run on one device: shares of compute and memory, and bytes per simulated second over its link.
 
-    `peer_share` of the bytes go between devices of one drawer, and do not pass the host port.
+    `peer_share` of the bytes are between devices of one drawer, and do not pass the host port.
     """
 
     address: str
@@ -106,7 +106,7 @@ class DeviceLoad(msgspec.Struct, frozen=True):
 
 
 class HostLoad(msgspec.Struct, frozen=True):
-    """What a run asks of its host."""
+    """The load of a run on its host."""
 
     command: str = "train"
     devices: tuple[DeviceLoad, ...] = ()
@@ -116,7 +116,7 @@ class HostLoad(msgspec.Struct, frozen=True):
 
 
 class HostLoads:
-    """The loads of one host, and the processes that show them in its /proc."""
+    """The loads of one host, and their processes in its /proc."""
 
     def __init__(self, tree: HostTree) -> None:
         self._tree = tree
@@ -125,7 +125,7 @@ class HostLoads:
         self.now: dict[int, HostLoad] = {}
 
     def advance(self, cards: Iterable[PciCard]) -> None:
-        """Read what is asked now, and show whose processes hold those of these cards that have a driver."""
+        """Read the present loads, and show their processes as users of those cards that have a driver."""
         self.now = dict(_read_loads(self._folder))
         for pid in self._shown - set(self.now):
             shutil.rmtree(self._tree.folder / "proc" / str(pid), ignore_errors=True)
@@ -134,22 +134,22 @@ class HostLoads:
             return
         ours = {card.address: card for card in cards}
         for pid, load in self.now.items():
-            # Another chassis shows it, too: each the device files of its own cards.
+            # Another chassis shows it, too: each chassis the device files of its own cards.
             self._show(pid, load, ours)
             self._shown.add(pid)
 
     def of(self, address: str) -> RequestedLoad | None:
-        """Return what is asked of a device by all runs together; None where no run has it."""
-        asked = [device for load in self.now.values() for device in load.devices if device.address == address]
-        if not asked:
+        """Return the total load of all runs on a device; None without one."""
+        loads = [device for load in self.now.values() for device in load.devices if device.address == address]
+        if not loads:
             return None
-        both = sum(device.to_device + device.from_device for device in asked)
-        between = sum(device.peer_share * (device.to_device + device.from_device) for device in asked)
+        both = sum(device.to_device + device.from_device for device in loads)
+        between = sum(device.peer_share * (device.to_device + device.from_device) for device in loads)
         return RequestedLoad(
-            share=min(1.0, sum(device.share for device in asked)),
-            memory_share=min(1.0, sum(device.memory_share for device in asked)),
-            to_device=sum(device.to_device for device in asked),
-            from_device=sum(device.from_device for device in asked),
+            share=min(1.0, sum(device.share for device in loads)),
+            memory_share=min(1.0, sum(device.memory_share for device in loads)),
+            to_device=sum(device.to_device for device in loads),
+            from_device=sum(device.from_device for device in loads),
             peer_share=between / both if both else 0.0,
         )
 
@@ -163,7 +163,7 @@ class HostLoads:
             (new / "comm").write_text(load.command.partition(" ")[0][:15] + "\n")
             (new / "cmdline").write_bytes(load.command.replace(" ", "\0").encode() + b"\0")
             (new / "status").write_text(f"Name:\t{load.command[:15]}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
-            with suppress(OSError):  # of two chassis one is first
+            with suppress(OSError):  # another chassis was first
                 new.rename(place)
             shutil.rmtree(new, ignore_errors=True)
         wanted = {device.address for device in load.devices}
@@ -202,7 +202,7 @@ def _read_loads(folder: Path) -> Iterator[tuple[int, HostLoad]]:
 
 def _is_alive(pid: int) -> bool:
     try:
-        # One that has ended and was not waited for does not work any more.
+        # A zombie has ended.
         return (Path("/proc") / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, IndexError):
         return False
@@ -216,7 +216,7 @@ ROOM_CELSIUS = 33.0
 
 @dataclass
 class HostMeters:
-    """The meters of one host; those of CPU, memory and disks are kept by the chassis that minds its own devices."""
+    """The meters of one host; the chassis that simulates its own devices writes those of CPU, memory and disks."""
 
     tree: HostTree
     host: HostLab
@@ -226,7 +226,7 @@ class HostMeters:
     sectors: float = 0.0
 
     def measure_host(self, now: float, loads: list[HostLoad]) -> None:
-        """Count what the host did until the simulated second `now`, with these loads."""
+        """Advance the meters to the simulated second `now`, with these loads."""
         passed = max(0.0, now - self.seconds)
         self.seconds = now
         cores = self.host.cpus * self.host.cores_per_cpu
@@ -243,7 +243,7 @@ class HostMeters:
         replace_file(proc / "uptime", f"{now:.2f} {now * cores:.2f}\n")
 
     def measure_gpu(self, card: PciCard, slot: SimulatedSlot | None, asked: RequestedLoad | None) -> None:
-        """Write what NVML tells of a GPU: of a slot, or of the host's own."""
+        """Write the NVML readings of a GPU in a slot, or of the host's own."""
         total = card.model.memory_mib
         if slot is not None:
             device = slot.present

@@ -1,6 +1,6 @@
 """Files of a simulated host as Linux has them: PCIe devices, processes, mounts.
 
-Control files (`rescan`, `remove`, `unbind`, `drivers_probe`) are plain files that whoever plays the host appends to.
+Control files (`rescan`, `remove`, `unbind`, `drivers_probe`) are plain files, to which the agent appends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOUNTS_OF_EVERY_HOST = ("22 27 0:21 / /proc rw - proc proc rw", "23 27 0:22 / /
 
 @dataclass(frozen=True)
 class PciCard:
-    """A device as its host sees it; `number` tells its device files from those of others of its kind."""
+    """A device as its host sees it; `number` distinguishes its device files from those of others of its kind."""
 
     address: str
     model: DeviceModel
@@ -52,7 +52,7 @@ class PciCard:
 
 
 class HostTree:
-    """The folder of one host; several chassis that it is cabled to write to it side by side."""
+    """The folder of one host; several chassis that it is cabled to write to it concurrently."""
 
     def __init__(self, folder: Path, name: str, host: HostLab) -> None:
         self.folder = folder
@@ -84,24 +84,24 @@ class HostTree:
             "proc/1/status": "Name:\tsystemd\nUid:\t0\t0\t0\t0",
             "etc/passwd": "\n".join(f"{who}:x:{uid}:{uid}::/home/{who}:/bin/sh" for who, uid in USERS.items()),
         }
-        for place, said in texts.items():
-            replace_file(self.folder / place, said + "\n")
+        for place, text in texts.items():
+            replace_file(self.folder / place, text + "\n")
         if not (self.folder / "proc/1/mountinfo").exists():
             replace_file(self.folder / "proc/1/mountinfo", "\n".join(_MOUNTS_OF_EVERY_HOST) + "\n")
 
     def has(self, address: str) -> bool:
-        """Tell whether the host has an entry for an address."""
+        """Return whether the host has an entry for an address."""
         return (self.devices / address).is_dir()
 
     def removal_requested(self, address: str) -> bool | None:
-        """Tell whether somebody has asked for a device's removal; None where the host has no entry for it."""
+        """Return whether a device's removal was requested; None where the host has no entry for it."""
         try:
             return os.stat(f"{self._devices}/{address}/remove").st_size > 0  # noqa: PTH116 - ten times a second for each
         except FileNotFoundError:
             return None
 
     def plug(self, card: PciCard, lanes: int, generation: str) -> None:
-        """Show a device, complete at once and bound to its driver."""
+        """Show a device, atomically and bound to its driver."""
         model = card.model
         new = self.pci / f".new-{card.address}"
         shutil.rmtree(new, ignore_errors=True)
@@ -118,8 +118,8 @@ class HostTree:
             "current_link_width": str(lanes),
             "current_link_speed": _speed(generation),
         }
-        for name, said in texts.items():
-            (new / name).write_text(said + "\n")
+        for name, text in texts.items():
+            (new / name).write_text(text + "\n")
         (new / "config").write_bytes(_config(model))
         (new / "vpd").write_bytes(_vpd(model, card.serial))
         (new / "remove").touch()
@@ -127,7 +127,7 @@ class HostTree:
         self.bind(card)
 
     def unplug(self, card: PciCard) -> None:
-        """Take a device's entry away, at once."""
+        """Remove a device's entry, atomically."""
         self.unbind(card)
         gone = self.pci / f".gone-{card.address}"
         shutil.rmtree(gone, ignore_errors=True)
@@ -135,7 +135,7 @@ class HostTree:
         shutil.rmtree(gone)
 
     def bind(self, card: PciCard) -> None:
-        """Give a device to its driver, which makes its device files."""
+        """Bind a device to its driver, which creates its device files."""
         place = self.devices / card.address
         if (place / "driver").is_symlink():
             return
@@ -155,15 +155,17 @@ class HostTree:
         elif card.model.kind is DeviceModelKind.GPU:
             information = self.folder / "proc/driver/nvidia/gpus" / card.address
             information.mkdir(parents=True, exist_ok=True)
-            said = f"Model: \t\t {card.model.model}\nDevice Minor: \t {card.number}\nBus Location: \t {card.address}\n"
-            replace_file(information / "information", said)
+            content = (
+                f"Model: \t\t {card.model.model}\nDevice Minor: \t {card.number}\nBus Location: \t {card.address}\n"
+            )
+            replace_file(information / "information", content)
         node = self.folder / card.node[1:]
         node.parent.mkdir(parents=True, exist_ok=True)
         node.touch()
         (place / "driver").symlink_to(f"../../drivers/{driver}")
 
     def unbind(self, card: PciCard) -> None:
-        """Take a device from its driver: its device files go."""
+        """Unbind a device from its driver, which removes its device files."""
         place = self.devices / card.address
         for part in {part.partition("/")[0] for part, _, _ in _files(card)}:
             shutil.rmtree(place / part, ignore_errors=True)
@@ -173,22 +175,22 @@ class HostTree:
         (place / "driver").unlink(missing_ok=True)
 
     def bound(self, card: PciCard) -> bool:
-        """Tell whether a device has its driver."""
+        """Return whether a device is bound to its driver."""
         return (self.devices / card.address / "driver").is_symlink()
 
     def set_link(self, card: PciCard, lanes: int, generation: str) -> None:
-        """Show how a device's link has trained."""
+        """Show the trained width and speed of a device's link."""
         replace_file(self.devices / card.address / "current_link_width", f"{lanes}\n")
         replace_file(self.devices / card.address / "current_link_speed", _speed(generation) + "\n")
 
     def lose(self, card: PciCard) -> None:
-        """Let a device no longer answer: its registers read as ones; what the kernel keeps stays."""
+        """Make a device unresponsive: its registers read as ones; the kernel's cached values stay."""
         replace_file(self.devices / card.address / "config", ABSENT_CONFIG)
         replace_file(self.devices / card.address / "current_link_width", "63\n")
         replace_file(self.devices / card.address / "current_link_speed", "Unknown\n")
 
     def answer_again(self, card: PciCard) -> None:
-        """Let a device answer again."""
+        """Make a device responsive again."""
         replace_file(self.devices / card.address / "config", _config(card.model))
 
     def mount(self, card: PciCard, path: str) -> None:
@@ -198,7 +200,7 @@ class HostTree:
             lines.append(line)
 
     def unmount(self, card: PciCard) -> None:
-        """Unmount whatever of a drive is mounted."""
+        """Unmount all partitions of a drive."""
         with self._mounts() as lines:
             lines[:] = [line for line in lines if f" {card.node}p1 " not in line]
 
@@ -213,7 +215,7 @@ class HostTree:
 
 
 def replace_file(file: Path, content: str | bytes) -> None:
-    """Replace a file, so that nobody reads half of it; one that hangs keeps hanging and has the content after that."""
+    """Replace a file atomically; one that hangs keeps hanging and has the content after that."""
     folder, name = os.path.split(file)
     new = f"{folder}/.{name}.{os.getpid()}"
     with open(new, "wb", buffering=0) as writing:  # noqa: PTH123 - some thirty files a second
@@ -222,7 +224,7 @@ def replace_file(file: Path, content: str | bytes) -> None:
 
 
 def _mode(file: Path) -> int | None:
-    """Return what kind of file there is, None for none."""
+    """Return the type of a file, None where it does not exist."""
     try:
         return stat.S_IFMT(os.stat(file).st_mode)  # noqa: PTH116
     except FileNotFoundError:
@@ -230,39 +232,39 @@ def _mode(file: Path) -> int | None:
 
 
 def hang_file(file: Path) -> None:
-    """Let whoever opens a file wait for ever."""
+    """Make opening a file block forever."""
     if _mode(file) not in (None, stat.S_IFIFO):
         file.rename(_hung_path(file))
         os.mkfifo(file)
 
 
 def unhang_file(file: Path) -> None:
-    """Put a file that hung back as it was."""
+    """Restore a file that hung."""
     if _hung_path(file).exists():
         _hung_path(file).replace(file)
 
 
 class FileTail:
-    """The lines that somebody appends to a control file, each told once."""
+    """Reads the lines appended to a control file, each once."""
 
     def __init__(self, file: Path) -> None:
         self._file = str(file)
         self._at = file.stat().st_size
 
     def lines(self) -> list[str]:
-        """Return the complete lines that are new."""
+        """Return the new complete lines."""
         try:
             found = os.stat(self._file)  # noqa: PTH116 - ten times a second for each control file
             if not stat.S_ISREG(found.st_mode) or found.st_size <= self._at:
                 return []
             with open(self._file, "rb") as file:  # noqa: PTH123
                 file.seek(self._at)
-                said = file.read()
+                data = file.read()
         except FileNotFoundError:
             return []
-        whole = said[: said.rfind(b"\n") + 1]
-        self._at += len(whole)
-        return whole.decode(errors="replace").split()
+        complete = data[: data.rfind(b"\n") + 1]
+        self._at += len(complete)
+        return complete.decode(errors="replace").split()
 
 
 def _hung_path(file: Path) -> Path:
@@ -282,7 +284,7 @@ def _driver(card: PciCard) -> str:
 
 
 def _files(card: PciCard) -> list[tuple[str, str, str]]:
-    """Return the folders below a device that its driver makes: place, `major:minor`, name of the device file."""
+    """Return the folders below a device that its driver creates: path, `major:minor`, name of the device file."""
     number = card.number
     match card.model.kind:
         case DeviceModelKind.DRIVE:
@@ -314,7 +316,7 @@ def _config(model: DeviceModel) -> bytes:
 def _vpd(model: DeviceModel, serial: str) -> bytes:
     name = model.model.encode()
     fields = b"".join(
-        key + bytes([len(said)]) + said for key, said in ((b"PN", model.part_number.encode()), (b"SN", serial.encode()))
+        key + bytes([len(text)]) + text for key, text in ((b"PN", model.part_number.encode()), (b"SN", serial.encode()))
     )
     return (
         b"\x82"
@@ -343,7 +345,7 @@ NETWORK_CARD = DeviceModel(
 
 
 def own_cards(name: str, host: HostLab) -> list[PciCard]:
-    """Return the cards that a host shows at all times; the same host has the same ones in each process."""
+    """Return the host's own cards; a host has the same ones in each process."""
     gpu = msgspec.structs.replace(
         DEVICE_MODELS["V100-PCIE-16GB"], model=host.gpu_model, device_id="0x1DB1", part_number="900-2G503-0000-000"
     )

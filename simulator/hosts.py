@@ -1,7 +1,7 @@
-"""The hosts that a chassis is cabled to, as trees of files below a folder: what they see of its devices.
+"""The hosts that a chassis is cabled to, as trees of files below a folder, with their view of its devices.
 
-A device that was attached is seen once its host scans the bus; one that the BMC takes away without being removed before
-stays as an entry that no longer answers. Several chassis share the folder: each minds its own devices and processes.
+An attached device appears once its host scans the bus; one that the BMC detaches without a removal on the host before
+stays as an unresponsive entry. Several chassis share the folder: each manages its own devices and processes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from simulator.state import ChassisState, SimulatedSlot
 PERIOD_SECONDS = 0.05
 LOADS_SECONDS = 0.25
 READINGS_SECONDS = 1.0
-# Buses of the slots: 16 a chassis from 0x40 on, then the next PCI domain.
+# Buses of the slots: 16 per chassis from 0x40 on, then the next PCI domain.
 FIRST_BUS, BUSES, CHASSIS_A_DOMAIN = 0x40, 16, 11
 PIDS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class HostSimulation:
-    """The hosts of one chassis. `index` tells the chassis from others that use the same folder."""
+    """The hosts of one chassis. `index` distinguishes the chassis from others in the same folder."""
 
     def __init__(
         self, state: ChassisState, lab: Lab, folder: Path, clock: Clock, *, index: int, hotplug: bool = False
@@ -61,7 +61,7 @@ class HostSimulation:
                 for slot in self._attached(name):
                     self._plug(site, slot)
         except OSError as error:
-            raise HostError(f"the hosts cannot be played in {folder}: {error}") from error
+            raise HostError(f"the hosts cannot be simulated in {folder}: {error}") from error
 
     def address(self, slot: SimulatedSlot) -> str:
         """Return the PCI address of a slot on whichever host it is attached to."""
@@ -77,9 +77,9 @@ class HostSimulation:
         }
 
     def advance(self, *, at_once: bool = False) -> None:
-        """Bring the hosts to the present: what their people wrote to control files, what the chassis did.
+        """Advance the hosts to the present: process writes to control files, and changes of the chassis.
 
-        They are looked at every PERIOD_SECONDS, or `at_once`.
+        They are checked every PERIOD_SECONDS, or `at_once`.
         """
         now = time.monotonic()
         if now - self._looked < PERIOD_SECONDS and not at_once:
@@ -102,16 +102,16 @@ class HostSimulation:
             self._measure()
 
     def end(self) -> None:
-        """Leave the hosts' own devices to whoever else plays them."""
+        """Leave the hosts' own devices to other processes."""
         for site in self._sites.values():
             if site.lock is not None:
                 site.lock.close()
                 site.lock = None
 
-    # What tests do.
+    # Called by tests.
 
     def start_process(self, host: str, request: ProcessRequest) -> DeviceProcess:
-        """Let a process hold a device of a host. Raises HostError where the host has no such device in use."""
+        """Have a process use a device of a host. Raises HostError where the host has no such device with a driver."""
         site, shown = self._shown(host, request.device)
         if not site.tree.bound(shown.card):
             raise HostError(f"{request.device} has no driver on {host}, so nobody can open it")
@@ -137,7 +137,7 @@ class HostSimulation:
         return process
 
     def end_process(self, host: str, pid: int) -> bool:
-        """End a process; False where there is none of ours."""
+        """End a simulated process; False where there is none."""
         site = self._known(host)
         if site.processes.pop(pid, None) is None:
             return False
@@ -148,7 +148,7 @@ class HostSimulation:
         """Mount a drive on a host."""
         site, shown = self._shown(host, request.device)
         if shown.card.model.kind is not DeviceModelKind.DRIVE:
-            raise HostError(f"{request.device} is no drive")
+            raise HostError(f"{request.device} is not a drive")
         site.tree.mount(shown.card, request.path)
 
     def unmount(self, host: str, device: str) -> None:
@@ -157,34 +157,34 @@ class HostSimulation:
         site.tree.unmount(shown.card)
 
     def processes(self, host: str) -> list[DeviceProcess]:
-        """Return the processes of ours on a host."""
+        """Return the simulated processes on a host."""
         return list(self._known(host).processes.values())
 
     def hang_rescan(self, host: str, *, hangs: bool) -> None:
-        """Let a scan of the bus never return, or return again."""
+        """Make scans of the bus hang, or return again."""
         (hang_file if hangs else unhang_file)(self._known(host).tree.pci / "rescan")
 
     def hang_remove(self, host: str, *, hangs: bool) -> None:
-        """Let the removal of our devices never return, or return again."""
+        """Make the removal of this chassis's devices hang, or return again."""
         site = self._known(host)
         (self.remove_hangs.add if hangs else self.remove_hangs.discard)(host)
         for address in site.shown:
             (hang_file if hangs else unhang_file)(site.tree.devices / address / "remove")
 
     def hang_read(self, endpoint: str, *, hangs: bool) -> None:
-        """Let a look at a device never return, or return again."""
+        """Make reads of a device hang, or return again."""
         for site in self._sites.values():
             for address, shown in site.shown.items():
                 if shown.endpoint == endpoint:
                     (hang_file if hangs else unhang_file)(site.tree.devices / address / "config")
 
-    # What the hosts do.
+    # Behaviour of the hosts.
 
     def _apply_driver_files(self, site: HostState) -> None:
         for tail in site.unbind.values():
             site.unbinding.update(address for address in tail.lines() if address in site.shown)
         for address in list(site.unbinding):
-            if address not in site.shown or self._let_go(site, address):
+            if address not in site.shown or self._release_device(site, address):
                 site.unbinding.discard(address)
                 if address in site.shown:
                     site.tree.unbind(site.shown[address].card)
@@ -194,10 +194,10 @@ class HostSimulation:
 
     def _apply_bus_files(self, site: HostState, attached: dict[str, SimulatedSlot]) -> None:
         for address, shown in list(site.shown.items()):
-            said = site.tree.removal_requested(address)
-            if said is None:
+            requested = site.tree.removal_requested(address)
+            if requested is None:
                 del site.shown[address]
-            elif said and self._let_go(site, address):
+            elif requested and self._release_device(site, address):
                 del site.shown[address]
                 site.tree.unplug(shown.card)
         if site.rescan.lines() or self._hotplug:
@@ -224,8 +224,8 @@ class HostSimulation:
                 shown.link = link
                 site.tree.set_link(shown.card, *link)
 
-    def _let_go(self, site: HostState, address: str) -> bool:
-        """End who holds a device that goes; False while somebody hangs."""
+    def _release_device(self, site: HostState, address: str) -> bool:
+        """End the processes that use a removed device; False while one hangs."""
         holding = [process for process in site.processes.values() if process.address == address]
         for process in holding:
             if not process.request.hangs:
@@ -262,7 +262,7 @@ class HostSimulation:
         ]
 
     def _follow_loads(self) -> None:
-        """Let the devices of each host do what its runs ask of them, and rest where other devices are asked."""
+        """Apply the loads of runs to the devices of each host; unused devices idle while others have a load."""
         for name, site in self._sites.items():
             site.loads.advance([shown.card for shown in site.shown.values()])
             for slot in self._attached(name):
@@ -275,7 +275,7 @@ class HostSimulation:
                 slot.device.asked, slot.device.rests = None, False
 
     def _measure(self) -> None:
-        """Write what the hosts measure of themselves."""
+        """Write the meters of the hosts."""
         slots = {self.address(slot): slot for slot in self._state.all_slots()}
         for site in self._sites.values():
             replace_file(site.tree.folder / "speed", f"{self._clock.speed:g}\n")
@@ -285,7 +285,7 @@ class HostSimulation:
                 if shown.card.model.kind is DeviceModelKind.GPU and shown.answers and site.tree.bound(shown.card):
                     site.meters.measure_gpu(shown.card, slots.get(address), site.loads.of(address))
 
-    # The host's own devices: whichever chassis was first minds them.
+    # The first chassis simulates the host's own devices.
 
     def _adopt_own_cards(self, name: str, site: HostState) -> None:
         if site.lock is not None:
@@ -300,7 +300,7 @@ class HostSimulation:
         site.local = own_cards(name, self._lab.hosts.get(name, HostLab()))
         for card in site.local:
             if site.tree.has(card.address):
-                # Another chassis minded it until it ended.
+                # Another chassis simulated them until it ended.
                 site.shown[card.address] = VisibleDevice(card, "")
                 continue
             self._plug_local(site, card)
@@ -312,7 +312,7 @@ class HostSimulation:
         site.tree.plug(card, card.model.lanes, card.model.generation)
         site.shown[card.address] = VisibleDevice(card, "")
 
-    # The folder.
+    # Folders.
 
     def _site(self, name: str) -> HostState:
         site = self._sites.get(name)
@@ -347,7 +347,7 @@ class HostSimulation:
         raise HostError(f"{host} does not see {device!r}")
 
     def _remove_earlier_start(self) -> None:
-        """Take away what an earlier process that played this chassis left."""
+        """Remove the files that an earlier process of this chassis left."""
         self._folder.mkdir(parents=True, exist_ok=True)
         ours = {self.address(slot) for slot in self._state.all_slots()}
         for host in self._folder.iterdir():

@@ -27,17 +27,17 @@ STEP_SECONDS = 1.0
 CAUTION_CELSIUS = 83.0
 CRITICAL_CELSIUS = 90.0
 OVERHEATED_CELSIUS = 99.0
-# The share of the raw rate that carries payload after 128b/130b coding.
+# The payload share of the raw rate after 128b/130b coding.
 PAYLOAD_SHARE = 128 / 130
 MIN_TRAINING = 1.0
 MAX_TRAINING = 3.0
 BASE_WATTS = 220.0
-# A device that has less to do has nothing to do.
+# A device with a lower load is idle.
 MIN_LOAD = 0.001
 
 
 class Observer(Protocol):
-    """Hears of what happens, to make events of it."""
+    """Observes changes, to create events."""
 
     def link_changed(self, drawer: int, link: SimulatedLink, *, upstream: bool) -> None:
         """A link came up or went down."""
@@ -61,7 +61,7 @@ class Physics:
             if slot.device is not None:
                 slot.device.phase, slot.device.period = phase, period
         for _ in range(90):
-            # A chassis that has been running for a while: warm, its counters still at zero.
+            # A warm chassis, with its counters still at zero.
             self._thermal_step()
         for drawer in state.drawers.values():
             for slot in drawer.slots.values():
@@ -75,17 +75,17 @@ class Physics:
         link.trains_until = at + self._training.uniform(MIN_TRAINING, MAX_TRAINING)
 
     def drop(self, link: SimulatedLink, *, present: bool) -> None:
-        """Take a link down; NoLink where there is nothing at its other end."""
+        """Take a link down; NoLink without anything at its other end."""
         link.status = "LinkDown" if present else "NoLink"
         link.lanes = 0
         link.trains_until = None
 
     def announce_link(self, drawer: int, link: SimulatedLink, *, upstream: bool = False) -> None:
-        """Tell the observer that a link changed."""
+        """Notify the observer of a changed link."""
         self._observer.link_changed(drawer, link, upstream=upstream)
 
     def advance(self, now: float) -> None:
-        """Bring the chassis to the simulated second `now`."""
+        """Advance the chassis to the simulated second `now`."""
         while self.time + STEP_SECONDS <= now:
             self.time += STEP_SECONDS
             self._finish_training(self.time)
@@ -119,7 +119,7 @@ class Physics:
     def _port_traffic(self, drawer: SimulatedDrawer, port: SimulatedHostPort) -> None:
         ceiling = port.link.gbps * PAYLOAD_SHARE / 8 * 1e9
         wanted = [self._wanted(drawer.slots[number]) for number in port.slots]
-        # What devices of the drawer send each other passes the switch, and not the host port.
+        # Traffic between devices of the drawer passes the switch, but not the host port.
         down = sum(to_device * (1 - between) for to_device, _, between in wanted)
         up = sum(from_device * (1 - between) for _, from_device, between in wanted)
         squeeze_down = min(1.0, ceiling / down) if down else 1.0
@@ -128,7 +128,7 @@ class Physics:
             slot = drawer.slots[number]
             sent = to_device * (between + (1 - between) * squeeze_down)
             received = from_device * (between + (1 - between) * squeeze_up)
-            # A downstream port transmits to the device; an upstream port receives what the host sends.
+            # A downstream port transmits to the device; an upstream port receives from the host.
             slot.link.transmitted_bytes += sent
             slot.link.received_bytes += received
             if slot.present is not None:
@@ -138,18 +138,18 @@ class Physics:
         port.link.transmitted_bytes += up * squeeze_up
 
     def _wanted(self, slot: SimulatedSlot) -> tuple[float, float, float]:
-        """Return what is to go to a device and from it in a step, and the share that stays within the drawer."""
+        """Return the traffic to and from a device in a step, and the share that stays within the drawer."""
         device = slot.present
         if device is None:
             return 0.0, 0.0, 0.0
         capacity = slot.link.gbps * PAYLOAD_SHARE / 8 * 1e9 * STEP_SECONDS
         chance = self._weather.random()
-        if (asked := device.asked) is not None:
+        if (load := device.asked) is not None:
             jitter = (0.98 + 0.04 * chance) * STEP_SECONDS
             return (
-                min(capacity, asked.to_device * jitter),
-                min(capacity, asked.from_device * jitter),
-                asked.peer_share,
+                min(capacity, load.to_device * jitter),
+                min(capacity, load.from_device * jitter),
+                load.peer_share,
             )
         jitter = 0.9 + 0.2 * chance
         return (
@@ -188,7 +188,7 @@ class Physics:
 
     @staticmethod
     def _is_reached(drawer: SimulatedDrawer, slot: SimulatedSlot) -> bool:
-        """Tell whether a host works with the device: the links on both sides of the switch are up."""
+        """Return whether a host can reach the device: the links on both sides of the switch are up."""
         if slot.attached_to is None or slot.link.status != "LinkUp":
             return False
         return drawer.host_ports[slot.attached_to].link.status == "LinkUp"
@@ -202,7 +202,7 @@ class Physics:
             return
         self._device_load(device, noise, reached=reached)
         slot.watts = device.model.idle_watts + (device.model.max_watts - device.model.idle_watts) * device.load
-        # Passive cards are cooled by the chassis alone: the hotter, the less air there is.
+        # Passive cards are cooled only by the chassis: the less air, the hotter.
         target = self._state.inlet + 8 + slot.watts * 0.2 / max(0.25, 0.4 + airflow)
         if slot.overheated:
             slot.temperature += (OVERHEATED_CELSIUS - slot.temperature) * 0.25
@@ -252,7 +252,7 @@ MAX_SPEED = 1000.0
 
 
 class Clock:
-    """Simulated seconds since the start, and the date that belongs to them."""
+    """Simulated seconds since the start, and the corresponding date."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self._started = time.time()
@@ -263,17 +263,17 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """Simulated seconds in a second."""
+        """Simulated seconds per second."""
         return self._speed
 
     def shift(self, seconds: float) -> None:
-        """Set the date that is shown forward or back, as somebody does who sets a clock; the time that passes stays."""
+        """Set the displayed date forward or back, as when a clock is set; the elapsed time does not change."""
         self._shift += seconds
 
     def set_speed(self, speed: float) -> None:
         """Change the speed from now on; raises ValueError outside of 0 (exclusive) to 1000."""
         if not 0 < speed <= MAX_SPEED:
-            raise ValueError(f"the speed must lie between 0 and {MAX_SPEED:g}")
+            raise ValueError(f"the speed must be between 0 and {MAX_SPEED:g}")
         self._base = self.now()
         self._since = time.monotonic()
         self._speed = speed

@@ -32,7 +32,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Protocol(RequestHandler):
-    """Answers a method that HTTP does not know with 501 instead of the library's 400."""
+    """Answers an unknown HTTP method with 501 instead of the library's 400."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class _Server(web.Server):
 
 
 class ChassisServer:
-    """The HTTPS server of one chassis, which a reboot takes away for a while."""
+    """The HTTPS server of one chassis, which is temporarily down during a reboot."""
 
     def __init__(self, falcon: Falcon, context: ssl.SSLContext, port: int, host: str = "127.0.0.1") -> None:
         self._falcon = falcon
@@ -67,7 +67,7 @@ class ChassisServer:
         falcon.faults.reboot = self._reboot
 
     async def start(self) -> None:
-        """Listen; a port 0 becomes the free one that was found."""
+        """Listen; port 0 is replaced by a free one."""
         self._web = _Server(self._handle, access_log=None, keepalive_timeout=75)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
@@ -76,7 +76,7 @@ class ChassisServer:
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Stop listening and drop every connection."""
+        """Stop listening and drop all connections."""
         if self._returning is not None:
             self._returning.cancel()
         self._drop()
@@ -94,7 +94,7 @@ class ChassisServer:
 
     def _reboot(self, seconds: float) -> None:
         self._falcon.reboot()
-        # The request that asked for the reboot (Manager.Reset) still gets its answer.
+        # The request of the reboot (Manager.Reset) still gets its response.
         self._returning = asyncio.create_task(self._return_after(seconds))
 
     async def _return_after(self, seconds: float) -> None:
@@ -131,7 +131,7 @@ class ChassisServer:
             return error_response(RedfishError(500, "InternalError", "The service failed to answer the request."))
 
     async def _apply_request_faults(self, request: web.BaseRequest) -> None:
-        """Let the faults of requests happen to a request."""
+        """Apply the faults of requests to a request."""
         faults, method, path = self._falcon.faults, request.method, request.path
         if not faults.active:
             return
@@ -148,7 +148,7 @@ class ChassisServer:
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, falcon: Falcon, request: web.BaseRequest) -> None:
         self._falcon = falcon
@@ -158,7 +158,7 @@ class Exchange:
         self._account: Account | None = None
 
     async def respond(self) -> web.StreamResponse:
-        """Return the answer; raises RedfishError for a refusal."""
+        """Return the response; raises RedfishError for a refusal."""
         request = self._request
         if request.method not in METHODS:
             raise RedfishError(501, "OperationNotAllowed", "The service does not know this HTTP method.")
@@ -266,9 +266,9 @@ class Exchange:
         try:
             body = msgspec.json.decode(content)
         except msgspec.DecodeError as error:
-            raise RedfishError(400, "MalformedJSON", f"The request body is no JSON: {error}") from error
+            raise RedfishError(400, "MalformedJSON", f"The request body is not JSON: {error}") from error
         if not isinstance(body, dict):
-            raise RedfishError(400, "UnrecognizedRequestBody", "The request body is no JSON object.")
+            raise RedfishError(400, "UnrecognizedRequestBody", "The request body is not a JSON object.")
         return {key: value for key, value in body.items() if key not in ("@odata.id", "@odata.type", "@odata.etag")}
 
     def _check_match(self, node: ResourceNode) -> None:
@@ -302,12 +302,12 @@ def _listed(header: str | None) -> set[str]:
 
 
 def json_response(status: int, body: Any, headers: Mapping[str, str]) -> web.Response:
-    """Return a JSON answer with the headers that every answer has."""
+    """Return a JSON response with the common headers."""
     return web.Response(status=status, body=_encoder.encode(body), headers={**COMMON, **headers, "Content-Type": JSON})
 
 
 def error_response(error: RedfishError) -> web.Response:
-    """Return the answer of a refusal."""
+    """Return the response of a refusal."""
     return json_response(error.status, error.body(), error.headers)
 
 
@@ -315,9 +315,9 @@ KEEP_ALIVE_SECONDS = 15.0
 
 
 async def stream_events(falcon: Falcon, request: web.BaseRequest) -> web.StreamResponse:
-    """Send every event from now on until the client leaves, or the subscription is deleted.
+    """Send all new events until the client disconnects, or the subscription is deleted.
 
-    Refuses a client that does not take text/event-stream (406) and one stream too many (503).
+    Refuses a client that does not accept text/event-stream (406) and too many streams (503).
     """
     accept = request.headers.get("Accept", "*/*")
     if not any(kind in accept for kind in ("text/event-stream", "text/*", "*/*")):

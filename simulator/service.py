@@ -24,7 +24,7 @@ DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """What a service offers; a client can be tested against less than everything."""
+    """The features of a service; clients can be tested against a subset."""
 
     expand: bool = True
     sessions: bool = True
@@ -37,7 +37,7 @@ class ServiceOptions:
 
 @dataclass
 class RequestCounters:
-    """What clients did: requests by method, and the most that one client had in flight at once."""
+    """Statistics of clients: requests by method, and the largest number that one client had in flight."""
 
     by_method: Counter[str] = field(default_factory=Counter)
     in_flight: Counter[str] = field(default_factory=Counter)
@@ -50,7 +50,7 @@ class RequestCounters:
         self.max_in_flight[client] = max(self.max_in_flight.get(client, 0), self.in_flight[client])
 
     def leave(self, client: str) -> None:
-        """Count a request that was answered or given up."""
+        """Count a completed or aborted request."""
         self.in_flight[client] -= 1
 
 
@@ -96,31 +96,31 @@ class Falcon:
         return self.options.dialect == "blocks"
 
     def attach_hosts(self, hosts: HostSimulation) -> None:
-        """Show the hosts, too, what the chassis does."""
+        """Connect the hosts to the chassis."""
         self.hosts = self.faults.hosts = hosts
 
     def advance(self, *, at_once: bool = False) -> None:
-        """Bring the chassis to the simulated present, and its hosts, which lag behind a little unless `at_once`."""
+        """Advance the chassis to the simulated present, and its hosts, with a short delay unless `at_once`."""
         self.faults.advance()
         self.physics.advance(self.clock.now())
         if self.hosts is not None:
             self.hosts.advance(at_once=at_once)
 
     def reboot(self) -> None:
-        """Forget what a BMC forgets when it restarts: sessions, subscriptions, running tasks."""
+        """Discard the state that a BMC loses at a restart: sessions, subscriptions, running tasks."""
         self.accounts.sessions.clear()
         self.events.unsubscribe_all()
         self.tasks.kill_all()
         self.boots += 1
 
     def end(self) -> None:
-        """Stop all that goes on by itself, and leave the hosts' folder to others."""
+        """Stop all background work, and leave the hosts' folder to other processes."""
         self.reboot()
         if self.hosts is not None:
             self.hosts.end()
 
     def rebooted(self) -> None:
-        """Say that the BMC is up again."""
+        """Report that the BMC has restarted."""
         self.booted = self.clock.timestamp()
         self.events.emit(
             "H3Falcon.1.0.ManagerRestarted",
@@ -130,7 +130,7 @@ class Falcon:
         )
 
     def link_changed(self, drawer: int, link: SimulatedLink, *, upstream: bool) -> None:
-        """Make an event of a link that came up or went down."""
+        """Create an event for a link that came up or went down."""
         direction = "Upstream" if upstream else "Downstream"
         switch = f"drawer{drawer}_switch"
         if link.status == "LinkUp":
@@ -146,7 +146,7 @@ class Falcon:
         self.events.emit(message, text, switch, link.port, severity=severity, origin=origin)
 
     def temperature_band(self, slot: SimulatedSlot, band: str) -> None:
-        """Make an event of a temperature that left its range or came back."""
+        """Create an event for a temperature that left its range or returned to it."""
         sensor = f"slot{slot.number}_temp"
         origin = f"/redfish/v1/Chassis/drawer{slot.drawer}/Sensors/{sensor}"
         if band == "normal":
@@ -192,7 +192,7 @@ class Falcon:
             )
 
     def truth(self) -> dict[str, Any]:
-        """Return the state as it really is, for tests."""
+        """Return the true state, for tests."""
         state = self.state
         return {
             "chassis": self.name,

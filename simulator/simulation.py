@@ -1,4 +1,4 @@
-"""The chassis that one process simulates, with their servers, and the options of the command line."""
+"""The simulated chassis of one process, with their servers, and the options of the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADDRESS = "127.0.0.1"
 
 
 class Simulation:
-    """Clock, chassis and servers; `folder` keeps the certificate where the options name no folder for it."""
+    """Clock, chassis and servers; the certificate is in `folder` unless the options name another."""
 
     def __init__(self, password: str, folder: Path) -> None:
         self._options = argparse.Namespace()
@@ -38,7 +38,7 @@ class Simulation:
         return [f"https://{ADDRESS}:{server.port}" for server in self._servers]
 
     async def start(self, options: argparse.Namespace, lab: Lab, ports: Sequence[int] = ()) -> None:
-        """Play a lab as the options say, on these ports. Raises HostError or OSError where that cannot be."""
+        """Start a lab with these options, on these ports. Raises HostError or OSError where that is not possible."""
         self._options = options
         self.clock = Clock(options.speed)
         self.certificate = server_certificate(options.certificate_directory or self._folder)
@@ -55,7 +55,7 @@ class Simulation:
         self._ports = [server.port for server in self._servers]
 
     async def stop(self) -> None:
-        """Stop listening, drop every connection, and let the hosts' folder go."""
+        """Stop listening, drop all connections, and release the hosts' folder."""
         for server in self._servers:
             await server.stop()
         for falcon in self.chassis:
@@ -63,10 +63,10 @@ class Simulation:
         self._servers, self.chassis = [], []
 
     async def reset(self, arguments: list[str] | None = None) -> None:
-        """Forget all that happened and begin anew, as before and at the same addresses, or with other options.
+        """Restart from the initial state, at the same addresses, with the same or other options.
 
-        Raises OptionError or LabError, and goes on as before, where the options cannot be; HostError or OSError where
-        nothing can be played with them.
+        Raises OptionError or LabError for invalid options, and continues unchanged; HostError or OSError where the
+        simulation cannot start with them.
         """
         options = self._options if arguments is None else parse_reset_options(arguments)
         lab = lab_from_options(options)
@@ -106,24 +106,24 @@ class Simulation:
 
 
 class OptionError(ValueError):
-    """An option cannot be; the text says why."""
+    """An invalid option; the text says why."""
 
 
 class _ResetParser(argparse.ArgumentParser):
-    """Raises instead of ending the process, which goes on as it is."""
+    """Raises instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise OptionError(message)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise OptionError(message or "a reset begins a lab; it explains nothing")
+        raise OptionError(message or "a reset has no --help")
 
 
 def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = kind(
         prog="python -m simulator",
-        description="Plays a Falcon 4016: a Redfish service over HTTPS on 127.0.0.1, with accounts administrator, "
+        description="Simulates a Falcon 4016: a Redfish service over HTTPS on 127.0.0.1, with accounts administrator, "
         "operator and viewer. The password is that of SIMULATOR_PASSWORD, or one is made and printed.",
         epilog="The faults and the lab file are described in docs/simulator.md.",
     )
@@ -131,26 +131,24 @@ def argument_parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParse
     made.add_argument("--control-port", type=int, help="port of the control address for faults; 0 finds a free one")
     made.add_argument("--seed", type=int, default=1, help="the same seed gives the same readings (default 1)")
     made.add_argument("--lab", type=Path, help="lab file (JSON); default: two Falcons, three hosts")
-    made.add_argument("--chassis", help="the chassis of the lab to play (default: the first)")
+    made.add_argument("--chassis", help="the chassis of the lab to simulate (default: the first)")
     made.add_argument(
         "--chassis-count",
         type=int,
         default=0,
         metavar="N",
-        help="play N copies of the chassis, on N ports from --port on, for load tests",
+        help="simulate N copies of the chassis, on N ports from --port on, for load tests",
     )
     made.add_argument(
         "--hosts-root",
         type=Path,
         metavar="DIR",
-        help="play the hosts, too: what each sees lies in DIR/HOST, for an agent with that root",
+        help="simulate the hosts, too: the tree of each is in DIR/HOST, for an agent with that root",
     )
     made.add_argument("--hotplug", action="store_true", help="hosts see a new device without scanning their bus")
-    made.add_argument("--speed", type=float, default=1.0, help="simulated seconds in a second (default 1)")
-    made.add_argument(
-        "--certificate-directory", type=Path, help="folder that keeps the certificate (default: a temporary one)"
-    )
-    less = made.add_argument_group("a service that offers less, or works otherwise")
+    made.add_argument("--speed", type=float, default=1.0, help="simulated seconds per second (default 1)")
+    made.add_argument("--certificate-directory", type=Path, help="folder of the certificate (default: a temporary one)")
+    less = made.add_argument_group("a service with fewer or other features")
     less.add_argument("--no-expand", action="store_true", help="$expand is answered 501")
     less.add_argument("--no-sessions", action="store_true", help="session creation is answered 401, Basic works")
     less.add_argument("--no-report", action="store_true", help="no telemetry service")
@@ -174,9 +172,9 @@ def parse_reset_options(arguments: list[str]) -> argparse.Namespace:
 
 
 def lab_from_options(options: argparse.Namespace) -> Lab:
-    """Return the lab that options name. Raises OptionError or LabError where it cannot be played with them."""
+    """Return the lab that options name. Raises OptionError or LabError where they are invalid for it."""
     if not 0 < options.speed <= MAX_SPEED:
-        raise OptionError(f"--speed must lie between 0 and {MAX_SPEED:g}")
+        raise OptionError(f"--speed must be between 0 and {MAX_SPEED:g}")
     if options.chassis_count < 0:
         raise OptionError("--chassis-count must not be negative")
     lab = load_lab(options.lab)

@@ -1,4 +1,4 @@
-"""The state of one chassis: what is plugged in, attached, linked and measured."""
+"""The state of one chassis: devices, attachments, links and measured values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ERROR_COUNTERS = (
 SLOT_GENERATION = "Gen4"
 SLOT_LANES = 16
 FANS = 8
-# Where a service lists resource blocks that it composes itself, and where one that leaves that to others.
+# The collection of resource blocks of a service that composes them itself, and of one that does not.
 COMPOSITION_BLOCKS = "/redfish/v1/CompositionService/ResourceBlocks"
 ROOT_BLOCKS = "/redfish/v1/ResourceBlocks"
 POWER_SUPPLIES = 4
@@ -35,7 +35,7 @@ POWER_SUPPLIES = 4
 
 @dataclass
 class SimulatedLink:
-    """One link of a switch port: wanted and negotiated width and speed, counters, when it changes next."""
+    """One link of a switch port: configured and negotiated width and speed, counters, and its next change."""
 
     port: str
     max_lanes: int = SLOT_LANES
@@ -47,9 +47,9 @@ class SimulatedLink:
     lanes: int = 0
     generation: str = "Gen1"
     configured_lanes: int = SLOT_LANES
-    # The simulated second at which training ends; None while nothing is under way.
+    # The simulated second at which training ends; None while not training.
     trains_until: float | None = None
-    # Held down by a fault until it ends.
+    # Kept down by a fault until it ends.
     held_down: bool = False
     cap_lanes: int | None = None
     cap_generation: str | None = None
@@ -58,7 +58,7 @@ class SimulatedLink:
     errors: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ERROR_COUNTERS, 0))
 
     def forget_counters(self) -> None:
-        """Count from zero again."""
+        """Reset the counters."""
         self.errors = dict.fromkeys(ERROR_COUNTERS, 0)
         self.received_bytes = self.transmitted_bytes = 0.0
 
@@ -79,13 +79,13 @@ class SimulatedLink:
 
     @property
     def degraded(self) -> bool:
-        """Whether the link is up below what device and slot could do."""
+        """Whether the link is up, but below the capabilities of device and slot."""
         return self.status == "LinkUp" and (self.cap_lanes is not None or self.cap_generation is not None)
 
 
 @dataclass(frozen=True)
 class RequestedLoad:
-    """What runs ask of a device: shares of its work and memory, bytes a second over its link.
+    """The load of runs on a device: shares of compute and memory, bytes per second over its link.
 
     `peer_share` of the bytes are between devices of one drawer, and do not pass the host port.
     """
@@ -101,7 +101,7 @@ class RequestedLoad:
 class SimulatedDevice:
     """A device in a slot, with its load (0 to 1) and the two numbers that shape its load profile.
 
-    With `asked` it does what runs ask of it. One that `rests` is left alone by the runs of its host.
+    With `asked` it has the load of runs. One that `rests` is not used by the runs of its host.
     """
 
     model: DeviceModel
@@ -117,7 +117,7 @@ class SimulatedDevice:
 
 @dataclass
 class SimulatedSlot:
-    """A slot of a drawer; `device` stays while it is `removed` by a fault, so that it can come back."""
+    """A slot of a drawer; `device` is kept while it is `removed` by a fault, so that it can be reinserted."""
 
     drawer: int
     number: int
@@ -129,7 +129,7 @@ class SimulatedSlot:
     watts: float = 0.0
     overheated: bool = False
     identify: bool = False
-    # The last event that the temperature gave rise to: normal, caution or critical.
+    # The last event of the temperature: normal, caution or critical.
     band: str = "normal"
     # The collection that lists the slot's resource block.
     blocks: str = ROOT_BLOCKS
@@ -141,12 +141,12 @@ class SimulatedSlot:
 
     @property
     def present(self) -> SimulatedDevice | None:
-        """The device that the chassis sees in the slot now."""
+        """The device that the chassis sees in the slot."""
         return None if self.removed else self.device
 
     @property
     def in_use(self) -> bool:
-        """Whether the slot's link should be up: something is attached over a port that may train."""
+        """Whether the slot's link should be up: it is attached, and its port may train."""
         return self.attached_to is not None and self.link.usable
 
 
@@ -187,7 +187,7 @@ class SimulatedDrawer:
     changing_to: Mode | None = None
 
     def allocation(self) -> Allocation:
-        """Return the allocation of now, as the rules want it."""
+        """Return the present allocation, for the rules."""
         return Allocation(
             host_of_port={port.name: port.host or "" for port in self.host_ports.values()},
             port_of_slot={slot.number: slot.attached_to for slot in self.slots.values() if slot.attached_to},
@@ -196,7 +196,7 @@ class SimulatedDrawer:
 
 @dataclass
 class SimulatedFan:
-    """A fan with its speed; a failed one stands still."""
+    """A fan with its speed; a failed one has stopped."""
 
     number: int
     rpm: float = 6000.0
@@ -206,7 +206,7 @@ class SimulatedFan:
 
 @dataclass
 class ChassisState:
-    """The whole chassis; changed only by composition, physics and faults. `hosts` are all that a cable could reach."""
+    """The whole chassis; changed only by composition, physics and faults. `hosts` are all possible ends of cables."""
 
     name: str
     serial: str
@@ -220,7 +220,7 @@ class ChassisState:
     joules: float = 0.0
     identify: bool = False
     steps: int = 0
-    # URIs of sensors that measure in another unit than their own, by a fault.
+    # URIs of sensors that use another unit than their own, due to a fault.
     other_units: set[str] = field(default_factory=set)
 
     def zone(self, zone_id: str) -> SimulatedHostPort | None:
@@ -232,7 +232,7 @@ class ChassisState:
         return None
 
     def slot_of_endpoint(self, endpoint_id: str) -> SimulatedSlot | None:
-        """Return the slot of a device's endpoint, or None where no device is seen there."""
+        """Return the slot of a device's endpoint, or None where no device is visible there."""
         for slot in self.all_slots():
             if slot.endpoint == endpoint_id and slot.present is not None:
                 return slot
@@ -247,7 +247,7 @@ class ChassisState:
         return [port for drawer in self.drawers.values() for port in drawer.host_ports.values()]
 
     def cabled_hosts(self) -> list[str]:
-        """Return the names of the hosts that a cable reaches, sorted."""
+        """Return the names of the cabled hosts, sorted."""
         return sorted({port.host for port in self.host_ports() if port.host is not None})
 
 
@@ -267,9 +267,9 @@ def _lower(first: str, second: str) -> str:
 
 
 def build_state(lab: Lab, name: str, chassis: ChassisLab, alias: str | None = None) -> ChassisState:
-    """Build the state of a chassis as a lab describes it, every attached link already up.
+    """Build the state of a chassis from a lab, with all attached links up.
 
-    `alias` gives a copy of the chassis serial numbers of its own.
+    `alias` gives a copy of the chassis distinct serial numbers.
     """
     identity = alias or name
     serial = chassis.serial if chassis.serial and alias is None else stable_serial("H3F", identity)

@@ -1,4 +1,4 @@
-"""Long work of the BMC: tasks with a monitor, as the specification describes them."""
+"""Long operations of the BMC: tasks with a monitor, as in the specification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDED = ("Completed", "Exception", "Cancelled", "Killed")
 
 @dataclass
 class BmcTask:
-    """One task; `outcome` is what its monitor answers once it ended: status and body."""
+    """One task; `outcome` is the response of its monitor after its end: status and body."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""The tree of resources: which URI has what, who may read it, and what may be written there."""
+"""The tree of resources: bodies, read privileges and methods by URI."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class AuthenticatedRequest:
 
     @property
     def actor(self) -> Actor | None:
-        """Who sent the request; None where nobody had to sign in."""
+        """The account of the request; None where no authentication was required."""
         return Actor(self.account.name, self.origin or "unknown") if self.account is not None else None
 
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: status, JSON body (None: no body) and headers."""
+    """A response: status, JSON body (None: no body) and headers."""
 
     status: int
     body: Body | None = None
@@ -42,7 +42,7 @@ Handler = Callable[[AuthenticatedRequest], Awaitable[Reply]]
 
 @dataclass(frozen=True)
 class WriteMethod:
-    """A method that changes something: the privileges of which one is needed, and the handler."""
+    """A modifying method: the privileges, of which one is required, and the handler."""
 
     handler: Handler
     privileges: tuple[str, ...] = ("ConfigureManager",)
@@ -50,7 +50,7 @@ class WriteMethod:
 
 @dataclass(frozen=True)
 class RawReply:
-    """An answer that is encoded already: a report, a schema, or the state of a task monitor."""
+    """A response that is encoded already: a report, a schema, or the state of a task monitor."""
 
     content: bytes
     content_type: str = "application/json;charset=utf-8"
@@ -61,7 +61,7 @@ class RawReply:
 
 @dataclass(frozen=True)
 class ResourceNode:
-    """One URI. `render` gives its body; an action has none and answers GET with 405."""
+    """One URI. `render` returns its body; an action has none and answers GET with 405."""
 
     uri: str
     render: Callable[[], Body] | None = None
@@ -77,7 +77,7 @@ class ResourceNode:
         return reads + sorted(self.writes)
 
     def etag(self, body: Body) -> str:
-        """Return the strong ETag of a body; a revision tells equal contents of different times apart."""
+        """Return the strong ETag of a body; a revision distinguishes equal contents of different times."""
         checksum = zlib.crc32(msgspec.json.encode(body))
         number = self.revision() if self.revision is not None else 0
         return f'"{number}-{checksum:08x}"'
@@ -88,7 +88,7 @@ NodeFactory = Callable[[str], ResourceNode | None]
 
 
 class ResourceTree:
-    """All resources of a service: fixed ones by URI, and collections whose members come and go."""
+    """All resources of a service: fixed ones by URI, and collections with varying members."""
 
     def __init__(self) -> None:
         self._fixed: dict[str, ResourceNode] = {}
@@ -99,11 +99,11 @@ class ResourceTree:
         self._fixed[node.uri] = node
 
     def resource(self, uri: str, render: Callable[[], Body]) -> None:
-        """Add a fixed resource that is only read."""
+        """Add a read-only fixed resource."""
         self.add(ResourceNode(uri, render))
 
     def members(self, parent: str, maker: NodeFactory) -> None:
-        """Let a function make the nodes below a collection from their last segment; None is a 404."""
+        """Register a function that returns the nodes below a collection by their last segment; None is a 404."""
         self._makers[parent] = maker
 
     def find(self, uri: str) -> ResourceNode | None:

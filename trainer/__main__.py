@@ -58,12 +58,12 @@ def main() -> int:
     return run_ranks(spec.processes, lambda: _run_rank_here(spec, given.events))
 
 
-def _run_rank_here(spec: Spec, told: Path) -> int:
+def _run_rank_here(spec: Spec, events_file: Path) -> int:
     """Carry out this process's part of the run."""
     from trainer.training import run_rank
 
     rank = current_rank()
-    events = EventWriter(told, leads=rank == 0)
+    events = EventWriter(events_file, leads=rank == 0)
     if rank:
         only_warnings = f"%(asctime)s [process {rank}] %(message)s"
         logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format=only_warnings, force=True)
@@ -100,11 +100,11 @@ def _report_error(events: EventWriter, error: Exception, spec: Spec, rank: int) 
         hint = " Run it without compilation." if is_compile_error(error) else ""
         events.trouble("crash", f"Process {rank} failed. {error_summary(error)}.{hint}")
         return
-    asked = f"{format_bytes(missing)} more" if missing else "the allocation"
+    amount = f"{format_bytes(missing)} more" if missing else "the allocation"
     events.trouble(
         "out_of_memory",
         f"Process {rank} ran out of memory with a batch of {spec.batch} a device: "
-        f"{asked} did not fit{_memory_in_use(spec)}. "
+        f"{amount} did not fit{_memory_in_use(spec)}. "
         "Use a smaller batch, or spread the model.",
     )
 

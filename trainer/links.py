@@ -77,7 +77,7 @@ class TransferTimes:
         self._of.setdefault(key, []).append(max(seconds, 1e-9))
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Discard the measurements."""
         self._of.clear()
 
     def median(self, key: Any) -> float | None:

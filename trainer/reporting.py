@@ -116,12 +116,12 @@ def out_of_memory_bytes(error: BaseException) -> int | None:
     if isinstance(error, MemoryError):
         return 0
     if type(error).__name__ == "OutOfMemoryError":
-        asked = re.search(r"allocate ([\d.]+) (KiB|MiB|GiB|bytes)", text)
+        found = re.search(r"allocate ([\d.]+) (KiB|MiB|GiB|bytes)", text)
         units = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-        return int(float(asked[1]) * units[asked[2]]) if asked else 0
+        return int(float(found[1]) * units[found[2]]) if found else 0
     if "can't allocate memory" in text or "not enough memory" in text or "std::bad_alloc" in text:
-        asked = re.search(r"allocate (\d+) bytes", text)
-        return int(asked[1]) if asked else 0
+        found = re.search(r"allocate (\d+) bytes", text)
+        return int(found[1]) if found else 0
     return None
 
 

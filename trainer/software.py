@@ -88,8 +88,8 @@ def _commit() -> str:
     if git is None or not (home / ".git").exists():
         return ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(  # noqa: S603  # one fixed question to git
+        output = subprocess.run(  # noqa: S603  # one fixed question to git
             [git, "-C", str(home), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
         )
-        return said.stdout.strip() if said.returncode == 0 else ""
+        return output.stdout.strip() if output.returncode == 0 else ""
     return ""

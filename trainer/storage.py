@@ -26,7 +26,7 @@ from trainer.reporting import RunRefused, format_bytes, logger
 # The folder of the scratch file where no drive was chosen; the host's operator sets it.
 SCRATCH_VARIABLE = "FALCONWEB_SCRATCH"
 _WRITE_BYTES = 2**22
-FREE_SPACE_FACTOR = 1.05  # share of the data size: file systems need some space for themselves
+FREE_SPACE_FACTOR = 1.05  # times the data size: file systems need some space for themselves
 # File systems in memory: reading them does not measure storage.
 _MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 
@@ -58,7 +58,7 @@ class StorageReader:
         self._rates.append(self.file_bytes / max(last - began, 1e-9) / 1e9)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Discard the measurements."""
         self._rates.clear()
         self._blocks.clear()
 
@@ -79,18 +79,18 @@ def data_path(spec: Spec) -> Path:
     place = Path(os.environ.get(DRIVE_VARIABLE, "") or os.environ.get(SCRATCH_VARIABLE, "") or tempfile.gettempdir())
     file_bytes = _file_bytes(spec)
     processes = world_size()
-    asked = (
+    amount = (
         f"{format_bytes(file_bytes)} for each of {processes} processes" if processes > 1 else format_bytes(file_bytes)
     )
     if place.is_dir():
         if (free := free_bytes(place)) < file_bytes * processes * FREE_SPACE_FACTOR:
             raise RunRefused(
-                f"The scratch folder has {format_bytes(free)} free; the run reads {asked}. Use a smaller file."
+                f"The scratch folder has {format_bytes(free)} free; the run reads {amount}. Use a smaller file."
             )
     elif not os.environ.get(DRIVE_VARIABLE, ""):
         raise RunRefused(f"The scratch folder {place} does not exist.")
     elif (there := _device_bytes(place)) < file_bytes * processes:
-        raise RunRefused(f"The drive {place} has {format_bytes(there)}; the run reads {asked}. Use a smaller file.")
+        raise RunRefused(f"The drive {place} has {format_bytes(there)}; the run reads {amount}. Use a smaller file.")
     return place
 
 

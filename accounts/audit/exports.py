@@ -1,4 +1,4 @@
-"""The audit log as a file: JSON Lines, which anybody can verify by the recipe of `chain`, and CSV for spreadsheets."""
+"""The audit log as a file: JSON Lines, verifiable with the algorithm of `chain`, and CSV for spreadsheets."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ EXPORT_BATCH_ROWS = 1000
 
 
 def audit_export(*, by: User, wanted: AuditFilter, kind: str) -> Download:
-    """Return the entries that fit as a file; who took it is kept. Raises Forbidden, and Invalid."""
+    """Return the matching entries as a file, and record the export. Raises Forbidden, and Invalid."""
     rows = entries_found(by, wanted)
     if kind not in FORMATS:
-        raise Invalid(f"'{kind[:20]}' is no format of an export.", errors={"as": f"One of {', '.join(FORMATS)}."})
+        raise Invalid(f"'{kind[:20]}' is not an export format.", errors={"as": f"One of {', '.join(FORMATS)}."})
     audit_record(
         action=Action.AUDIT_EXPORT,
         actor=by,
@@ -38,7 +38,7 @@ def audit_export(*, by: User, wanted: AuditFilter, kind: str) -> Download:
 
 
 def audit_lines(rows: QuerySet[AuditEntry], kind: str) -> Iterator[str]:
-    """Yield the lines of entries as CSV or JSON Lines, oldest first, in blocks that are each read anew."""
+    """Yield the lines of entries as CSV or JSON Lines, oldest first, with a query per block."""
     names = list(columns())
     if kind == "csv":
         yield from csv_table(names, [])
@@ -52,17 +52,17 @@ def audit_lines(rows: QuerySet[AuditEntry], kind: str) -> Iterator[str]:
 
 
 def read_audit_lines(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a file of JSON Lines; raises Invalid with the line that is none."""
+    """Yield the entries of a file of JSON Lines; raises Invalid with the number of an invalid line."""
     for number, text in enumerate(texts, 1):
         if not text.strip():
             continue
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise Invalid(f"Line {number} is no JSON.") from error
+            raise Invalid(f"Line {number} is not JSON.") from error
         whole = isinstance(record, dict) and type(record.get("sequence")) is int
         if not whole or not {"previous", "digest"} <= set(record):
-            raise Invalid(f"Line {number} is no entry of an audit log.")
+            raise Invalid(f"Line {number} is not an entry of an audit log.")
         yield record
 
 

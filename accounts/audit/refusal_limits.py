@@ -1,8 +1,8 @@
-"""Refusals are kept one by one up to a limit; beyond it they are counted, and one entry says how many they were.
+"""Limits on recorded refusals: up to a limit each has an entry; beyond it, one entry gives their number.
 
-Nobody can be kept from sending what is refused: without a bound a stranger could fill the database, and make everybody
-wait for the end of the log. The limits hold for a quarter of an hour: for each person, for each address that nobody
-signed in from, and for all strangers together. What was done is always kept. The counts live in Redis.
+Refused requests cannot be prevented: without a bound a stranger could fill the database, and delay all writers at the
+end of the log. The limits apply per quarter of an hour: to each user, to each address without a sign-in, and to all
+strangers together. Completed actions are always recorded. The counts are in Redis.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 900  # s
 PERSON_LIMIT = 300
-ADDRESS_LIMIT = 60  # every wrong password that is let through: see guesses
+ADDRESS_LIMIT = 60  # includes wrong passwords, which sign_in.security limits
 ANONYMOUS_LIMIT = 300
-MAX_COUNTED_SENDERS = 5_000  # whom the counts beyond the limits are told apart for
-COUNTS_KEPT_SECONDS = 7 * 24 * 3600  # s, for the task that writes them down
+MAX_COUNTED_SENDERS = 5_000  # users and addresses with separate counts beyond the limits
+COUNTS_KEPT_SECONDS = 7 * 24 * 3600  # s, for the task that records them
 OTHERS_KEY = "|"
 PERIODS_KEY = "falconweb:audit:periods"
 
 _client = redis.Redis.from_url(settings.REDIS_URL, **settings.REDIS_TIMEOUTS, decode_responses=True)
-# Where Redis is away, each process counts for itself.
+# Without Redis, each process counts separately.
 _lock = threading.Lock()
 _local_counts: Counter[str] = Counter()
 
 
 def refusal_admitted(person: int | None, address: str) -> bool:
-    """Count a refused request; tell whether it is kept as an entry of its own."""
+    """Count a refused request; return whether it gets its own entry."""
     period = int(time.time() // PERIOD_SECONDS)
     limits = {f"person:{person}": PERSON_LIMIT}
     if person is None:
@@ -54,7 +54,7 @@ def refusal_admitted(person: int | None, address: str) -> bool:
 
 
 def ended_period_counts(now: float) -> dict[int, dict[tuple[int | None, str], int]]:
-    """Return the periods that have ended with how many refusals were counted, by person and address ('': others)."""
+    """Return the ended periods with their numbers of refusals, by user and address ('': others)."""
     found = {}
     for period in sorted(int(text) for text in _members(PERIODS_KEY)):
         if now >= (period + 1) * PERIOD_SECONDS + 60:  # clocks differ
@@ -67,7 +67,7 @@ def ended_period_counts(now: float) -> dict[int, dict[tuple[int | None, str], in
 
 
 def period_delete(period: int) -> None:
-    """Forget the counts of a period, once they are written down."""
+    """Delete the counts of a period after they are recorded."""
     _client.delete(_hash(period))
     _client.srem(PERIODS_KEY, str(period))
 

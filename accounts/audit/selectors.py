@@ -1,4 +1,4 @@
-"""Reading the audit log: for administrators alone, newest first."""
+"""Queries of the audit log: for administrators only, newest first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_FILTER_LENGTH = 200
 SEARCHED = (
     "sentence", "actor_name", "actor_tenant", "address", "credential", "path", "request_id", "target_name",
 )  # fmt: skip
-# Where the thing of an entry has its page.
+# URL names of the pages of an entry's object, by its kind.
 PAGES = {
     "person": "accounts:person", "tenant": "fabric:tenant", "chassis": "fabric:chassis", "device": "fabric:device",
     "drawer": "fabric:drawer", "host": "fabric:host", "operation": "fabric:operation", "plan": "fabric:plan",
@@ -33,7 +33,7 @@ PAGES = {
 
 @dataclass(frozen=True)
 class AuditFilter:
-    """What to keep: texts as they were typed, times in UTC."""
+    """A filter of entries: texts as typed, times in UTC."""
 
     words: tuple[str, ...] = ()
     person: str = ""
@@ -46,13 +46,13 @@ class AuditFilter:
     request_id: str = ""
 
     def told(self) -> dict[str, str]:
-        """Return what is filtered by, in words."""
+        """Return a description of the filter."""
         texts = {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name)}
         return {name: " ".join(text) if isinstance(text, tuple) else str(text) for name, text in texts.items()}
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> AuditFilter:
-        """Read a filter from the parameters of an address; raises Invalid with the parameter that is wrong."""
+        """Read a filter from query parameters; raises Invalid with the wrong parameter."""
         errors = {name: "Give less text." for name in AUDIT_FILTERS if len(given.get(name, "")) > MAX_FILTER_LENGTH}
         texts = {name: given.get(name, "").replace("\0", " ").strip() for name in AUDIT_FILTERS}
         if texts["outcome"] and texts["outcome"] not in Outcome.values:
@@ -71,13 +71,13 @@ class AuditFilter:
 
 
 def entries_found(person: User, wanted: AuditFilter) -> QuerySet[AuditEntry]:
-    """Return the entries that fit, newest first; raises Forbidden."""
+    """Return the matching entries, newest first; raises Forbidden."""
     require_administrator(person)
     return entries_matching(wanted)
 
 
 def entries_matching(wanted: AuditFilter) -> QuerySet[AuditEntry]:
-    """Return the entries that fit, newest first, for whoever has the command line."""
+    """Return the matching entries, newest first, for commands, without a permission check."""
     rows: QuerySet[AuditEntry] = AuditEntry.objects.order_by("-sequence")
     for word in wanted.words:
         found = Q(action__in=[one.value for one in Action if word.casefold() in one.label.casefold()])
@@ -85,7 +85,7 @@ def entries_matching(wanted: AuditFilter) -> QuerySet[AuditEntry]:
             found |= Q(**{f"{name}__icontains": word})
         rows = rows.filter(found)
     if wanted.person:
-        # The names that somebody had before are theirs too.
+        # Former names of a user match too.
         known = User.objects.filter(username__iexact=wanted.person).values("pk")
         rows = rows.filter(Q(actor_name__iexact=wanted.person) | Q(actor_id__in=known))
     if wanted.action:
@@ -109,7 +109,7 @@ def changes_of(entry: AuditEntry) -> Iterator[tuple[str, Any, Any, bool]]:
 
 
 def target_url(kind: str, pk: str) -> str:
-    """Return the address of a thing's page, '' where its kind has none; the thing itself may be gone."""
+    """Return the URL of an object's page, '' where its kind has none; the object may have been deleted."""
     if kind not in PAGES or not pk:
         return ""
     try:
@@ -119,7 +119,7 @@ def target_url(kind: str, pk: str) -> str:
 
 
 def _parse_instant(text: str, name: str, errors: dict[str, str]) -> datetime | None:
-    """Return an instant that was typed as a day or a day and a time, in UTC where nothing else is said."""
+    """Return an instant from a typed day, or day and time, in UTC unless it has an offset."""
     if not text:
         return None
     try:
@@ -127,7 +127,7 @@ def _parse_instant(text: str, name: str, errors: dict[str, str]) -> datetime | N
         if found is None and (day := parse_date(text)) is not None:
             found = datetime.combine(day, time())
         if found is not None:
-            # The first and the last day of all have instants that are none in UTC.
+            # Instants on the first and the last day of the calendar may not exist in UTC.
             found = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         found = None

@@ -5,10 +5,10 @@
         ...
         act.after = {"name": tenant.name}
 
-The lock of the log's end is the last that a transaction takes: entries are gathered while it runs and appended right
-before it commits, so that who appends never waits for anything, and nobody waits long for who appends. Where a service
-asks a BMC first, `attempt` goes around all of it and its `change()` around what is stored. Who takes several actions in
-one transaction begins it by `together()`: each of them alone would append at its own end.
+The lock of the log's end is the last that a transaction takes: entries are collected while it runs and appended right
+before it commits, so that a writer that has the lock never waits for another. Where a service calls a BMC first,
+`attempt` encloses all of it and its `change()` the database changes. Several actions in one transaction are enclosed by
+`audit_batch()`: otherwise each would append at its own end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SEAL_BROKEN = "The end of the log was not as the site had left it: entries befor
 
 @dataclass(frozen=True)
 class Target:
-    """What an action is about."""
+    """The object of an action."""
 
     kind: str
     id: str = ""
@@ -54,7 +54,7 @@ NO_TARGET = Target(kind="")
 
 @dataclass(frozen=True)
 class _DraftEntry:
-    """An entry that has no place in the chain yet."""
+    """An entry that is not yet in the chain."""
 
     action: str
     outcome: Outcome
@@ -70,7 +70,7 @@ class _DraftEntry:
 
 @dataclass
 class AuditedAction:
-    """An action that is going on: what is known of it so far."""
+    """An action in progress, with the facts known so far."""
 
     action: Action
     actor: User | None
@@ -82,13 +82,13 @@ class AuditedAction:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Store what changes, and with it the entry that it was done: both, or none."""
+        """Store the changes together with the entry of the action, atomically."""
         with _transaction(self._refused) as drafts:
             yield
             drafts.append(self.ended(Outcome.DONE, self.sentence))
 
     def ended(self, outcome: Outcome, sentence: str, status: int | None = None) -> _DraftEntry:
-        """Return the entry of how it ended."""
+        """Return the entry with the outcome."""
         after = self.after if outcome == Outcome.DONE else None
         return _DraftEntry(
             self.action, outcome, self.actor, current_origin(), self.target, self.before, after, sentence, status
@@ -100,7 +100,7 @@ _gathered: ContextVar[list[_DraftEntry] | None] = ContextVar("audit_gathered", d
 
 @contextmanager
 def attempt(action: Action, *, actor: User | None, target: Target = NO_TARGET) -> Iterator[AuditedAction]:
-    """Try something: a FalconWebError is kept as refused, any other as failed; `change()` keeps what is done."""
+    """Record an attempt: a FalconWebError as refused, any other error as failed; `change()` records success."""
     act = AuditedAction(action=action, actor=actor, target=target)
     try:
         yield act
@@ -115,9 +115,9 @@ def attempt(action: Action, *, actor: User | None, target: Target = NO_TARGET) -
 
 @contextmanager
 def audit_batch() -> Iterator[None]:
-    """Take several actions in one transaction, or in a part of one that may be undone by itself.
+    """Enclose several actions in one transaction, or in a savepoint.
 
-    Their entries are appended right before the outermost commits. Of what is undone those are kept that were refused.
+    Their entries are appended right before the outermost commits. After a rollback only the refusals are recorded.
     """
     refused: list[_DraftEntry] = []
     try:
@@ -130,7 +130,7 @@ def audit_batch() -> Iterator[None]:
 
 @contextmanager
 def audited(action: Action, *, actor: User | None, target: Target = NO_TARGET) -> Iterator[AuditedAction]:
-    """Try something in one transaction; its entry is appended right before the commit. See `attempt`."""
+    """Record an attempt in one transaction; its entry is appended right before the commit. See `attempt`."""
     with attempt(action, actor=actor, target=target) as act, act.change():
         yield act
 
@@ -147,11 +147,11 @@ def audit_record(
     status: int | None = None,
     request_id: str = "",
 ) -> None:
-    """Keep an entry in the caller's transaction: at its end inside of `audited` or `audit_batch`, else at once.
+    """Record an entry in the caller's transaction: at its end inside `audited` or `audit_batch`, else immediately.
 
-    Outside of them, call it as the last thing of a transaction: it locks the end of the log until the commit.
-    `request_id` is that of the request which began what is carried out now, '' for the present one. Refusals of
-    requests are bounded (see floods): over the limit they are counted. Raises DatabaseError.
+    Outside of them, call it last in a transaction: it locks the end of the log until the commit. `request_id` is that
+    of the request that began the present work, '' for the current one. Refusals of requests are limited (see
+    refusal_limits): over the limit they are counted. Raises DatabaseError.
     """
     draft = _DraftEntry(action, outcome, actor, current_origin(), target, before, after, sentence, status, request_id)
     if not _is_kept(draft):
@@ -164,20 +164,20 @@ def audit_record(
 
 
 def target_of(row: models.Model, name: str = "") -> Target:
-    """Return a row as what an action is about: its kind is the name of its model in words, such as 'host port'."""
-    kind = "person" if isinstance(row, User) else str(row._meta.verbose_name)  # noqa: SLF001 - Django's way
+    """Return a row as the object of an action; its kind is its model's verbose name, such as 'host port'."""
+    kind = "person" if isinstance(row, User) else str(row._meta.verbose_name)  # noqa: SLF001 - documented by Django
     return Target(kind=kind, id="" if row.pk is None else str(row.pk), name=name or str(getattr(row, "name", row)))
 
 
 @contextmanager
 def _transaction(refused: list[_DraftEntry]) -> Iterator[list[_DraftEntry]]:
-    """Store something, the entries gathered meanwhile with it; where it is undone, `refused` gets what was refused."""
+    """Run a transaction with the entries collected in it; after a rollback, `refused` gets the refusals."""
     with _gathering() as (drafts, outermost), transaction.atomic():
         mark = len(drafts)
         try:
             yield drafts
         except BaseException:
-            # What was gathered inside is undone; what was refused inside was refused all the same.
+            # The entries collected inside are rolled back, except the refusals.
             refused += [one for one in drafts[mark:] if one.outcome != Outcome.DONE]
             del drafts[mark:]
             raise
@@ -187,7 +187,7 @@ def _transaction(refused: list[_DraftEntry]) -> Iterator[list[_DraftEntry]]:
 
 @contextmanager
 def _gathering() -> Iterator[tuple[list[_DraftEntry], bool]]:
-    """Gather the entries of a transaction, and of those inside of it; tell whether it is the outermost."""
+    """Collect the entries of a transaction and of nested ones; yields whether it is the outermost."""
     outer = _gathered.get()
     if outer is not None:
         yield outer, False
@@ -201,7 +201,7 @@ def _gathering() -> Iterator[tuple[list[_DraftEntry], bool]]:
 
 
 def _is_kept(draft: _DraftEntry) -> bool:
-    """Tell whether an entry is kept; a refused request over the limit is counted instead."""
+    """Return whether an entry is recorded; a refused request over the limit is counted instead."""
     origin = draft.origin
     if origin.via not in {"page", "api"} or (draft.outcome == Outcome.DONE and draft.actor is not None):
         return True
@@ -212,9 +212,9 @@ def _is_kept(draft: _DraftEntry) -> bool:
 
 
 def _append_refused(inside: Sequence[_DraftEntry], own: _DraftEntry | None = None) -> None:
-    """Keep what was refused: `inside`, which was counted there, and by itself.
+    """Record refusals in a transaction of their own; those from `inside` were counted there.
 
-    Nothing was changed, so that a log which cannot be written stands in nobody's way.
+    Nothing was changed, so an unwritable log is not an error here.
     """
     kept = [*inside, own] if own is not None and _is_kept(own) else [*inside]
     gathered = _gathered.get()
@@ -224,17 +224,17 @@ def _append_refused(inside: Sequence[_DraftEntry], own: _DraftEntry | None = Non
         try:
             _append(kept)
         except DatabaseError:
-            logger.exception("a refused '%s' of %s was not kept", kept[-1].action, kept[-1].origin.address)
+            logger.exception("a refused '%s' of %s was not recorded", kept[-1].action, kept[-1].origin.address)
 
 
 def _append(drafts: Sequence[_DraftEntry]) -> None:
-    """Give entries their place in the chain."""
+    """Append entries to the chain."""
     if not drafts:
         return
     with transaction.atomic():
         head = _locked_head()
         if head.seal != chain.seal_of(settings.AUDIT_KEY, head.sequence, head.digest):
-            # To seal a false end in silence would make it a true one.
+            # Sealing a forged end silently would legitimise it.
             broken = _DraftEntry(
                 Action.AUDIT_SEAL_BROKEN, Outcome.FAILED, None, current_origin(), NO_TARGET, sentence=SEAL_BROKEN
             )
@@ -255,13 +255,13 @@ def _append(drafts: Sequence[_DraftEntry]) -> None:
 def _locked_head() -> AuditHead:
     head = AuditHead.objects.select_for_update().filter(pk=1).first()
     if head is None:
-        # The first entry ever; of a log that lost its end, the seal below does not fit.
+        # The first entry ever; if the log lost its end, the seal below does not match.
         last = AuditEntry.objects.order_by("-sequence").first()
         new = AuditHead(
             pk=1, digest=last.digest if last else chain.GENESIS_DIGEST, sequence=last.sequence if last else 0
         )
         new.seal = "" if last else chain.seal_of(settings.AUDIT_KEY, 0, chain.GENESIS_DIGEST)
-        AuditHead.objects.bulk_create([new], ignore_conflicts=True)  # two may come at once
+        AuditHead.objects.bulk_create([new], ignore_conflicts=True)  # two may be concurrent
         head = AuditHead.objects.select_for_update().get(pk=1)
     return head
 
@@ -290,14 +290,14 @@ def _entry(draft: _DraftEntry, sequence: int, previous: str) -> AuditEntry:
 
 
 def _credential(draft: _DraftEntry) -> str:
-    """Return what was shown: a token or a password by name, else, where somebody was signed in, the session."""
+    """Return the means of authentication: a token or a password by name, else the session of a signed-in user."""
     origin = draft.origin
     return origin.credential or ("session" if draft.actor is not None and origin.via in {"page", "api"} else "")
 
 
 MAX_LENGTHS = {
     one.name: one.max_length or chain.MAX_TEXT_LENGTH
-    for one in AuditEntry._meta.concrete_fields  # noqa: SLF001 - Django's way
+    for one in AuditEntry._meta.concrete_fields  # noqa: SLF001 - documented by Django
     if isinstance(one, models.CharField)
 }
 
@@ -305,11 +305,11 @@ MAX_SUMMARISED_SENDERS = 50
 
 
 def refusals_summarise(*, now: float | None = None) -> int:
-    """Write down what was counted in the periods that have ended; returns how many refusals that were."""
+    """Record the counts of the ended periods; returns the number of refusals."""
     total = 0
     try:
         for period, counts in refusal_limits.ended_period_counts(time.time() if now is None else now).items():
-            # A worker that died between the two leaves the counts to the next one, which finds the entries.
+            # If a worker dies between the two steps, the next one finds the entries and only deletes the counts.
             if counts and not AuditEntry.objects.filter(target_kind="refusals", target_id=str(period)).exists():
                 _write_refusal_summary(period, counts)
                 total += sum(counts.values())
@@ -329,7 +329,7 @@ def _write_refusal_summary(period: int, counts: dict[tuple[int | None, str], int
     target = Target(kind="refusals", id=str(period), name=span)
     total = sum(counts.values())
     with audited(Action.AUDIT_MORE_REFUSALS, actor=None, target=target) as act:
-        act.sentence = f"{total} further refused requests came {span}; they were counted, not kept one by one."
+        act.sentence = f"{total} further refused requests came {span}; they were counted, not recorded individually."
         act.after = {"requests": total, "from others": rest}
         for (person, address), count in named:
             who = people[person].username if person in people else "nobody who was signed in"

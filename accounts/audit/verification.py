@@ -1,4 +1,4 @@
-"""Whether the log is whole: each entry unchanged and in its place, the end as it was sealed and as it was last seen."""
+"""Verification of the log: all entries unchanged and in order, the end as sealed and as last verified."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUDIT_LOG_TARGET = Target(kind="audit", name="The audit log")
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """How many entries were looked at, the first that is broken (None: the log is whole), and a sentence."""
+    """The number of checked entries, the first broken one (None: the log is intact), and a sentence."""
 
     entries: int
     digest: str
@@ -38,7 +38,7 @@ class VerificationResult:
 
 
 def chain_check(*, expected: tuple[int, str] | None = None) -> VerificationResult:
-    """Look at every entry; `expected` is the number and digest of one that was noted elsewhere. Changes nothing."""
+    """Check every entry; `expected` is the number and digest of one that was noted elsewhere. Read-only."""
     head = AuditHead.objects.filter(pk=1).first() or AuditHead(
         digest=chain.GENESIS_DIGEST, seal=chain.seal_of(settings.AUDIT_KEY, 0, chain.GENESIS_DIGEST)
     )
@@ -51,7 +51,7 @@ def chain_check(*, expected: tuple[int, str] | None = None) -> VerificationResul
 
 
 def verification_request(*, by: User) -> None:
-    """Have a worker verify the log, which takes long when it is long; raises Forbidden, and Unavailable."""
+    """Have a worker verify the log, which is slow for a long log; raises Forbidden, and Unavailable."""
     with attempt(Action.AUDIT_VERIFY_REQUEST, actor=by, target=AUDIT_LOG_TARGET) as act:
         require_administrator(by)
         try:
@@ -59,11 +59,11 @@ def verification_request(*, by: User) -> None:
         except (OperationalError, OSError) as error:
             raise Unavailable("The workers cannot be reached now, so nothing verifies the log. Try again.") from error
         with act.change():
-            pass  # nothing but the entry: a broker that is away is waited for outside of a transaction
+            pass  # only the entry: waiting for an unreachable broker must be outside of a transaction
 
 
 def audit_verify(*, actor: User | None, expected: tuple[int, str] | None = None) -> VerificationResult:
-    """Verify the log, keep the result as an entry of it, and the end that was found whole beside the database.
+    """Verify the log, record the result as an entry, and store the verified end outside the database.
 
     `expected` is as in `chain_check`.
     """
@@ -83,9 +83,9 @@ def audit_verify(*, actor: User | None, expected: tuple[int, str] | None = None)
 
 
 def audit_reseal(*, actor: User | None, reason: str) -> None:
-    """Accept that the seal was found broken, or that the log is shorter than it was, with the reason in the log.
+    """Accept a broken seal, or a log that is shorter than before, with the reason in the log.
 
-    A backup that was put back and a lost key are such reasons. Entries that were changed or are missing stay broken.
+    A restored backup and a lost key are such reasons. Changed or missing entries stay broken.
     """
     audit_record(
         action=Action.AUDIT_RESEAL,
@@ -102,13 +102,13 @@ def last_verification() -> AuditEntry | None:
 
 
 def anchor_path() -> Path:
-    """Return the file that tells where the log ended when it was last found whole: it is not in the database."""
+    """Return the file with the end of the log as last verified; it is outside the database."""
     path: Path = settings.CONFIG.data / "secrets" / "audit_anchor"
     return path
 
 
 class _ChainWalk:
-    """One look at all entries up to the end that the head told at its beginning."""
+    """One pass over all entries up to the end that the head had at its start."""
 
     def __init__(self, head: AuditHead, noted: dict[int, str]) -> None:
         self.head = head
@@ -132,7 +132,7 @@ class _ChainWalk:
                 self.seal_broken = 0
 
     def at_the_end(self) -> Iterator[chain.ChainBreak]:
-        """Yield what only the whole tells."""
+        """Yield the breaks that only the complete log shows."""
         head = self.head
         if self.last < head.sequence:
             sentence = f"The log is cut off: it ends at entry {self.last}, and its end was sealed at {head.sequence}."
@@ -144,7 +144,7 @@ class _ChainWalk:
                 self.last, "The seal of the end is not the site's: the end was replaced, or the key was."
             )
         if self.seal_broken:
-            sentence = f"Entry {self.seal_broken} tells that the end of the log had been replaced before it."
+            sentence = f"Entry {self.seal_broken} records that the end of the log had been replaced before it."
             yield chain.ChainBreak(self.seal_broken, sentence)
         for sequence in sorted(self.noted):
             if sequence > self.last:
@@ -152,12 +152,12 @@ class _ChainWalk:
                 yield chain.ChainBreak(self.last + 1, sentence)
             else:
                 yield chain.ChainBreak(
-                    sequence, f"Entry {sequence} is another than it was when the log was last verified."
+                    sequence, f"Entry {sequence} differs from the one at the last verification of the log."
                 )
         newest = AuditEntry.objects.order_by("-sequence").values_list("sequence", flat=True).first() or 0
         now = AuditHead.objects.filter(pk=1).values_list("sequence", flat=True).first() or 0
         if newest > now:
-            yield chain.ChainBreak(now + 1, f"Entry {now + 1} stands after the end of the log.")
+            yield chain.ChainBreak(now + 1, f"Entry {now + 1} is after the end of the log.")
 
 
 def _read_anchor() -> tuple[int, str] | None:

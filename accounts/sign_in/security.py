@@ -1,7 +1,6 @@
 """Security of the sign-in: client addresses, failed logins by address, password hashes, sessions.
 
-The lock of one name at one address is django-axes'. This count lives in the cache; where that is away, nobody is kept
-out by it.
+django-axes locks one name at one address. The count by address is in the cache; without the cache it locks nobody.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from redis.exceptions import RedisError
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILED_LOGINS = 50  # an office behind one address may mistype now and then
+MAX_FAILED_LOGINS = 50  # many users may share one address
 FAILURE_WINDOW_SECONDS = 900
 
 
@@ -43,7 +42,7 @@ def count_failed_login(sender: Any, request: HttpRequest | None = None, **kwargs
 
 
 def too_many_failed_logins(request: HttpRequest) -> bool:
-    """Tell whether nobody may try to sign in from this address for now."""
+    """Return whether sign-ins from this address are locked."""
     try:
         return bool(cache.get(_cache_key(request), 0) >= MAX_FAILED_LOGINS)
     except (RedisError, OSError) as error:
@@ -51,14 +50,14 @@ def too_many_failed_logins(request: HttpRequest) -> bool:
         return False
 
 
-NETWORK_BITS = 64  # what one subscriber gets of IPv6
+NETWORK_BITS = 64  # the IPv6 prefix of one subscriber
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the address of the client; of an IPv6 one the network, all of which its owner may use.
+    """Return the address of the client; for IPv6 the network, since its owner can use all of it.
 
-    Each trusted proxy adds the address that it saw at the end of X-Forwarded-For. What stands before these, and the
-    whole header where no proxy is trusted, was written by whoever asks and is not looked at.
+    Each trusted proxy appends the address that it saw to X-Forwarded-For. Earlier entries, and the whole header without
+    a trusted proxy, are from the client and are ignored.
     """
     seen: str = request.META.get("REMOTE_ADDR", "")
     proxies: int = settings.CONFIG.trusted_proxies
@@ -69,7 +68,7 @@ def client_address(request: HttpRequest) -> str:
 
 
 def _normalised_address(text: str) -> str:
-    """Return an address in its one spelling, '' for what is none."""
+    """Return an address in its canonical form, '' for an invalid one."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -86,7 +85,7 @@ _hash_slots = threading.BoundedSemaphore(MAX_CONCURRENT_HASHES)
 
 
 class BoundedArgon2PasswordHasher(Argon2PasswordHasher):
-    """Argon2 with at most four at work in a process: each takes 100 MB, and anybody may ask to sign in."""
+    """Argon2 with at most four concurrent hashes per process: each takes 100 MB, and anybody may try to sign in."""
 
     def encode(self, password: str, salt: str) -> str:
         """Hash a password."""
@@ -94,17 +93,17 @@ class BoundedArgon2PasswordHasher(Argon2PasswordHasher):
             return super().encode(password, salt)
 
     def verify(self, password: str, encoded: str) -> bool:
-        """Tell whether a password is the one that was hashed."""
+        """Return whether a password matches its hash."""
         with _hash_slots:
             return super().verify(password, encoded)
 
 
 class SessionStore(db.SessionStore):
-    """Takes no other cookie for a key: PostgreSQL refuses one with a NUL in it, which would be an error of the site."""
+    """Refuses malformed session keys: PostgreSQL fails on a NUL, which would be an internal error."""
 
     def _validate_session_key(self, key: str) -> bool:
         return bool(key) and len(key) >= 8 and key.isascii() and key.isalnum()
 
 
-# person: User | None (None: a name that is nobody's), address: str, sentence: str, the reason.
+# person: User | None (None: an unknown name), address: str, sentence: str, the reason.
 sign_in_refused = Signal()

@@ -175,14 +175,14 @@ def _simulated_launch(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     if request.profile is None:
         raise RunRefusedError("The run has no simulation profile.")
-    play = SimulatedRun(
+    simulation = SimulatedRun(
         run=request.run,
         spec=request.spec,
         profile=msgspec.structs.replace(request.profile, devices=_address_profile(request.profile.devices, given)),
         root=str(settings.root),
         accelerators=tuple(gpu.name for gpu in given.gpus),
     )
-    folder.write(folder.play.name, play)
+    folder.write(folder.play.name, simulation)
     environment = {**base_environment(), "PYTHONPATH": str(CODE_ROOT)}
     return (sys.executable, "-m", "agent.runs.simulation", str(folder.place)), environment
 
@@ -296,14 +296,14 @@ class PyTorchProbe:
                 absent=f"The program that trains is not installed: there is no {self._code / 'trainer'}."
             )
         try:
-            said = subprocess.run(  # noqa: S603 - the Python of a setting
+            output = subprocess.run(  # noqa: S603 - the Python of a setting
                 [self._python, "-I", "-c", _PROBE_PROGRAM],
                 capture_output=True,
                 timeout=PROBE_SECONDS,
                 check=True,
                 cwd="/",
             ).stdout
-            found = msgspec.json.decode(said, type=_ProbeResult)
+            found = msgspec.json.decode(output, type=_ProbeResult)
         except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
             return PyTorchInstallation(absent=f"{self._python} (AGENT_PYTHON) cannot be checked for PyTorch: {error}")
         if found.missing:

@@ -147,8 +147,8 @@ class RunManager:
                     "interrupted",
                     "The agent was stopped while it waited for the run to end; the run ends by itself.",
                 )
-        if (keeper := folder.keeper) is not None:
-            processes.terminate_processes(lambda: [keeper] if processes.is_alive(keeper) else [], 0.0)
+        if (supervisor := folder.keeper) is not None:
+            processes.terminate_processes(lambda: [supervisor] if processes.is_alive(supervisor) else [], 0.0)
         end = self._settled(folder)
         if end is None:
             return "timed_out", "The processes of the run cannot be ended: they are stuck in the kernel."
@@ -192,7 +192,7 @@ class RunManager:
 
     def tend(self) -> None:
         """Settle runs whose supervisors are gone, and delete runs that ended two weeks ago."""
-        self._supervisors = [keeper for keeper in self._supervisors if keeper.poll() is None]
+        self._supervisors = [supervisor for supervisor in self._supervisors if supervisor.poll() is None]
         for folder in self._folders():
             end = self._settled(folder)
             # Also if the clock was that much ahead when it ended.
@@ -279,7 +279,7 @@ class RunManager:
         if (nvml := os.environ.get("AGENT_NVML")) is not None:
             environment["AGENT_NVML"] = nvml
         with (folder.place / "keeper.log").open("ab") as log:
-            keeper = subprocess.Popen(  # noqa: S603 - a module of the agent
+            supervisor = subprocess.Popen(  # noqa: S603 - a module of the agent
                 [sys.executable, "-m", "agent.runs.supervisor", str(folder.place)],
                 cwd=CODE_ROOT,
                 env=environment,
@@ -288,13 +288,13 @@ class RunManager:
                 stderr=log,
                 start_new_session=True,
             )
-        self._supervisors.append(keeper)
-        if keeper.stdout is None:
+        self._supervisors.append(supervisor)
+        if supervisor.stdout is None:
             raise OSError("the supervisor has no output")
-        with keeper.stdout as output:
+        with supervisor.stdout as output:
             if not select.select([output], [], [], START_SECONDS)[0] or not output.read(1):
-                keeper.kill()
-                keeper.wait()
+                supervisor.kill()
+                supervisor.wait()
                 # The site shows this sentence to the run's users: no paths of the host in it.
                 raise OSError("its supervisor did not start in time; see its log in the agent's folder of the run")
 

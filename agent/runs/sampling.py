@@ -69,8 +69,8 @@ class Sampler(threading.Thread):
             self.found.put(RunReading(time.time(), 0.0, source, values))
         values = {}
         for one in nvml.traffic(self._root, self._gpus):
-            said = {"pcie_to": one.to_device, "pcie_from": one.from_device}
-            values |= {f"gpu/{one.address}/{name}": value for name, value in said.items() if value is not None}
+            readings = {"pcie_to": one.to_device, "pcie_from": one.from_device}
+            values |= {f"gpu/{one.address}/{name}": value for name, value in readings.items() if value is not None}
         if values:
             # The simulated chassis counts whole seconds.
             interval, source = (1.0, "simulated") if self._simulated else (PCIE_SECONDS, "nvml")
@@ -83,14 +83,14 @@ def _gpu_values(root: Path, addresses: tuple[str, ...]) -> dict[str, float]:
         if gpu.address not in addresses:
             continue
         used = None if gpu.memory_used is None else gpu.memory_used * nvml.MIB
-        said = {
+        readings = {
             "utilisation": gpu.gpu_share,
             "memory_share": gpu.memory_share,
             "memory_used": used,
             "power": gpu.watts,
             "temperature": gpu.celsius,
         }
-        values |= {f"gpu/{gpu.address}/{name}": value for name, value in said.items() if value is not None}
+        values |= {f"gpu/{gpu.address}/{name}": value for name, value in readings.items() if value is not None}
     return values
 
 

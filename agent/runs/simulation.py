@@ -60,13 +60,13 @@ class SimulatedFailure(Exception):
 class RunSimulator:
     """Simulates one run."""
 
-    def __init__(self, play: SimulatedRun, told: Path) -> None:
-        self._play = play
-        self._told = told
-        self._root = Path(play.root)
+    def __init__(self, simulation: SimulatedRun, events_file: Path) -> None:
+        self._simulation = simulation
+        self._events_file = events_file
+        self._root = Path(simulation.root)
         self._load = self._root / "loads" / f"{os.getpid()}.json"
         # Repetitions of one specification differ, as on hardware, so that their spread is realistic.
-        self._random = random.Random(f"{play.spec.hash}/{play.run}")  # noqa: S311 - noise, not a secret
+        self._random = random.Random(f"{simulation.spec.hash}/{simulation.run}")  # noqa: S311 - noise, not a secret
         self._due = time.monotonic()
         self._refreshed = float("-inf")
         self._taken = 0  # steps of all phases
@@ -74,24 +74,24 @@ class RunSimulator:
 
     def run(self) -> None:
         """Simulate to the end; raises SimulatedFailure at a planned failure, or where a device is removed."""
-        spec = self._play.spec
-        profile = self._play.profile
+        spec = self._simulation.spec
+        profile = self._simulation.profile
         _print(f"Simulated run of {spec.workload}: {spec.devices} devices, {spec.warmup} + {spec.steps} steps")
         software = Software(
             python=platform.python_version(),
             framework="simulated",
             operating_system="simulated",
-            accelerators=self._play.accelerators,
+            accelerators=self._simulation.accelerators,
         )
-        self._tell(RunStarted(time.time(), software))
-        self._tell(PhaseStarted(time.time(), "build"))
+        self._add_event(RunStarted(time.time(), software))
+        self._add_event(PhaseStarted(time.time(), "build"))
         self._refresh()
         for phase, count, factor in (("warmup", spec.warmup, profile.warmup_factor), ("timed", spec.steps, 1.0)):
-            self._tell(PhaseStarted(time.time(), phase))
+            self._add_event(PhaseStarted(time.time(), phase))
             self._phase(phase, count, max(factor, 1e-6))
-        self._tell(PhaseStarted(time.time(), "finish"))
+        self._add_event(PhaseStarted(time.time(), "finish"))
         if profile.result:
-            self._tell(_run_result(profile))
+            self._add_event(_run_result(profile))
         _print("The simulated run has ended")
 
     def leave(self) -> None:
@@ -99,12 +99,12 @@ class RunSimulator:
         self._load.unlink(missing_ok=True)
 
     def _phase(self, name: str, count: int, factor: float) -> None:
-        profile = self._play.profile
+        profile = self._simulation.profile
         self._pace = 1 / factor
         seconds: list[float] = []
         losses: list[float | None] = []
-        told = time.monotonic()
-        self._due = max(self._due, told)
+        reported_at = time.monotonic()
+        self._due = max(self._due, reported_at)
         for number in range(count):
             self._fail_if_due()
             step = profile.step_seconds * factor * math.exp(self._random.gauss(0.0, profile.spread))
@@ -113,12 +113,14 @@ class RunSimulator:
             seconds.append(step)
             losses.append(self._loss())
             whole = number + 1 == count
-            if whole or len(seconds) == MAX_STEPS_PER_EVENT or time.monotonic() - told >= EVENT_SECONDS:
+            if whole or len(seconds) == MAX_STEPS_PER_EVENT or time.monotonic() - reported_at >= EVENT_SECONDS:
                 has_loss = any(loss is not None for loss in losses)
                 first = number + 1 - len(seconds)
-                self._tell(StepsCompleted(time.time(), name, first, tuple(seconds), tuple(losses) if has_loss else ()))
+                self._add_event(
+                    StepsCompleted(time.time(), name, first, tuple(seconds), tuple(losses) if has_loss else ())
+                )
                 _print(f"{name}: {number + 1} of {count} steps, the last took {step:.4f} s")
-                seconds, losses, told = [], [], time.monotonic()
+                seconds, losses, reported_at = [], [], time.monotonic()
 
     def _pass(self, seconds: float) -> None:
         """Wait for simulated seconds, at the speed of the host's clock."""
@@ -132,7 +134,7 @@ class RunSimulator:
             time.sleep(min(self._due - now, REFRESH_SECONDS))
 
     def _loss(self) -> float | None:
-        profile, spec = self._play.profile, self._play.spec
+        profile, spec = self._simulation.profile, self._simulation.spec
         if not profile.first_loss:
             return None
         share = self._taken / max(1, spec.warmup + spec.steps)
@@ -140,7 +142,7 @@ class RunSimulator:
         return max(0.0, (profile.last_loss + fallen) * math.exp(self._random.gauss(0.0, 0.02)))
 
     def _fail_if_due(self) -> None:
-        profile = self._play.profile
+        profile = self._simulation.profile
         if not profile.fails or self._taken < profile.fails_at:
             return
         if profile.fails == "hang":
@@ -157,15 +159,15 @@ class RunSimulator:
     def _refresh(self) -> None:
         """Report the load of the devices to the host. Raises SimulatedFailure where one of them was removed."""
         self._refreshed = time.monotonic()
-        profile = self._play.profile
+        profile = self._simulation.profile
         for device in profile.devices:
             place = self._root / "sys/bus/pci/devices" / device.address / "config"
             # A device that hangs is not checked here: the host detects it.
             if not place.exists() or (place.is_file() and place.read_bytes()[:4] == ABSENT_DEVICE):
                 raise SimulatedFailure("crash", f"The device {device.address} is gone.")
-        said = {
-            "run": self._play.run,
-            "command": f"trainer {self._play.spec.workload} (run {self._play.run})",
+        load = {
+            "run": self._simulation.run,
+            "command": f"trainer {self._simulation.spec.workload} (run {self._simulation.run})",
             "devices": [_at_pace(device, self._pace) for device in profile.devices],
             "cpu_share": profile.host_cpu_share * min(1.0, self._pace),
             "memory_bytes": profile.host_memory_bytes,
@@ -173,11 +175,11 @@ class RunSimulator:
         }
         self._load.parent.mkdir(exist_ok=True)
         new = self._load.with_name(f".{self._load.name}")
-        new.write_bytes(msgspec.json.encode(said))
+        new.write_bytes(msgspec.json.encode(load))
         new.replace(self._load)
 
-    def _tell(self, event: RunEvent) -> None:
-        handle = os.open(self._told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    def _add_event(self, event: RunEvent) -> None:
+        handle = os.open(self._events_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(handle, event_encoder.encode(event) + b"\n")
         finally:
@@ -186,7 +188,7 @@ class RunSimulator:
     def fail(self, error: SimulatedFailure) -> None:
         """Report the failure, in the log too."""
         _print(f"{type(error).__name__} ({error.what}): {error}")
-        self._tell(RunFailed(time.time(), error.what, str(error)))
+        self._add_event(RunFailed(time.time(), error.what, str(error)))
 
 
 def _print(line: str) -> None:
@@ -196,10 +198,10 @@ def _print(line: str) -> None:
 
 def _run_result(profile: SimulationProfile) -> RunResult:
     """Return the figures of a profile: {"values": .., "units": ..}, or only the values."""
-    said = profile.result
-    if set(said) == {"values", "units"}:
-        return RunResult(time.time(), said["values"], said["units"])
-    return RunResult(time.time(), said)
+    result = profile.result
+    if set(result) == {"values", "units"}:
+        return RunResult(time.time(), result["values"], result["units"])
+    return RunResult(time.time(), result)
 
 
 def _at_pace(device: DeviceProfile, pace: float) -> dict[str, float | str]:
@@ -224,17 +226,17 @@ def _speed(root: Path) -> float:
 def main() -> int:
     """Simulate the run of a folder; returns 1 where it fails."""
     folder = Path(sys.argv[1])
-    player = RunSimulator(
+    simulator = RunSimulator(
         msgspec.json.decode((folder / "simulated.json").read_bytes(), type=SimulatedRun), folder / "told.jsonl"
     )
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
-        player.run()
+        simulator.run()
     except SimulatedFailure as error:
-        player.fail(error)
+        simulator.fail(error)
         return 1
     finally:
-        player.leave()
+        simulator.leave()
     return 0
 
 

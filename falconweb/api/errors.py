@@ -29,27 +29,27 @@ PREFIX = "/api/"
 CONTENT_TYPE = "application/problem+json"
 INVALID_FIELDS = "Some fields are wrong."
 SITE_ERROR = "This is an error of the site, which was written to its log. Tell an administrator the reference."
-# What the framework calls otherwise than the site does, and what rooms below call otherwise than the API.
+# Names of the framework, and of packages below the API, that differ from the API's.
 CODES = {"permission_denied": "forbidden"}
 MEMBER_NAMES = {one: f"{one}_id" for one in ("chassis", "device", "host_port", "lease", "operation", "plan", "tenant")}
 
 
 def problem_document(status: int, sentence: str, code: str, **details: Any) -> dict[str, Any]:
-    """Return the document that says what is wrong; `details` are members of its own."""
+    """Return a problem document; `details` are its additional members."""
     known = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": sentence}
     return {**known, "code": code, **{MEMBER_NAMES.get(name, name): value for name, value in details.items()}}
 
 
 def new_reference() -> str:
-    """Return the id that is in a problem, and in the log beside what happened: that of the request."""
+    """Return the reference that a problem and the log share: the id of the request."""
     return request_id() or new_request_id()
 
 
 def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
-    """Return the problem document for an error, one that nobody expected included."""
+    """Return the problem document for any error, also an unexpected one."""
     request = context.get("request")
     if request is not None:
-        # Problems are JSON, whatever the answer would have been: the schema's is YAML.
+        # Problems are JSON, whatever the format of the view: the schema's is YAML.
         request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
     if isinstance(exception, FalconWebError):
         return _site_problem(exception)
@@ -60,7 +60,7 @@ def problem_response(exception: Exception, context: dict[str, Any]) -> Response:
         return _site_problem(away)
     answer = exception_handler(exception, context)
     if answer is None:
-        return _unexpected_problem(exception, None if request is None else request._request)  # noqa: SLF001 - Django's own
+        return _unexpected_problem(exception, None if request is None else request._request)  # noqa: SLF001 - as Django does
     made = _framework_problem(exception, answer)
     for name in ("WWW-Authenticate", "Retry-After"):
         if name in answer:
@@ -90,7 +90,7 @@ def _framework_problem(exception: Exception, answer: Response) -> Response:
 
 
 def _unexpected_problem(exception: Exception, request: Any) -> Response:
-    """Do for a bug what Django does: the signal (Django's test client raises by it), the log, an undone transaction."""
+    """Handle a bug as Django does: the signal (for Django's test client), the log, the rollback."""
     set_rollback()
     reference = new_reference()
     made = _problem(500, SITE_ERROR, "internal", reference=reference)
@@ -103,7 +103,7 @@ def _unexpected_problem(exception: Exception, request: Any) -> Response:
 
 
 def _sentence_by_field(found: Any, place: str = "") -> dict[str, str]:
-    """Return one sentence for each wrong field; what is wrong inside a list is named by its place in it."""
+    """Return a sentence for each invalid field; items of lists are named by their index."""
     if isinstance(found, dict):
         inner = [_sentence_by_field(value, f"{place}.{name}" if place else str(name)) for name, value in found.items()]
         return {name: sentence for one in inner for name, sentence in one.items()}
@@ -126,7 +126,7 @@ SENTENCES = {
 
 
 class ProblemMiddleware:
-    """Puts a problem in the place of what Django itself answers: unknown addresses and hosts, errors of middlewares."""
+    """Replaces Django's own error responses with problems: unknown URLs and hosts, errors of middleware."""
 
     sync_capable = True
     async_capable = False
@@ -135,19 +135,19 @@ class ProblemMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass the request on, and look at the answer."""
+        """Pass the request on, and check the response."""
         answer = self.get_response(request)
         if not request.path.startswith(PREFIX) or answer.get("Content-Type") == CONTENT_TYPE:
             return answer
         if answer.status_code == 301 and request.method not in SAFE_METHODS and not request.path.endswith("/"):
-            # Django sends such a request on to the address with the slash, where it would arrive as a GET.
+            # Django redirects such a request to the URL with the slash, where it would arrive as a GET.
             del answer["Location"]
             return self._say(answer, 404, "not_found", "There is no such address: addresses end in a slash.")
         if answer.status_code < 400:
             return answer
         if answer.status_code >= 500 and answer.status_code not in SENTENCES:
             reference = new_reference()
-            # Django wrote the traceback just before.
+            # Django has logged the traceback just before.
             logger.error("The error before this line has the reference %s", reference)
             return self._say(answer, answer.status_code, "internal", SITE_ERROR, reference=reference)
         code, sentence = SENTENCES.get(answer.status_code, ("error", "This request cannot be answered."))
@@ -163,18 +163,18 @@ class ProblemMiddleware:
 
 
 DATABASE_UNAVAILABLE = "The database does not answer just now: try again."
-# What SQLite says of a file that is locked or cannot be reached. Its other errors are errors of the site.
+# SQLite's errors for a locked or unreachable file. Its other errors are bugs of the site.
 FILE_ERRORS = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
 }  # fmt: skip
 
 
 def database_unavailable(error: BaseException | None) -> Unavailable | None:
-    """Return what to say of an error of a database that does not answer, None for any other error."""
+    """Return the sentence for an unavailable database, None for any other error."""
     if not isinstance(error, OperationalError | InterfaceError):
         return None
     cause = error.__cause__
-    # The lower byte is the kind of error; the rest says more of it.
+    # The lower byte is the kind of error; the rest is its extended code.
     if isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF not in FILE_ERRORS:
         return None
     return Unavailable(DATABASE_UNAVAILABLE)

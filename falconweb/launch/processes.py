@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 STOP_SECONDS = 8.0
-# A process that dies again within this time waits longer before its next start.
+# A process that dies again within this time is restarted after a longer delay.
 QUICK_EXIT_SECONDS = 10.0
 MAX_WAIT_SECONDS = 15.0
 MAX_LOG_BYTES = 50 * 2**20
@@ -26,7 +26,7 @@ WANTED_FILE_LIMIT = 65_536
 
 
 def raise_file_limit() -> None:
-    """Let this process and its children have many open files, as far as the system lets them: each socket is one."""
+    """Raise the limit of open files of this process and its children as far as possible: each socket is one."""
     if sys.platform != "win32":
         import resource
 
@@ -36,9 +36,9 @@ def raise_file_limit() -> None:
 
 
 def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
-    """Return what a child of this process calls to be ended by a signal when this one dies, even by SIGKILL.
+    """Return a function by which a child has the kernel signal it when this process dies, even by SIGKILL.
 
-    Linux does that; elsewhere nothing happens.
+    Only on Linux; elsewhere it does nothing.
     """
     parent = os.getpid()
 
@@ -46,15 +46,15 @@ def end_with_parent(by: int = signal.SIGTERM) -> Callable[[], None]:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
             if os.getppid() != parent:
-                os._exit(1)  # it died before Linux was asked
+                os._exit(1)  # the parent died before the request
 
     return ask
 
 
 class ForkedProcess:
-    """What `subprocess.Popen` is for a command, for a function that has all that this process has loaded.
+    """The equivalent of `subprocess.Popen` for a function in a fork of this process.
 
-    It stands under `name` in lists of processes (`ps -e -o pid,comm,args`); what it says goes to `log`.
+    Process lists show it as `name` (`ps -e -o pid,comm,args`); its output goes to `log`.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class ForkedProcess:
             os.dup2(log, standard)
         os.environ.clear()
         os.environ.update(environment)
-        # What was to be done at the end of this process is not its own to do; what it registers itself is.
-        atexit._clear()  # noqa: SLF001 - a fork is no business of the module
+        # The fork must not run this process's exit handlers, only its own.
+        atexit._clear()  # noqa: SLF001 - no public equivalent
         try:
             function()
         finally:
@@ -93,7 +93,7 @@ class ForkedProcess:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, minus a signal's number where that ended it; None while it runs."""
+        """The exit status, the negative number of a signal that ended it; None while it runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
@@ -101,7 +101,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it ended; raises subprocess.TimeoutExpired after so many seconds."""
+        """Wait until it has ended; raises subprocess.TimeoutExpired after `timeout` seconds."""
         self._process.join(timeout)
         if self.returncode is None:
             raise subprocess.TimeoutExpired(self._process.name, timeout or 0.0)
@@ -111,7 +111,7 @@ class ForkedProcess:
 class ChildProcess:
     """One process, its log file and its restarts; `orphaned` is the signal that ends it when the launcher dies.
 
-    What runs is a command, or a function: it begins at once, with all that this process has loaded.
+    It runs a command, or a function in a fork, which starts fast because all modules are loaded.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class ChildProcess:
         self._start_again_at = 0.0
 
     def start(self, *, standard_input: bytes = b"") -> None:
-        """Start it in a session of its own, so that Ctrl-C reaches only the launcher."""
+        """Start it in a new session, so that Ctrl-C reaches only the launcher."""
         self._standard_input = standard_input
         with self.log.open("ab") as log:
             if callable(self.command):
@@ -169,7 +169,7 @@ class ChildProcess:
         return 0 if self._process is None else self._process.pid
 
     def restart_if_dead(self) -> str:
-        """Start it again if it died, at growing intervals; return a sentence about that, or ''."""
+        """Restart it if it died, at growing intervals; returns a sentence about that, or ''."""
         self._rotate_log()
         now = time.monotonic()
         if self.alive or self._process is None:
@@ -179,20 +179,20 @@ class ChildProcess:
             self.restarts = self.restarts + 1 if quick else 1
             wait = min(2.0 ** (self.restarts - 1) - 1.0, MAX_WAIT_SECONDS)
             self._start_again_at = now + wait
-            return f"{self.name} ended with {self._process.returncode}; starting it again. Its log: {self.log}"
+            return f"{self.name} ended with {self._process.returncode}; restarting it. Its log: {self.log}"
         if now >= self._start_again_at:
             self._start_again_at = 0.0
             self.start(standard_input=self._standard_input)
         return ""
 
     def _rotate_log(self) -> None:
-        """Move a long log aside: one older part is kept. The process writes on at the end of what is then empty."""
+        """Rotate a long log, with one older part. The process continues at the start of the truncated file."""
         if self.log.exists() and self.log.stat().st_size > MAX_LOG_BYTES:
             shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
             os.truncate(self.log, 0)
 
     def send_terminate(self) -> None:
-        """Send SIGTERM to it and what it started."""
+        """Send SIGTERM to it and its children."""
         self._signal(signal.SIGTERM)
 
     def end(self, deadline: float) -> None:
@@ -214,7 +214,7 @@ class ChildProcess:
 
 
 def terminate_all(children: Sequence[ChildProcess], *, last: Sequence[ChildProcess] = ()) -> None:
-    """End the children side by side, then `last`: a worker that ends has things to give back to its broker."""
+    """End the children in parallel, then `last`: ending workers still use the broker."""
     for group in ([child for child in children if child not in last], last):
         deadline = time.monotonic() + STOP_SECONDS
         for child in reversed(group):

@@ -23,7 +23,7 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class SimulatedChassis:
-    """A started simulator and what the site needs to reach it."""
+    """A started simulator with its addresses and certificate."""
 
     name: str
     child: ChildProcess
@@ -36,17 +36,17 @@ class SimulatedChassis:
 def start_simulated(
     data: Path, count: int, hosts: Path, environment: Mapping[str, str], children: list[ChildProcess]
 ) -> Callable[[], list[SimulatedChassis]]:
-    """Start up to two chassis; what it returns waits until each answers.
+    """Start up to two chassis; returns a function that waits until each responds.
 
-    That raises TimeoutError with the log's path where one does not. What their hosts see lies in the folder `hosts`.
-    Each is appended to `children` as it starts, so that it is ended whatever becomes of the others.
+    That raises TimeoutError with the log's path where one does not. The trees of their hosts are in the folder `hosts`.
+    Each is appended to `children` as it starts, so that it is ended even if another fails.
     """
     password = stored_secret(data, "simulator_password")
     ports = _ports(data / "simulator" / "ports.json", NAMES[:count])
     started = []
     for name in NAMES[:count]:
         log = data / "logs" / f"{name}.log"
-        # The lines of this start are read from the log's end.
+        # The lines of this start follow the log's present end.
         offset = log.stat().st_size if log.exists() else 0
         port, control = ports[name]
         child = ChildProcess(
@@ -70,9 +70,9 @@ def _ready(name: str, child: ChildProcess, log: Path, offset: int, password: str
     while time.monotonic() < deadline and child.alive:
         with log.open() as file:
             file.seek(offset)
-            said = dict(line.partition(" ")[::2] for line in file.read().splitlines())
-        if "ready" in said:
-            return SimulatedChassis(name, child, said["address"], said["control"], said["fingerprint"], password)
+            output = dict(line.partition(" ")[::2] for line in file.read().splitlines())
+        if "ready" in output:
+            return SimulatedChassis(name, child, output["address"], output["control"], output["fingerprint"], password)
         time.sleep(0.05)
     raise TimeoutError(f"The simulated chassis {name} did not start. Its log: {log}")
 
@@ -106,7 +106,7 @@ def _is_free(port: int) -> bool:
 
 @dataclass(frozen=True)
 class SimulatedHost:
-    """A host that is played, its identity as the BMC knows it, and the key that its agent shares with the site."""
+    """A simulated host, its identity in the BMC, and the key that its agent shares with the site."""
 
     name: str
     identity: str
@@ -115,7 +115,7 @@ class SimulatedHost:
 
 
 def hosts_root(data: Path) -> Path:
-    """Return the folder of the simulated hosts, emptied: what hosts an earlier start had is nobody's."""
+    """Return the folder of the simulated hosts, emptied of the hosts of an earlier start."""
     folder = data / "simulator" / "hosts"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -123,7 +123,7 @@ def hosts_root(data: Path) -> Path:
 
 
 def simulated_hosts(data: Path, root: Path) -> list[SimulatedHost]:
-    """Return the hosts that the chassis made, each with a key that stays."""
+    """Return the hosts of the chassis, each with a persistent key."""
     found = []
     for folder in sorted(root.iterdir()):
         identity = (folder / "sys/class/dmi/id/product_uuid").read_text().strip()
@@ -134,7 +134,7 @@ def simulated_hosts(data: Path, root: Path) -> list[SimulatedHost]:
 def start_agents(
     data: Path, hosts: list[SimulatedHost], environment: Mapping[str, str], children: list[ChildProcess]
 ) -> None:
-    """Start the agent of each host; nothing waits for them."""
+    """Start the agent of each host, without waiting for them."""
     for host in hosts:
         state = data / "simulator" / "agents" / host.name
         child = ChildProcess(
@@ -148,11 +148,11 @@ def start_agents(
                 "AGENT_ROOT": str(host.root),
                 "AGENT_STATE": str(state),
                 "AGENT_NVML": "simulator.nvml",
-                # Runs outlive their agent, which is started again, and not this site.
+                # Runs survive a restart of their agent, but end with this site.
                 "AGENT_PARENT": str(os.getpid()),
             },
             log=data / "logs" / f"agent-{host.name}.log",
-            # An agent that is asked to end waits for a broker that is ending, too; its journal is made for a kill.
+            # A terminated agent would wait for the broker, which is ending too; its journal tolerates a kill.
             orphaned=signal.SIGKILL,
         )
         child.start()

@@ -1,11 +1,11 @@
-"""Database engine for SQLite: a fair write lock, a pool of open connections, a limit of the wait for a lock.
+"""Database engine for SQLite: a fair write lock, a pool of open connections, a limit on the wait for a lock.
 
-SQLite lets one connection write and has the others ask again, more and more rarely: who has waited long asks least
-often, and where many write, some are refused in the end. Here the threads of a process take turns, and the one whose
-turn it is asks often, since only writers of other processes can be before it.
+SQLite allows one writer, and the others poll at growing intervals: the longest waiting polls least often, and with many
+writers some time out. Here a fair lock serialises the threads of a process, and the one that has the lock polls often,
+since it competes only with writers of other processes.
 
-Under ASGI a request has a thread of its own, and a connection belongs to a thread: each request would open the file
-anew, have Django's functions registered and the schema read, which takes longer than most of its queries.
+Under ASGI each request has its own thread, and a connection belongs to a thread: each request would open the file,
+register Django's functions and read the schema, which takes longer than most of its queries.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from weakref import WeakSet
 
 from django.db.backends.sqlite3 import base
 
-POOL_SIZE = 16  # at a path: as many as requests are at work at a time
+POOL_SIZE = 16  # per path: the number of concurrent requests
 
-FileIdentity = tuple[int, int, int]  # as which process sees it, and which file it is: device and inode
+FileIdentity = tuple[int, int, int]  # the process, and the file's device and inode
 
 
 class ConnectionPool:
-    """Connections by path. One of another process, or of a file that was replaced meanwhile, is for nobody."""
+    """Connections by path. One of another process, or of a replaced file, is not reused."""
 
     def __init__(self, most: int = POOL_SIZE) -> None:
         self._most = most
@@ -39,7 +39,7 @@ class ConnectionPool:
         self._spare: dict[str, list[tuple[FileIdentity, sqlite3.Connection]]] = defaultdict(list)
 
     def take(self, path: str) -> sqlite3.Connection | None:
-        """Return a connection to the file that is at a path now, None where there is none."""
+        """Return a connection to the present file at a path, None where the pool has none."""
         file = file_identity(path)
         with self._guard:
             spare = self._spare[path]
@@ -51,7 +51,7 @@ class ConnectionPool:
         return found
 
     def give(self, path: str, file: FileIdentity | None, connection: sqlite3.Connection) -> bool:
-        """Keep a connection to a file at a path; tell whether it is kept: not where enough are there."""
+        """Add a connection to the pool; returns whether it was added: not if the pool is full."""
         with self._guard:
             if file is None or len(self._spare[path]) >= self._most:
                 return False
@@ -60,7 +60,7 @@ class ConnectionPool:
 
 
 def file_identity(path: str) -> FileIdentity | None:
-    """Return which file is at a path now, as this process sees it; None where there is none."""
+    """Return the identity of the present file at a path in this process; None where there is none."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -69,7 +69,7 @@ def file_identity(path: str) -> FileIdentity | None:
 
 
 class FairLock:
-    """A lock that is handed on to who has waited longest; `threading.Lock` lets anybody in who comes by."""
+    """A lock that the longest waiting thread gets next; `threading.Lock` has no order."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -77,7 +77,7 @@ class FairLock:
         self._waiting: deque[threading.Lock] = deque()
 
     def take(self, seconds: float) -> bool:
-        """Wait for one's turn, so long at most; tell whether it came. Who was told True gives it back."""
+        """Acquire the lock within a time limit; returns whether it was acquired, and must then be released."""
         with self._guard:
             if not self._taken:
                 self._taken = True
@@ -91,10 +91,10 @@ class FairLock:
             if mine in self._waiting:
                 self._waiting.remove(mine)
                 return False
-            return True  # it came at that very moment
+            return True  # it was acquired at the same moment
 
     def give(self) -> None:
-        """Let the next one have it."""
+        """Release the lock to the next thread."""
         with self._guard:
             if self._waiting:
                 self._waiting.popleft().release()
@@ -111,7 +111,7 @@ _pool = ConnectionPool()
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A connection that waits for its turn before it writes."""
+    """A connection that acquires the fair lock before it writes."""
 
     _holds_write_lock = False
     _path = ""
@@ -123,17 +123,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     @property
     def patience(self) -> float:
-        """How long a writer waits for the others now, s."""
+        """The present wait limit of a writer in s."""
         return remaining_lock_wait(float(self.settings_dict["OPTIONS"].get("timeout", 5.0)))
 
     def create_cursor(self, name: str | None = None) -> Any:
-        """Return a cursor whose writes take turns, too, where they are a transaction of their own."""
+        """Return a cursor whose writes outside of transactions acquire the lock, too."""
         cursor = self.connection.cursor(factory=partial(Cursor, lambda: self.patience))
         self._cursors.add(cursor)
         return cursor
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """Return a connection: one that is open and that nobody uses, where there is one."""
+        """Return a connection: an idle one of the pool, or a new one."""
         if self.is_in_memory_db():
             return super().get_new_connection(conn_params)
         self._path = str(conn_params["database"])
@@ -141,18 +141,18 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if found is None:
             found = super().get_new_connection(conn_params)
         else:
-            # What somebody may have changed, and Django relies on.
+            # Pragmas that may have been changed, and that Django relies on.
             found.execute("PRAGMA foreign_keys = ON")
             found.execute(f"PRAGMA busy_timeout = {1000 * conn_params.get('timeout', 5.0):.0f}")
         self._file = file_identity(self._path)
         return found
 
     def is_usable(self) -> bool:
-        """Tell whether nothing went wrong: a file that could not be written once may have been opened to be read."""
+        """Return whether the connection had no errors: after a failed write, the file may be open read-only."""
         return not self.errors_occurred
 
     def _start_transaction_under_autocommit(self) -> None:
-        # Without a turn SQLite alone decides: it refuses with its own error.
+        # Without the fair lock, SQLite decides, and raises its own error.
         self._holds_write_lock = _write_lock.take(self.patience)
         try:
             super()._start_transaction_under_autocommit()  # type: ignore[misc]
@@ -176,11 +176,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self._release_write_lock()
 
     def _kept(self) -> bool:
-        """Let somebody else have the connection, as good as new; tell whether it is kept for them."""
+        """Reset the connection and return it to the pool; returns whether the pool took it."""
         if self.connection is None or self.in_atomic_block or self.errors_occurred:
             return False
         try:
-            # A statement that was not read to its end would hold on to the past for whoever comes next.
+            # An unfinished statement would keep an old snapshot for the next user.
             for cursor in tuple(self._cursors):
                 cursor.close()
             self.connection.rollback()
@@ -195,7 +195,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 
 class Cursor(base.SQLiteCursorWrapper):
-    """A cursor that waits for its turn before a write that is a transaction of its own, and asks often to begin one."""
+    """A cursor that acquires the fair lock before a write outside of a transaction, and polls often to begin one."""
 
     def __init__(self, patience: Callable[[], float], connection: sqlite3.Connection) -> None:
         super().__init__(connection)
@@ -217,7 +217,7 @@ class Cursor(base.SQLiteCursorWrapper):
 
 
 def retry_while_busy(connection: sqlite3.Connection, seconds: float, ask: Callable[[], Done]) -> Done:
-    """Return what `ask` returns, asked again while another process writes, for so long at most."""
+    """Return the result of `ask`, retried for at most `seconds` while another process writes."""
     end = time.monotonic() + seconds
     connection.execute("PRAGMA busy_timeout = 0")
     try:
@@ -225,7 +225,7 @@ def retry_while_busy(connection: sqlite3.Connection, seconds: float, ask: Callab
             try:
                 return ask()
             except sqlite3.OperationalError as error:
-                # The lower byte is the kind of error; the rest says more of it.
+                # The lower byte is the kind of error; the rest is its extended code.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
             time.sleep(RETRY_SECONDS)
@@ -238,7 +238,7 @@ _lock_wait_end: ContextVar[float | None] = ContextVar("patience_end", default=No
 
 @contextmanager
 def limit_lock_wait(seconds: float) -> Iterator[None]:
-    """Let what is done inside wait so long for writers in all; then a locked database is told of at once."""
+    """Limit the total wait for writers in the context; after that a locked database raises immediately."""
     token = _lock_wait_end.set(time.monotonic() + seconds)
     try:
         yield
@@ -247,6 +247,6 @@ def limit_lock_wait(seconds: float) -> Iterator[None]:
 
 
 def remaining_lock_wait(seconds: float) -> float:
-    """Return how long to wait for another writer, s: `seconds`, or what is left of `limit_lock_wait`."""
+    """Return the wait limit for another writer in s: `seconds`, or the remainder of `limit_lock_wait`."""
     end = _lock_wait_end.get()
     return seconds if end is None else max(0.0, min(seconds, end - time.monotonic()))

@@ -1,4 +1,4 @@
-"""The databases of a test process: copies of migrated ones, emptied after a test by what it wrote alone."""
+"""The databases of a test process: copies of migrated ones; after a test, only tables with rows are emptied."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Give this process databases of its own, in place of pytest-django's, which migrates them in each."""
+    """Create the databases of this process; replaces pytest-django's fixture, which migrates in each process."""
     with django_db_blocker.unblock():
         on_sqlite = connections["default"].vendor == "sqlite"
         names = _copied_files() if on_sqlite else {"default": _from_template()}
@@ -35,7 +35,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBl
             _remove_triggers(connection)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flush, "sql_flush", _flush_nonempty_tables)
-        # Nobody asks for the content types and permissions that would be made again.
+        # The content types and permissions that would be recreated are not used.
         patch.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
         yield
     with django_db_blocker.unblock():
@@ -45,7 +45,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBl
 
 
 def _copied_files() -> dict[str, str]:
-    """Copy the site's own files; return their names by alias. Other databases of a suite are made by Django."""
+    """Copy the site's files; returns their names by alias. Django creates other databases of a suite."""
     copy_databases(settings.CONFIG.data)
     names = {}
     for alias in connections:
@@ -57,7 +57,7 @@ def _copied_files() -> dict[str, str]:
 
 
 def _from_template() -> str:
-    """Make a database from one that was migrated once on this server; return its name."""
+    """Create a database from a migrated template on this server; returns its name."""
     connection = connections["default"]
     template, name = template_name(), f"test_{os.getpid()}"
     with only_one():
@@ -75,14 +75,14 @@ def _from_template() -> str:
 
 
 def _execute_on_server(statement: str, *values: str) -> bool:
-    """Execute a statement about databases; tell whether it found something."""
+    """Execute a statement about databases; returns whether it returned a row."""
     with connections["default"]._nodb_cursor() as cursor:  # noqa: SLF001 - as Django makes its own test databases
         cursor.execute(statement, values)
         return cursor.description is not None and cursor.fetchone() is not None
 
 
 def _remove_triggers(connection: BaseDatabaseWrapper) -> None:
-    """Lift what keeps the audit log: after a test with real transactions all rows go."""
+    """Drop the triggers of the audit log: after a test with real transactions all rows are deleted."""
     from accounts.audit import triggers
 
     if triggers.ENTRIES in connection.introspection.table_names():
@@ -90,7 +90,7 @@ def _remove_triggers(connection: BaseDatabaseWrapper) -> None:
 
 
 def _flush_nonempty_tables(_style: object, connection: BaseDatabaseWrapper, **_: bool) -> list[str]:
-    """Return what empties the tables that have rows: a few of a hundred. Django's would empty each."""
+    """Return SQL that empties the tables with rows, a few of a hundred. Django's would empty all."""
     quote = connection.ops.quote_name
     with connection.cursor() as cursor:
         cursor.execute(_nonempty_tables_query(connection.alias))
@@ -103,6 +103,6 @@ def _nonempty_tables_query(alias: str) -> str:
     tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
     quote = connection.ops.quote_name
     return " UNION ALL ".join(
-        f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {quote(table)})"  # noqa: S608 - names of our tables
+        f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {quote(table)})"  # noqa: S608 - names of the site's tables
         for table in tables
     )

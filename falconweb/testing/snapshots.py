@@ -1,6 +1,6 @@
-"""What the processes of a test run begin with, made once and copied: migrated databases and collected static files.
+"""Snapshots for the processes of a test run, made once and copied: migrated databases and collected static files.
 
-It is kept in pytest's cache for later runs, under the fingerprint of what it was made from.
+They are in pytest's cache for later runs, named by the fingerprint of their sources.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from falconweb.config import BASE_DIR
 from falconweb.launch.fingerprints import DATABASES, schema_fingerprint, static_fingerprint
 
 FOLDER = "FALCONWEB_TESTING_PREPARED"
-DEFAULT_FOLDER = BASE_DIR / ".pytest_cache/d/falconweb"  # where nobody chose another folder
+DEFAULT_FOLDER = BASE_DIR / ".pytest_cache/d/falconweb"  # the default folder
 KEPT_SECONDS = 7 * 86400
 _MAKES_ONE = ["-m", "django", "prepare", "--skip-bootstrap"]
 
 
 def keep_in(config: pytest.Config) -> None:
-    """Choose the folder for this run and whatever it starts; the first process of a run chooses."""
+    """Choose the folder for this run and its child processes; the first process of a run chooses."""
     if FOLDER not in os.environ:
         cache = getattr(config, "cache", None)
         folder = cache.mkdir("falconweb") if cache is not None else Path(os.environ["FALCONWEB_DATA"]) / "prepared"
@@ -38,7 +38,7 @@ def keep_in(config: pytest.Config) -> None:
 
 
 def template_name() -> str:
-    """Return the name of the database of a PostgreSQL server that those of test processes are copied from."""
+    """Return the name of the template database of a PostgreSQL server for those of test processes."""
     return f"template_{schema_fingerprint():08x}"
 
 
@@ -52,14 +52,14 @@ def copy_databases(data: Path) -> None:
 
 
 def link_static_files(data: Path) -> None:
-    """Let a data folder have the collected static files."""
+    """Link the collected static files into a data folder."""
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     (data / "static").symlink_to(_snapshot_folder() / "static", target_is_directory=True)
 
 
 @contextmanager
 def only_one() -> Iterator[Path]:
-    """Keep other processes out of the folder meanwhile, and yield it."""
+    """Lock the folder against other processes, and yield it."""
     folder = Path(os.environ.setdefault(FOLDER, str(DEFAULT_FOLDER)))
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -68,7 +68,7 @@ def only_one() -> Iterator[Path]:
 
 
 def _snapshot_folder() -> Path:
-    """Return the folder of the databases and static files of now, made where there is none."""
+    """Return the folder of the present databases and static files, creating it if missing."""
     name = f"{schema_fingerprint():08x}-{static_fingerprint()[:8]}-{_suite_fingerprint()}"
     with only_one() as folder:
         found = folder / name
@@ -76,16 +76,16 @@ def _snapshot_folder() -> Path:
             _delete_old(folder)
             new = folder / f"new-{os.getpid()}"
             shutil.rmtree(new, ignore_errors=True)
-            # The site's own databases, whatever this run is on: PostgreSQL has a template of its own.
-            told = {**os.environ, "FALCONWEB_DATA": str(new), "DATABASE_URL": ""}
-            told["PYTHONPATH"] = os.pathsep.join(sys.path)
-            subprocess.run([sys.executable, *_MAKES_ONE], env=told, check=True)
+            # The site's SQLite databases, also for a run on PostgreSQL, which has its own template.
+            environment = {**os.environ, "FALCONWEB_DATA": str(new), "DATABASE_URL": ""}
+            environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+            subprocess.run([sys.executable, *_MAKES_ONE], env=environment, check=True)
             new.rename(found)
         return found
 
 
 def _suite_fingerprint() -> str:
-    """Return the fingerprint of what a suite adds: applications, their migrations elsewhere, and static files."""
+    """Return the fingerprint of a suite's additions: applications, migrations in other modules, and static files."""
     names = ("INSTALLED_APPS", "MIGRATION_MODULES", "STATICFILES_DIRS", "STATICFILES_FINDERS", "STORAGES")
     digest = hashlib.sha256(repr([getattr(settings, name) for name in names]).encode())
     for application in apps.get_app_configs():

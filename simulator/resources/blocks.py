@@ -1,4 +1,4 @@
-"""Resource blocks: of GPUs alone, for their metrics, or of every device, where blocks are how hosts get devices."""
+"""Resource blocks: of GPUs only, for their metrics, or of every device, if hosts are composed of blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPES = {
 
 
 def register(falcon: Falcon) -> None:
-    """Add the resource blocks, and the composition service where the service composes by them."""
+    """Add the resource blocks, and the composition service if hosts are composed of them."""
     tree, state = falcon.tree, falcon.state
     slots = [slot for slot in state.all_slots() if slot.device is not None and _is_block(falcon, slot.device)]
     uri = COMPOSITION_BLOCKS if falcon.blocks else ROOT_BLOCKS
@@ -71,7 +71,7 @@ def _register_service(falcon: Falcon) -> None:
 
 
 def _pool(drawer: SimulatedDrawer) -> Body:
-    """Render a resource zone: the blocks of a drawer reach the drawer's host ports and no others."""
+    """Render a resource zone: the blocks of a drawer reach only the drawer's host ports."""
     return {
         "@odata.id": f"{POOLS}/drawer{drawer.number}",
         "@odata.type": "#Zone.v1_6_3.Zone",

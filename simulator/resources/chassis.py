@@ -41,7 +41,7 @@ def slot_uri(slot: SimulatedSlot) -> str:
 
 
 def gpu_uri(slot: SimulatedSlot) -> str:
-    """Return the URI of the Processor of a GPU, which lives in the slot's resource block."""
+    """Return the URI of the Processor of a GPU, which is in the slot's resource block."""
     return f"{block_uri(slot)}/Processors/gpu{slot.number}"
 
 
@@ -51,7 +51,7 @@ def block_uri(slot: SimulatedSlot) -> str:
 
 
 def processor_uri(slot: SimulatedSlot, model: DeviceModel) -> str | None:
-    """Return the URI of the Processor that a device is; a custom card is one where devices are resource blocks."""
+    """Return the URI of the Processor of a device; with resource blocks, a custom card has one too."""
     if model.kind is DeviceModelKind.GPU:
         return gpu_uri(slot)
     if model.kind is DeviceModelKind.CUSTOM and slot.blocks == COMPOSITION_BLOCKS:
@@ -60,7 +60,7 @@ def processor_uri(slot: SimulatedSlot, model: DeviceModel) -> str | None:
 
 
 def slots_of_kind(drawer: SimulatedDrawer, kind: DeviceModelKind) -> list[SimulatedSlot]:
-    """Return the slots of a drawer that hold a device of a kind."""
+    """Return the slots of a drawer that have a device of a kind."""
     return [slot for slot in drawer.slots.values() if slot.present is not None and slot.present.model.kind is kind]
 
 
@@ -230,7 +230,7 @@ def _start_mode_change(falcon: Falcon, drawer: SimulatedDrawer, mode: Mode, by: 
                 task.percent = 100 * (step + 1) // (MODE_STEPS + 1)
         finally:
             drawer.changing_to = None
-        # A device may have been lost meanwhile, so the rules are asked again at the moment of the change.
+        # A device may have been lost meanwhile, so the rules are checked again at the change.
         falcon.composer.check_mode(drawer, mode)
         falcon.composer.set_mode(drawer, mode, by)
         return 200, _drawer(falcon, drawer)

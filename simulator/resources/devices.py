@@ -1,4 +1,4 @@
-"""Slots and what is in them: PCIe devices, functions, drives, network adapters."""
+"""Slots and their contents: PCIe devices, functions, drives, network adapters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLASSES = {
 
 
 def typed_uri(slot: SimulatedSlot, model: DeviceModel) -> str | None:
-    """Return the URI of the resource that a device is beyond PCIe, or None for a custom card."""
+    """Return the URI of a device's resource other than PCIeDevice, or None for a custom card."""
     base = drawer_uri(slot.drawer)
     if model.kind is DeviceModelKind.GPU:
         return gpu_uri(slot)
@@ -43,7 +43,7 @@ def typed_uri(slot: SimulatedSlot, model: DeviceModel) -> str | None:
 
 
 def register(falcon: Falcon) -> None:
-    """Add the slots of each drawer and the collections of what is in them."""
+    """Add the slots of each drawer and the collections of their contents."""
     for drawer in falcon.state.drawers.values():
         _register_drawer(falcon, drawer)
 
@@ -93,7 +93,7 @@ def _render_present(render: Callable[[SimulatedSlot, SimulatedDevice], Body], sl
 
 
 def present_device(slot: SimulatedSlot) -> SimulatedDevice:
-    """Return the device in a slot; refuses with 404 where it was pulled out."""
+    """Return the device in a slot; refuses with 404 where it was removed."""
     device = slot.present
     if device is None:
         raise not_found(slot_uri(slot))

@@ -34,7 +34,7 @@ def subscription_body(one: Subscription) -> Body:
 
 
 def _wanted(body: Body) -> tuple[str, tuple[str, ...]]:
-    """Return destination and registry prefixes of a new subscription; refuses what cannot be with 400."""
+    """Return destination and registry prefixes of a new subscription; refuses invalid values with 400."""
     destination = body.get("Destination")
     if not isinstance(destination, str):
         raise property_missing("Destination")

@@ -55,7 +55,7 @@ def register(falcon: Falcon) -> None:
 
 
 def _initiator(falcon: Falcon, port: SimulatedHostPort) -> Body:
-    """Render the endpoint of a host port; without a cable there is a root complex no more, only the place for one."""
+    """Render the endpoint of a host port; without a cable its root complex is absent."""
     entity: Body = {"EntityType": "RootComplex", "EntityRole": "Initiator"}
     if port.host is not None:
         entity["EntityLink"] = link(system_uri(falcon, port))

@@ -121,7 +121,7 @@ def _register_log(falcon: Falcon) -> None:
     tree.add(ResourceNode(f"{LOG_URI}/Actions/LogService.ClearLog", None, {"POST": WriteMethod(clear)}))
 
     def log() -> Body:
-        # The one collection whose members the standard wants whole.
+        # The one collection whose members the standard requires in full.
         body = collection(entries, "LogEntry", "Log Entries", [])
         body["Members"] = [entry.log_entry() for entry in events.entries.values()]
         body["Members@odata.count"] = len(body["Members"])

@@ -39,7 +39,7 @@ def port_uri(place: PortOwner) -> str:
 
 
 def port_owners(drawer: SimulatedDrawer) -> list[PortOwner]:
-    """Return what the ports of a drawer's switch lead to: host ports, then slots."""
+    """Return the host ports, then the slots, behind the ports of a drawer's switch."""
     return [*drawer.host_ports.values(), *drawer.slots.values()]
 
 
@@ -196,5 +196,5 @@ def _change(falcon: Falcon, place: PortOwner) -> Handler:
 
 
 def _types(place: PortOwner) -> tuple[str, str]:
-    """Return the types that a port can have: what it leads to is wired, so that it is that, or unconfigured."""
+    """Return the possible types of a port: the one of its fixed wiring, or unconfigured."""
     return ("UpstreamPort" if isinstance(place, SimulatedHostPort) else "DownstreamPort", UNCONFIGURED)

@@ -13,7 +13,7 @@ from simulator.tree import RawReply, ResourceNode, collection
 V1 = "/redfish/v1"
 SCHEMA_FOLDER = Path(__file__).parent.parent / "schemas"
 DMTF = "http://redfish.dmtf.org/schemas/v1"
-# Every standard schema that the service uses, with the version it implements.
+# The standard schemas that the service uses, with their implemented versions.
 STANDARD_SCHEMAS = {
     "AccountService": "v1_18_1",
     "Certificate": "v1_11_0",
@@ -198,7 +198,7 @@ def _reference(uri: str, namespaces: list[str], alias: str = "") -> list[str]:
 
 
 def json_schema_uri(body: Body) -> str | None:
-    """Return the URI of the JSON schema of a resource, or None for what is no resource."""
+    """Return the URI of the JSON schema of a resource, or None for other types."""
     odata_type = body.get("@odata.type")
     if not isinstance(odata_type, str):
         return None

@@ -1,4 +1,4 @@
-"""The host servers as the BMC knows them: one system a cabled host, or one a host port that blocks are added to."""
+"""The host servers in the BMC: a system per cabled host, or per host port to which blocks are added."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTIONS = ("AddResourceBlock", "RemoveResourceBlock")
 
 
 def system_uri(falcon: Falcon, port: SimulatedHostPort) -> str:
-    """Return the system behind a host port, or the one that the port's resource blocks belong to."""
+    """Return the system behind a host port, or that of the port's resource blocks."""
     return f"{SYSTEMS}/{port.endpoint if falcon.blocks else port.host}"
 
 
@@ -51,7 +51,7 @@ def register(falcon: Falcon) -> None:
 
 
 def _host_of(falcon: Falcon, name: str) -> tuple[str, HostLab] | None:
-    """Return the host that a system shows, with its name; None where no cable leads to one."""
+    """Return the host of a system, with its name; None without a cable."""
     port = falcon.state.zone(name) if falcon.blocks else None
     host = port.host if port is not None else name
     if host is None or (not falcon.blocks and host not in falcon.state.cabled_hosts()):
@@ -98,7 +98,7 @@ def _hardware(uri: str, name: str, host: HostLab) -> Body:
 
 
 def _register_composed(falcon: Falcon, port: SimulatedHostPort) -> None:
-    """Add the system of a host port: the host at the end of the cable, and the resource blocks that it was given."""
+    """Add the system of a host port: the host at the end of the cable, and its resource blocks."""
     uri = f"{SYSTEMS}/{port.endpoint}"
 
     def render() -> Body:

@@ -33,7 +33,7 @@ def task_body(task: BmcTask) -> Body:
 
 
 def task_accepted(task: BmcTask) -> Reply:
-    """Answer a request whose work goes on as a task: 202 with the monitor's address."""
+    """Return the response of a request that continues as a task: 202 with the monitor's address."""
     return Reply(202, task_body(task), {"Location": task.monitor, "Retry-After": "1"})
 
 

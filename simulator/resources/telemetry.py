@@ -1,4 +1,4 @@
-"""The telemetry service: a metric report with every reading, and its faults."""
+"""The telemetry service: a metric report with all readings, and its faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPORT_URI = f"{REPORTS}/All"
 
 
 class ReportedMetric(msgspec.Struct, rename="pascal", omit_defaults=True):
-    """One value of the report; absent things have no value."""
+    """One value of the report; absent devices have none."""
 
     metric_id: str
     metric_value: str | msgspec.Raw | None
@@ -108,7 +108,7 @@ def register(falcon: Falcon) -> None:
 
 
 class MetricReportBuilder:
-    """Builds the report once a simulated second, and answers from memory in between."""
+    """Builds the report once per simulated second, and caches it in between."""
 
     def __init__(self, falcon: Falcon) -> None:
         self._falcon = falcon
@@ -121,15 +121,15 @@ class MetricReportBuilder:
         falcon.faults.metrics = {point.metric: sensors.get(point.property, "") for point in self.points}
 
     def body(self) -> Body:
-        """Return the report as a body, for requests that expand or select."""
-        # Not msgspec, which takes no NaN: a fault may have put one in.
+        """Return the report as a body, for requests with $expand or $select."""
+        # Not msgspec, which refuses NaN: a fault may have inserted one.
         body: Body = json.loads(self.raw().content)
         return body
 
     def raw(self) -> RawReply:
         """Return the report, encoded."""
         state, faults = self._falcon.state, self._falcon.faults
-        # Links change between two steps as well, and a report must not hide that.
+        # Links change between two steps as well, and the report must show that.
         key = (state.steps, self._falcon.events.last_number, faults.changes)
         if key != self._built and not (self._built and faults.is_active("repeated_report")):
             self._built = key
@@ -149,7 +149,7 @@ class MetricReportBuilder:
                 )
         for number in range(len(values) + 1, self._faults.most + 1):
             extra = f"Extra{number}"
-            # Its number, and noise: what moves alike would be stored in no room at all.
+            # Its number and noise: identical series would compress unrealistically well.
             value = f"{number + crc32(f'{extra} {stamp}'.encode()) % 1000 / 1000:.3f}"
             values.append(ReportedMetric(extra, value, stamp, f"{FALCON}/EnvironmentMetrics#/Oem/H3/{extra}"))
         return MetricReportBody(
@@ -219,12 +219,12 @@ def _gpu_point(slot: SimulatedSlot) -> ReportPoint:
 
 
 KEPT_REPORTS = 120  # reports
-JSON_NAN = msgspec.Raw(b"NaN")  # which JSON does not know, and some services write all the same
+JSON_NAN = msgspec.Raw(b"NaN")  # not valid in JSON, but some services write it
 NO_NUMBER = "not available"
 
 
 class ReportFaults:
-    """The faults of one chassis' report, as they are now."""
+    """The present faults of one chassis' report."""
 
     def __init__(self, faults: FaultInjector) -> None:
         self._faults = faults
@@ -232,11 +232,11 @@ class ReportFaults:
 
     @property
     def most(self) -> int:
-        """How many readings the report is filled up to; 0 for those that there are."""
+        """The number of readings to which the report is padded; 0 for no padding."""
         return max((fault.readings for fault in self._faults.of_kind("many_readings")), default=0)
 
     def value(self, metric: str, value: str) -> str | msgspec.Raw | None:
-        """Return what stands in the report for a value; of what is no number only the first three apply."""
+        """Return the reported value after the faults; only the first three apply to values that are not numbers."""
         for fault in self._faults.of_kind("bad_values"):
             if fault.target in metric:
                 if fault.value == "nan":
@@ -250,11 +250,11 @@ class ReportFaults:
         return value
 
     def keep(self, now: float, report: RawReply) -> None:
-        """Take note of a report that was made at a simulated second."""
+        """Record a report that was made at a simulated second."""
         self._kept.append((now, report))
 
     def sent(self, now: float, step: int, report: RawReply) -> RawReply:
-        """Return the report that is sent: where reports are late, every third is one of so many seconds ago."""
+        """Return the report to send: with late reports, every third is an older one."""
         for fault in self._faults.of_kind("late_reports"):
             if step % 3 == 0:
                 old = [kept for at, kept in self._kept if at <= now - fault.delay]

@@ -15,13 +15,13 @@ from simulator.tree import collection, link, links
 
 SUPPLY_WATTS = 2000.0
 INLET_CAUTION = 38.0
-# What a sensor may measure in instead, by its own unit: the unit, what one is in it, and what zero is.
+# The alternative unit of a sensor, by its own unit: the unit, the factor and the offset.
 ALTERNATIVE_UNITS = {"Cel": ("[degF]", 1.8, 32.0), "W": ("kW", 0.001, 0.0)}
 
 
 @dataclass(frozen=True)
 class SensorPoint:
-    """One sensor: its name, what it measures, and the function that reads it (None: nothing to measure)."""
+    """One sensor: its name, its quantity, and the function that reads it (None: absent)."""
 
     chassis: str
     id: str
@@ -40,7 +40,7 @@ class SensorPoint:
         return f"{self.chassis}/Sensors/{self.id}"
 
     def in_other_unit(self) -> SensorPoint:
-        """Return the sensor as it is in the other unit for what it measures; itself where there is none."""
+        """Return the sensor in its alternative unit; unchanged where there is none."""
         if self.units not in ALTERNATIVE_UNITS:
             return self
         units, factor, zero = ALTERNATIVE_UNITS[self.units]
@@ -55,7 +55,7 @@ class SensorPoint:
 
 
 def sensor_points(falcon: Falcon) -> list[SensorPoint]:
-    """Return every sensor of a chassis, in the order of the report."""
+    """Return all sensors of a chassis, in the order of the report."""
     state = falcon.state
     points = [
         SensorPoint(FALCON, "inlet_temp", "Inlet temperature", "Temperature", "Cel", "Intake",
@@ -145,7 +145,7 @@ def register(falcon: Falcon) -> None:
 
 
 def current_sensor(falcon: Falcon, point: SensorPoint) -> SensorPoint:
-    """Return a sensor as it is now: in its own unit, or by a fault in another."""
+    """Return a sensor in its present unit: its own, or due to a fault another."""
     return point.in_other_unit() if point.uri in falcon.state.other_units else point
 
 

@@ -31,7 +31,7 @@ ACTIONS = ("AddEndpoint", "RemoveEndpoint")
 
 
 def register(falcon: Falcon) -> None:
-    """Add the zones, one a host port; a service that composes by resource blocks has none."""
+    """Add the zones, one per host port; a service with resource blocks has none."""
     if falcon.blocks:
         return
     ports = falcon.state.host_ports()
@@ -95,7 +95,7 @@ def _patch(falcon: Falcon, port: SimulatedHostPort) -> Handler:
 
 
 def _listed(body: Body, known: Body, dialect: str) -> list[str]:
-    """Return the endpoint Ids of a PATCH: below Links, or at the top level as the oldest services have it."""
+    """Return the endpoint Ids of a PATCH: below Links, or at the top level as in the oldest services."""
     if not body:
         raise RedfishError(400, "NoOperation", "The request body names no property to change.")
     places = {"patch": ("Links",), "psme-old": ("Endpoints",)}.get(dialect, ("Links", "Endpoints"))
@@ -118,7 +118,7 @@ def _listed(body: Body, known: Body, dialect: str) -> list[str]:
 
 
 def member_id(reference: object, collection_uri: str, name: str) -> str:
-    """Return the Id of the member that a request refers to; refuses what is no such reference with 400."""
+    """Return the Id of the member that a request refers to; refuses an invalid reference with 400."""
     uri = reference.get("@odata.id") if isinstance(reference, dict) else None
     if not isinstance(uri, str) or not uri.startswith(f"{collection_uri}/"):
         raise malformed(name, reference)
@@ -155,7 +155,7 @@ def _action(falcon: Falcon, port: SimulatedHostPort, node: ResourceNode, *, add:
 
 
 def check_etag(etag: object, node: ResourceNode, parameter: str) -> None:
-    """Refuse an action whose ETag parameter is not the resource's, with the status that the schemas ask for."""
+    """Refuse an action whose ETag parameter is not the resource's, with the status required by the schemas."""
     if etag is not None and node.render is not None and node.etag(node.render()) != etag:
         raise RedfishError(
             428,
@@ -166,7 +166,7 @@ def check_etag(etag: object, node: ResourceNode, parameter: str) -> None:
 
 
 def parameter_missing(action: str, parameter: str) -> RedfishError:
-    """Return the refusal of an action without a parameter that it needs."""
+    """Return the refusal of an action without a required parameter."""
     return RedfishError(
         400,
         "ActionParameterMissing",
@@ -183,7 +183,7 @@ async def bind_slots(
     by: Actor | None,
     render: Callable[[], Body] | None = None,
 ) -> Reply:
-    """Give a host port the wanted slots, at once or as a task, and answer with what `render` gives, else 204."""
+    """Set the slots of a host port, immediately or as a task, and return the result of `render`, else 204."""
 
     def body() -> Body | None:
         return render() if render is not None else None
@@ -208,7 +208,7 @@ async def bind_slots(
 def _switch(
     falcon: Falcon, port: SimulatedHostPort, wanted: Callable[[], list[SimulatedSlot]], by: Actor | None
 ) -> None:
-    """Check once more and switch; a fault may switch one half only, or answer 500 after the whole."""
+    """Check again and switch; a fault may switch only one half, or answer 500 after all."""
     slots = wanted()
     falcon.composer.check(port, slots)
     fault = falcon.faults.take("half_applied_bind", path=falcon.composer.holder_uri(port))
@@ -220,6 +220,6 @@ def _switch(
         raise RedfishError(500, "InternalError", "The request failed due to an internal service error.")
     kept = [slot for slot in slots if slot.attached_to == port.name]
     if len(kept) == len(port.slots):
-        # Nothing leaves, so the half that is left out is the last of what joins.
+        # Nothing is detached, so the omitted half is the last of the attached ones.
         kept += [slot for slot in slots if slot.attached_to is None][:-1]
     falcon.composer.apply(port, kept, by)

@@ -257,7 +257,7 @@ def test_a_history_that_was_written_anew_is_not_sealed_by_the_next_entry(ada: Us
     record()
     verdict = chain_check()
     assert verdict.broken == 4
-    assert "tells that the end of the log had been replaced before it" in verdict.sentence
+    assert "records that the end of the log had been replaced before it" in verdict.sentence
     audit_reseal(actor=None, reason="The key was lost.")
     assert chain_check().broken is None
 
@@ -277,7 +277,7 @@ def test_an_old_copy_of_database_and_end_is_found_by_what_lies_beside_it(ada: Us
     # Then it grows again.
     for _ in range(5):
         record()
-    assert "Entry 6 is another than it was" in chain_check().sentence
+    assert "Entry 6 differs from the one" in chain_check().sentence
     audit_reseal(actor=None, reason="The backup of yesterday was put back.")
     assert chain_check().broken is None
 

@@ -337,8 +337,8 @@ def test_what_a_host_cannot_do_is_refused_in_words(lab: Lab) -> None:
     profile = SimulationProfile(step_seconds=1.0, devices=(DeviceProfile(share=1.0),))
     assert "no device" in refusal(devices=(DeviceSelector("0000:ff:00.0"),), profile=profile)
     assert "no simulation profile" in refusal()
-    assert "is given 0" in refusal(profile=profile)
-    assert "is not given" in refusal(
+    assert "1 devices and has 0" in refusal(profile=profile)
+    assert "does not include" in refusal(
         profile=SimulationProfile(step_seconds=1.0, devices=(DeviceProfile(address=shown),))
     )
     assert "own GPUs; 8 are free" in refusal(local=9, foreign=tuple(lab.shown.values()), profile=profile)

@@ -60,7 +60,7 @@ def test_who_meets_a_locked_database_is_told_so_and_what_was_tried_is_kept_after
         "detail": DATABASE_UNAVAILABLE,
     }
     assert (page.status_code, page["Retry-After"]) == (503, "5")
-    assert f"{DATABASE_UNAVAILABLE} If you sent something, look first whether it was done." in page.content.decode()
+    assert f"{DATABASE_UNAVAILABLE} If you sent something, check first whether it was done." in page.content.decode()
     assert not Tenant.objects.exists()
     assert not AuditEntry.objects.exists()
     assert browser.post(reverse("accounts:tenant_add"), {"name": "Three"}).status_code == 302

@@ -195,7 +195,7 @@ def test_a_function_goes_on_in_a_process_of_its_own_and_ends_as_a_command_does(t
     child = processes.ChildProcess("forked", work, environment={"NAME": "ada"}, log=log)
     child.start()
     said = wait_for(child.restart_if_dead, "it did not end")
-    assert said == f"forked ended with 3; starting it again. Its log: {log}"
+    assert said == f"forked ended with 3; restarting it. Its log: {log}"
     assert log.read_text() == "ada forked\nthe end\n"
     wait_for(lambda: (child.restart_if_dead(), log.read_text().count("the end"))[1] == 2, "it was not started again")
     processes.terminate_all([child])

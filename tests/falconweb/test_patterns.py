@@ -62,4 +62,4 @@ def test_numbers_sorting_and_choices_are_said_to_readers_of_the_screen(page: str
 
 def test_what_is_given_to_a_component_is_text(page: str) -> None:
     assert "<h2>No exports yet</h2>" in page
-    assert page.count('<p class="notice error" role="alert">The two do not fit together.</p>') == 2
+    assert page.count('<p class="notice error" role="alert">The two do not match.</p>') == 2

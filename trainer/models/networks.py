@@ -32,8 +32,8 @@ class AnswerModule(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
         """Return each token's logits for being the first and the last of the answer."""
-        said = self.inner(input_ids=tokens, attention_mask=mask, token_type_ids=kinds)
-        return said.start_logits, said.end_logits
+        output = self.inner(input_ids=tokens, attention_mask=mask, token_type_ids=kinds)
+        return output.start_logits, output.end_logits
 
 
 def mobilenet_v2(*, image: int = 224, classes: int = 1000, width: float = 1.0) -> nn.Module:

@@ -174,13 +174,13 @@ def _loss_at_scale(predicted: Tensor, boxes: Tensor, stride: float, anchors: Ten
     overlap = generalised_iou(middle, extent, offset.expand_as(middle), sides[:, :, None].expand_as(extent))
     share = fits.sum().clamp(min=1)
     wanted = functional.one_hot(boxes[..., 0].long(), width - 5).to(found.dtype)[:, :, None].expand_as(found[..., 5:])
-    told = functional.binary_cross_entropy_with_logits(found[..., 5:], wanted, reduction="none").mean(-1)
+    class_loss = functional.binary_cross_entropy_with_logits(found[..., 5:], wanted, reduction="none").mean(-1)
     objects = torch.zeros_like(flat[..., 4])
     objects.scatter_reduce_(1, place, (overlap.detach().clamp(min=0) * fits).flatten(1), "amax")
     there = functional.binary_cross_entropy_with_logits(flat[..., 4], objects)
     return (
         BOX_WEIGHT * ((1 - overlap) * fits).sum() / share
-        + CLASS_WEIGHT * (told * fits).sum() / share
+        + CLASS_WEIGHT * (class_loss * fits).sum() / share
         + OBJECT_WEIGHT * there
     )
 

@@ -1,4 +1,4 @@
-"""`manage.py audit`: verify the audit log or an export of it, export it, accept a seal that was found broken."""
+"""`manage.py audit`: verify the audit log or an export of it, export it, accept a broken seal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ exit codes of verify:
   1  it is broken; the sentence names the first entry that is, and what is wrong with it
   2  wrong usage, or a file that cannot be read
 
-An export as JSON Lines has all that is needed to verify it: docs/operate.md tells the recipe.
+A JSON Lines export can be verified without the database: see docs/operate.md.
 """
 
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
     help = "Verify or export the audit log."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return the parser with the exit codes told at the end of --help."""
+        """Return the parser with the exit codes at the end of --help."""
         return super().create_parser(
             prog_name, subcommand, epilog=EXPLAINED, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
         )
@@ -44,17 +44,17 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
         doings = parser.add_subparsers(dest="doing", required=True)
-        verify = doings.add_parser("verify", help="look at every entry, and keep the result in the log")
+        verify = doings.add_parser("verify", help="check every entry, and record the result in the log")
         verify.add_argument("--expect", type=noted, help="SEQUENCE:DIGEST of an entry that was noted elsewhere")
         verify.add_argument("--file", type=Path, help="verify an export as JSON Lines, without the database")
-        verify.add_argument("--gaps", action="store_true", help="the file has only what fits a filter")
+        verify.add_argument("--gaps", action="store_true", help="the file is a filtered export")
         export = doings.add_parser("export", help="write entries, oldest first")
         export.add_argument("--as", dest="format", choices=sorted(FORMATS), default="jsonl")
         export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
         for name in AUDIT_FILTERS:
-            export.add_argument(f"--{name.replace('_', '-')}", default="", help="keep what fits, as on the page")
-        reseal = doings.add_parser("reseal", help="accept that the seal was found broken, or the log cut off")
-        reseal.add_argument("--reason", required=True, help="why, such as: the backup of 2 March was put back")
+            export.add_argument(f"--{name.replace('_', '-')}", default="", help="filters, as on the page")
+        reseal = doings.add_parser("reseal", help="accept a broken seal or a truncated log")
+        reseal.add_argument("--reason", required=True, help="the reason, such as: the backup of 2 March was restored")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Run, and exit with the code."""
@@ -116,7 +116,7 @@ class Command(BaseCommand):
 
 
 class _Counted:
-    """Entries of a file that are counted while they are looked at."""
+    """Entries of a file, counted while they are checked."""
 
     def __init__(self, first: dict[str, Any], others: Iterator[dict[str, Any]]) -> None:
         self.records = itertools.chain([first], others)

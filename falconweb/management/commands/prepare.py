@@ -1,4 +1,4 @@
-"""All that a start needs done before the site serves, in one process: tables, static files, what is simulated."""
+"""All preparations of a start, in one process: tables, static files and the simulation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from falconweb.launch import fingerprints
 
 
 class Command(BaseCommand):
-    """Migrates, collects static files and bootstraps; what is done already is not done again."""
+    """Migrates, collects static files and bootstraps; skips completed steps."""
 
     help = "Prepare the data folder for a start: migrate, collectstatic and bootstrap, as far as they are needed."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the option for folders that many sites begin with."""
+        """Add the option for folders from which sites are copied."""
         parser.add_argument(
             "--skip-bootstrap", action="store_true", help="make no administrator: for a folder that is to be copied"
         )

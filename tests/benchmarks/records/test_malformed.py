@@ -122,7 +122,7 @@ RAW = [
     (b'{"kind":"run","exit_code":' + b"9" * 5000 + b"}\n", 1, "", "digits"),
     (b'{"kind":"run","a":' + b"[" * 100_000 + b"\n", 1, "", ""),
     (b'{"kind":"run","a":"\\ud800"}\n', 1, "a", "cannot be kept"),
-    (b'{"kind":"run"\n', 1, "", "no JSON"),
+    (b'{"kind":"run"\n', 1, "", "not valid JSON"),
     (b"[1]\n", 1, "", "object"),
     (b'\n\n{"kind":"run"}\n', 3, "id", "missing"),
     (b'{"kind":"run"}\n\xff\xfe\n', 2, "", "UTF-8"),
