@@ -76,8 +76,8 @@ async def probe_dialect(
                 f"System {_resource_name(system)} offers the action {ADD_BLOCK}; there are {blocks} resource blocks."
             )
             return DialectProbe(Dialect.RESOURCE_BLOCKS, reason)
-    seen = f"none of its {len(zones)} zones allows PATCH or offers {ADD_ENDPOINT}" if zones else "it has no zones"
-    return DialectProbe(Dialect.NONE, f"None of the four ways was found: {seen}, and no system offers {ADD_BLOCK}.")
+    finding = f"none of its {len(zones)} zones allows PATCH or offers {ADD_ENDPOINT}" if zones else "it has no zones"
+    return DialectProbe(Dialect.NONE, f"None of the four ways was found: {finding}, and no system offers {ADD_BLOCK}.")
 
 
 def _indicates_dialect(uri: str) -> bool:

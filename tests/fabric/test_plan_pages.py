@@ -182,7 +182,7 @@ def test_a_plan_that_stopped_says_why_and_what_can_be_done(
     post(administrator, "plan_apply", plan.pk)
     stopped = carry_out_plan(plan)
     text = page_of(administrator, stopped)
-    for button in ("Try again from here", "Roll back", "Leave as it is"):
+    for button in ("Retry from here", "Roll back", "Leave as it is"):
         assert button in text
     assert "below what device and slot can do" in text
     assert "waits for a decision" in words(browser(administrator).get("/"))
