@@ -81,7 +81,7 @@ def attachment_violation(
     if slot > SLOTS_PER_DRAWER:
         return f"A drawer has slots 1 to {SLOTS_PER_DRAWER}: there is no slot {slot}."
     if others is None:
-        others = {label for number, label in drawer.attached.items() if number != slot}
+        others = {used for number, used in drawer.attached.items() if number != slot}
     match drawer.mode:
         case DrawerMode.STANDARD_ONE_HOST:
             return _one_host(others, label=label, planned=planned)

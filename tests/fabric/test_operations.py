@@ -528,7 +528,7 @@ def test_what_nobody_could_begin_for_long_is_not_carried_out(
     Operation.objects.update(requested_at=timezone.now() - timedelta(hours=20))
     execute(str(operation.pk), worker="test")
     operation.refresh_from_db()
-    assert (operation.state, operation.error) == ("failed", "It could not start within 10 minutes. Ask again.")
+    assert (operation.state, operation.error) == ("failed", "It could not start within 10 minutes. Request it again.")
     assert zones_with(simulator, "drawer1slot7") == []
 
 

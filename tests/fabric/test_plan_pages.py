@@ -61,7 +61,7 @@ def test_a_preview_says_which_chassis_do_not_answer(chassis: Chassis, administra
     assert "not answer now" not in page_of(administrator, plan)
     Chassis.objects.update(last_error="It refused the connection.")
     text = page_of(administrator, plan)
-    assert "falcon-1 does not answer now. What stands here of it may be old." in text
+    assert "falcon-1 does not answer now. The data shown for it may be old." in text
     assert "refused the connection" not in text
     Chassis.objects.update(last_error="")
     assert "not answer now" not in page_of(administrator, plan)
