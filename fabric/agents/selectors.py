@@ -186,7 +186,7 @@ def uncertainty_label(side: DeviceOnHost, *, names: bool = True) -> str:
     if not side.unsure or not names or side.among_others:
         return side.unsure
     if not side.holders:
-        return f"{side.unsure}; nobody uses any of them now"
+        return f"{side.unsure}; no process uses any of them now"
     return f"{side.unsure}; in use among them: {holders_label(side.holders)}"
 
 

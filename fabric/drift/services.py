@@ -197,7 +197,7 @@ def _requested_drifts(person: User, drifts: Collection[int]) -> list[Drift]:
     if not drifts:
         raise Invalid("Choose at least one.", errors={"drift_ids": "Give at least one id."})
     if len(drifts) > MAX_AT_ONCE:
-        raise Invalid(f"At most {MAX_AT_ONCE} at once.", errors={"drift_ids": f"Give at most {MAX_AT_ONCE} ids."})
+        raise Invalid(f"At most {MAX_AT_ONCE} together.", errors={"drift_ids": f"Give at most {MAX_AT_ONCE} ids."})
     rows = list(
         drift_rows(person).filter(pk__in=drifts).select_related("chassis", "device", "drawer", "host_port", "port")
     )

@@ -46,7 +46,7 @@ async def release_device(claim: OperationClaim, device: Device, port: HostPort) 
     is_named = may_name_host(device, port)
     if agent is None:
         await claim.skip(
-            RELEASE_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} Whether somebody uses the device is not known."
+            RELEASE_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} Whether the device is in use is unknown."
         )
         return
     forced = claim.operation.forced
@@ -57,7 +57,7 @@ async def release_device(claim: OperationClaim, device: Device, port: HostPort) 
             # The card that was named may be another one, in use by others.
             if not forced:
                 raise OperationFailedError(f"{device.name} cannot be released: {found.unsure}. Nothing was detached.")
-            step["sentence"] = f"Its host was not told to release it: {found.unsure}. It is forced all the same."
+            step["sentence"] = f"Its host was not told to release it: {found.unsure}. It is forced anyway."
             return
         selector = device_selector(device, found.seen)
         wait = 0.0 if forced else LEAVE_SECONDS
@@ -69,18 +69,18 @@ async def release_device(claim: OperationClaim, device: Device, port: HostPort) 
         except Unavailable as error:
             if not forced:
                 raise
-            step["sentence"] = f"{error.sentence} It is forced all the same."
+            step["sentence"] = f"{error.sentence} It is forced anyway."
             return
         if answer is None:
             if not forced:
                 raise OperationFailedError(f"The agent of {name} did not answer: nothing was detached.")
-            step["sentence"] = f"The agent of {name} did not answer. It is forced all the same."
+            step["sentence"] = f"The agent of {name} did not answer. It is forced anyway."
         elif answer.outcome in {"removed", "not_present"}:
             step["sentence"] = answer.sentence if is_named else "Its host was told to release it."
         elif forced and answer.outcome not in {"refused", "in_use"}:
             # The host did not manage in time. A device that it refuses to release even by force stays: it has data.
             sentence = answer.sentence if is_named else "Its host could not release it."
-            step["sentence"] = f"{sentence} It is forced all the same."
+            step["sentence"] = f"{sentence} It is forced anyway."
         elif answer.outcome == "in_use":
             who = f": {holders_label(answer.holders)}" if is_named else " on its host"
             raise OperationFailedError(f"{device.name} is in use{who}. Nothing was detached.")

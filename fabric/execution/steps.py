@@ -379,7 +379,7 @@ async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) 
             if now > up_since + RETRAIN_SECONDS:
                 raise LinkDegradedError(
                     f"Attached, but below what device and slot can do. {describe_link(link)} "
-                    "Detach and attach it again to train the link anew."
+                    "Detach and attach it again to retrain the link."
                 )
         await asyncio.sleep(LINK_POLL_SECONDS)
         await claim.heed()

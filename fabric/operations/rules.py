@@ -150,7 +150,7 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
     `planned`: the sentence names the mode, for readers of several drawers.
     """
     if mode is DrawerMode.UNKNOWN:
-        return "A drawer cannot be changed to a mode that nobody knows."
+        return "A drawer cannot be changed to an unknown mode."
     after = DrawerState(mode=mode, connections=drawer.connections, attached=drawer.attached)
     pair = _host_port_pair(drawer)
     if mode is DrawerMode.STANDARD_TWO_HOSTS and len(pair) < 2:

@@ -125,7 +125,7 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
 def refuse_mode_change(person: User, drawer: Drawer) -> None:
     """Raise Forbidden unless the user may change the drawer's mode."""
     if not may_change_mode(person, drawer):
-        raise Forbidden("Only an administrator, or a tenant that holds all of the drawer, may change its mode.")
+        raise Forbidden("Only an administrator, or a tenant that all of the drawer is granted to, may change its mode.")
 
 
 def operation_cancel(*, person: User, operation: Operation) -> Operation:

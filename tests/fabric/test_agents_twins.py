@@ -135,7 +135,7 @@ def test_a_device_that_its_host_does_not_tell_from_one_in_use_is_not_detached(
     assert asked(falconweb_administrator, others, None).is_open
     # Nobody uses either of them: which one is to be let go is as unknown.
     host.tell(silent=twins)
-    with pytest.raises(InUse, match="nobody uses any of them now"):
+    with pytest.raises(InUse, match="no process uses any of them now"):
         asked(falconweb_administrator, twins[0], None)
 
 
@@ -157,7 +157,7 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
     assert carry_out_plan(plan).state == "done"
     assert told(plan.operations.get(), "Release on the host")[1] == (
         "Its host was not told to release it: its host cannot distinguish it from other cards of its kind. "
-        "It is forced all the same."
+        "It is forced anyway."
     )
     assert site.folder("node-a", place).joinpath("driver").is_symlink(), "the other one stays in use"
     entry = AuditEntry.objects.get(action="operation.force")

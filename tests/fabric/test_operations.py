@@ -82,7 +82,7 @@ def test_a_gpu_moves_from_one_host_to_another_and_back_to_none(
     assert told["Wait for the link"] == ("done", "Link up, x16 at 128 Gb/s.")
     assert told["Release on the host"] == (
         "skipped",
-        "No agent runs on node-a. Whether somebody uses the device is not known.",
+        "No agent runs on node-a. Whether the device is in use is unknown.",
     )
     assert told["Seen by the host"] == ("skipped", "No agent runs on node-b. The device is verified up to its link.")
     gpu.refresh_from_db()

@@ -190,7 +190,7 @@ def test_a_mode_needs_its_host_ports_also_where_nothing_is_attached() -> None:
 
 def test_a_mode_that_nobody_knows_is_objected_to() -> None:
     assert objections_of(drawer(ADVANCED, "AB", EMPTY), wish(mode=UNKNOWN)) == [
-        "A drawer cannot be changed to a mode that nobody knows."
+        "A drawer cannot be changed to an unknown mode."
     ]
 
 

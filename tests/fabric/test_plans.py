@@ -298,7 +298,7 @@ def test_a_tenant_plans_with_what_it_holds_and_sees_nothing_of_others(
         planned(member, DesiredState(attachments={other.pk: None}))
     with pytest.raises(NotFound):
         planned(member, DesiredState(attachments={own.pk: port("H1").pk}))
-    with pytest.raises(Forbidden, match="holds all of the drawer"):
+    with pytest.raises(Forbidden, match="all of the drawer is granted to"):
         planned(member, DesiredState(modes={drawer(1).pk: DrawerMode.STANDARD_ONE_HOST}))
     with pytest.raises(Forbidden):
         planned(viewer, DesiredState(attachments={own.pk: None}))
