@@ -157,8 +157,8 @@ def host_local_devices(
 
 def chassis_serial_numbers() -> frozenset[str]:
     """Return the serial numbers of all present and past devices of chassis, normalized for `host_local_devices`."""
-    told = Device.objects.exclude(serial_number="").values_list("serial_number", flat=True)
-    return frozenset(_normalized_serial(serial) for serial in told)
+    numbers = Device.objects.exclude(serial_number="").values_list("serial_number", flat=True)
+    return frozenset(_normalized_serial(serial) for serial in numbers)
 
 
 def _match_among(cards: list[PciDevice], rivals: list[Device]) -> DeviceMatch:
@@ -186,7 +186,7 @@ def uncertainty_label(side: DeviceOnHost, *, names: bool = True) -> str:
     if not side.unsure or not names or side.among_others:
         return side.unsure
     if not side.holders:
-        return f"{side.unsure}; nobody uses any of them now"
+        return f"{side.unsure}; no process uses any of them now"
     return f"{side.unsure}; in use among them: {holders_label(side.holders)}"
 
 

@@ -119,11 +119,11 @@ def answer_store(text: object) -> None:
         logger.warning("a host's answer was rejected: %s", error)
         return
     # Only for open requests, and once: a host cannot fill the table.
-    asked = HostAnswer.objects.filter(nonce=answer.nonce, host=row.host, body={})
+    pending = HostAnswer.objects.filter(nonce=answer.nonce, host=row.host, body={})
     body = _sanitized(msgspec.to_builtins(msgspec.structs.replace(answer, news=None)))
     # The output of a run is long and has lines; a message of it is bounded, as every other.
     body["news"] = _sanitized_news(msgspec.to_builtins(answer.news))
-    asked.update(body=body, received_at=timezone.now())
+    pending.update(body=body, received_at=timezone.now())
 
 
 def answers_delete_expired() -> None:
@@ -168,26 +168,26 @@ def _claimed_agent(text: object) -> HostAgent:
     return row
 
 
-def _sanitized(told: Any) -> Any:
+def _sanitized(value: Any) -> Any:
     """Return a host's report for storage: texts are shortened and made printable, whatever the host's root wrote."""
-    if isinstance(told, str):
-        return "".join(one if one.isprintable() else " " for one in told[:MAX_TEXT_LENGTH])
-    if isinstance(told, (list, tuple)):
-        return [_sanitized(one) for one in told[:MAX_ITEMS]]
-    if isinstance(told, dict):
-        return {_sanitized(name): _sanitized(one) for name, one in list(told.items())[:MAX_ITEMS]}
-    return told
+    if isinstance(value, str):
+        return "".join(one if one.isprintable() else " " for one in value[:MAX_TEXT_LENGTH])
+    if isinstance(value, (list, tuple)):
+        return [_sanitized(one) for one in value[:MAX_ITEMS]]
+    if isinstance(value, dict):
+        return {_sanitized(name): _sanitized(one) for name, one in list(value.items())[:MAX_ITEMS]}
+    return value
 
 
-def _sanitized_news(told: Any) -> Any:
+def _sanitized_news(value: Any) -> Any:
     """Return a run's messages for storage: line breaks stay, unprintable characters become blanks."""
-    if isinstance(told, str):
-        return "".join(one if one.isprintable() or one in "\n\t" else " " for one in told)
-    if isinstance(told, (list, tuple)):
-        return [_sanitized_news(one) for one in told]
-    if isinstance(told, dict):
-        return {_sanitized_news(name): _sanitized_news(one) for name, one in told.items()}
-    return told
+    if isinstance(value, str):
+        return "".join(one if one.isprintable() or one in "\n\t" else " " for one in value)
+    if isinstance(value, (list, tuple)):
+        return [_sanitized_news(one) for one in value]
+    if isinstance(value, dict):
+        return {_sanitized_news(name): _sanitized_news(one) for name, one in value.items()}
+    return value
 
 
 def _relevant_parts(report: dict[str, Any]) -> tuple[Any, Any]:

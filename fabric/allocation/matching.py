@@ -220,7 +220,7 @@ def cheapest_assignment(costs: Sequence[Sequence[float]], unmatched: Sequence[fl
 
 
 def _assign(table: np.ndarray) -> np.ndarray:
-    """Return for each column the row that holds it, -1 for none: one shortest augmenting path a row."""
+    """Return the row matched with each column, -1 for none: one shortest augmenting path per row."""
     rows, columns = table.shape
     of_row, of_column = np.zeros(rows), np.zeros(columns)
     holder = np.full(columns, -1)

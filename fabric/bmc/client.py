@@ -301,12 +301,12 @@ class BmcClient:
         except Malformed:
             body = {}
         reason = error_sentence(body)
-        said = f": {reason}" if reason else "."
+        detail = f": {reason}" if reason else "."
         if raw.status >= 500:
-            raise ServerFault(f"{where} answered {raw.status}{said}", answered=raw.status, body=body)
+            raise ServerFault(f"{where} answered {raw.status}{detail}", answered=raw.status, body=body)
         if raw.status == 401 and not self.signs_in:
             raise SignInRefused(f"{where} requires a name and password.", answered=401)
-        raise RequestRefused(f"{where} answered {raw.status}{said}", answered=raw.status, reason=reason)
+        raise RequestRefused(f"{where} answered {raw.status}{detail}", answered=raw.status, reason=reason)
 
     async def finish(self, answer: BmcResponse, *, timeout: float = TASK_SECONDS) -> BmcResponse:
         """Follow a 202 to the end of its task and return the last response; others are returned unchanged.

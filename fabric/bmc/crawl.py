@@ -64,7 +64,7 @@ class Crawl:
         self.found: dict[str, CrawledResource] = {}
         self.problems: dict[str, InventoryProblem] = {}
         # The requests since the last call of `walk`, and the digests of the responses: 0 for unusable ones.
-        self.asked: dict[str, int] = {}
+        self.digests: dict[str, int] = {}
         self.expands = ""  # the query that expands a collection's members, '' where the service offers none
         self._bmc = bmc
         self._everything = everything
@@ -107,7 +107,7 @@ class Crawl:
         Raises SignInRefused, Unreachable or TimedOut once the BMC is unreachable, Malformed for an endless service.
         """
         self._most = self._bmc.received + MAX_WALK_BYTES
-        self.asked = {}
+        self.digests = {}
         workers = [asyncio.create_task(self._work()) for _ in range(self._at_a_time)]
         try:
             await asyncio.gather(*workers)
@@ -201,19 +201,19 @@ class Crawl:
             self._keep(uri, answer.body, answer.etag, listed_by)
         self._lost_in_a_row = 0
 
-    async def _ask(self, uri: str) -> BmcResponse:
-        self.asked[uri] = 0
+    async def _request(self, uri: str) -> BmcResponse:
+        self.digests[uri] = 0
         answer = await self._bmc.get(uri)
-        self.asked[uri] = answer.digest
+        self.digests[uri] = answer.digest
         return answer
 
     async def _get(self, uri: str) -> BmcResponse:
         if not self.expands or "?" in uri or not is_expandable(uri):
-            return await self._ask(uri)
+            return await self._request(uri)
         try:
-            answer = await self._ask(f"{uri}?{self.expands}")
+            answer = await self._request(f"{uri}?{self.expands}")
         except (ServerFault, RequestRefused, Malformed):
-            answer = await self._ask(uri)
+            answer = await self._request(uri)
             self.expands = ""
             return answer
         members = answer.body.get("Members")
@@ -221,7 +221,7 @@ class Crawl:
             if not any(is_embedded(member) for member in members):
                 self.expands = ""
             elif not are_distinct_members(uri, members):
-                return await self._ask(uri)
+                return await self._request(uri)
         return answer
 
     def _keep(self, uri: str, body: JsonObject, etag: str, listed_by: str) -> None:

@@ -76,8 +76,8 @@ async def probe_dialect(
                 f"System {_resource_name(system)} offers the action {ADD_BLOCK}; there are {blocks} resource blocks."
             )
             return DialectProbe(Dialect.RESOURCE_BLOCKS, reason)
-    seen = f"none of its {len(zones)} zones allows PATCH or offers {ADD_ENDPOINT}" if zones else "it has no zones"
-    return DialectProbe(Dialect.NONE, f"None of the known ways was found: {seen}, and no system offers {ADD_BLOCK}.")
+    finding = f"none of its {len(zones)} zones allows PATCH or offers {ADD_ENDPOINT}" if zones else "it has no zones"
+    return DialectProbe(Dialect.NONE, f"None of the known ways was found: {finding}, and no system offers {ADD_BLOCK}.")
 
 
 def _indicates_dialect(uri: str) -> bool:
@@ -99,10 +99,10 @@ STATE_ABSENT = "Absent"
 
 @dataclass(frozen=True)
 class HostPortZone:
-    """A host port as it is composed: `uri` is what is changed to attach, `members` are what devices are named by there.
+    """A host port for composition: `uri` is the resource changed to attach, `members` identify its devices there.
 
-    `initiator` is the host's end of the path, None where nothing says which it is. `system_uris` lead to the host, ()
-    where no cable leads to one. `doubtful` holds what would have told more, had it been found.
+    `initiator` is the host's end of the path, None where it is unknown. `system_uris` lead to the host, ()
+    where no cable leads to one. `doubtful` has the links to missing resources with further evidence.
     """
 
     uri: str

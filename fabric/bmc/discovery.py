@@ -57,12 +57,12 @@ class Discovery:
         # False during a walk: one that was aborted has less than the service has.
         self._whole = False
         # The requests and responses of the last refresh; if they differ, or are unusable, everything is read again.
-        self._glance: dict[str, int] = {}
+        self._last_requests: dict[str, int] = {}
         self._found: Inventory | None = None
 
     async def walk(self) -> Inventory:
         """Read the whole service again and return its inventory; raises as `discover` does."""
-        self._whole, self._glance = False, {}
+        self._whole, self._last_requests = False, {}
         self._crawl = Crawl(self._bmc, everything=self._everything, at_a_time=self._at_a_time)
         self._crawl.take_root(await self._bmc.service_root())
         await self._crawl.walk()
@@ -77,14 +77,14 @@ class Discovery:
         collection. Walks the whole service where it has not been walked, or where the last walk was aborted. Where
         the responses are those of the previous refresh, byte for byte, the same inventory object is returned.
         """
-        if self._found is not None and self._glance and await self._is_unchanged():
+        if self._found is not None and self._last_requests and await self._is_unchanged():
             return self._found
         self._crawl.unpack()
         moving = [each for each in self._crawl.found.values() if each.kind in VOLATILE_TYPES]
         return await self._read_again(moving) if moving and self._whole else await self.walk()
 
     async def _read_again(self, moving: list[CrawledResource]) -> Inventory:
-        self._whole, self._glance = False, {}
+        self._whole, self._last_requests = False, {}
         listed_now: set[str] = set()
         collections: set[str] = set()
         for uri in {each.uri.rpartition("/")[0] for each in moving}:
@@ -115,13 +115,13 @@ class Discovery:
                 self._crawl.discard_below(each.uri)
         if not self._probe.known:
             self._probe = await probe_dialect(self._bmc, self._crawl.found, self._crawl.problems)
-        if self._probe.known and all(self._crawl.asked.values()):
-            self._glance = self._crawl.asked
+        if self._probe.known and all(self._crawl.digests.values()):
+            self._last_requests = self._crawl.digests
         return self._done()
 
     async def _is_unchanged(self) -> bool:
         """Repeat the requests of the last refresh; return whether every response is the same."""
-        for uri, digest in self._glance.items():
+        for uri, digest in self._last_requests.items():
             raw = await self._bmc.fetch("GET", uri)
             if raw.status != 200 or hash(raw.body) != digest:
                 return False

@@ -219,10 +219,10 @@ async def read_log_service_info(bmc: BmcClient, service_uri: str) -> LogServiceI
     )
 
 
-def parse_timestamp(told: str) -> datetime | None:
+def parse_timestamp(value: str) -> datetime | None:
     """Return a time as services write it; one without an offset is taken as UTC, None if invalid."""
     try:
-        moment = datetime.fromisoformat(told)
+        moment = datetime.fromisoformat(value)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

@@ -62,8 +62,8 @@ def common_properties(uri: str, body: JsonObject) -> CommonProperties:
 
 def chassis_properties(found: CrawledResource) -> CommonProperties:
     """Return the common properties; the health is the worse of the chassis' own and its rollup."""
-    told = [text(found.body, "Status", name) for name in ("Health", "HealthRollup")]
-    worse = next((health for health in ("Critical", "Warning") if health in told), told[0] or told[1])
+    states = [text(found.body, "Status", name) for name in ("Health", "HealthRollup")]
+    worse = next((health for health in ("Critical", "Warning") if health in states), states[0] or states[1])
     return {**common_properties(found.uri, found.body), "health": worse}
 
 

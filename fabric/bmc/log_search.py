@@ -192,10 +192,10 @@ def _clock_offset(now: str) -> timedelta | None:
     return difference if abs(difference) > CLOCK_TOLERANCE else None
 
 
-def _parse_timestamp(told: str) -> datetime | None:
+def _parse_timestamp(value: str) -> datetime | None:
     """Return a time as services write it; one without an offset is taken as UTC, None if invalid."""
     try:
-        moment = datetime.fromisoformat(told)
+        moment = datetime.fromisoformat(value)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None

@@ -121,7 +121,7 @@ class ResourceRelations:
         self._ports_of_endpoint[each.uri].update(links(each.body, "Links", "Ports"))
         self._zones_of[each.uri].update(links(each.body, "Links", "Zones"))
         for entity in objects(each.body, "ConnectedEntities"):
-            self._meet(each.uri, link(entity, "EntityLink"))
+            self._assign_endpoint(each.uri, link(entity, "EntityLink"))
 
     def _add_port_links(self, each: CrawledResource) -> None:
         for endpoint in links(each.body, "Links", "AssociatedEndpoints"):
@@ -148,7 +148,7 @@ class ResourceRelations:
                     self._blocks_of[device].add(each.uri)
                     self._devices_in[each.uri].add(device)
 
-    def _meet(self, endpoint: str, entity: str) -> None:
+    def _assign_endpoint(self, endpoint: str, entity: str) -> None:
         """Assign an endpoint to the device that its entity is, or is a part of."""
         device = self._device_of.get(entity)
         above = entity

@@ -111,9 +111,9 @@ class UnitConversion(NamedTuple):
     factor: float = 1.0
     zero: float = 0.0
 
-    def of(self, told: float | None) -> float | None:
+    def of(self, value: float | None) -> float | None:
         """Return a reading, or a threshold, in the common unit; None of None."""
-        return told if told is None or (self.factor, self.zero) == (1.0, 0.0) else told * self.factor + self.zero
+        return value if value is None or (self.factor, self.zero) == (1.0, 0.0) else value * self.factor + self.zero
 
 
 UNIT_CONVERSIONS = {

@@ -1,1 +1,1 @@
-"""What is not as approved, and what is done about it."""
+"""Drift: differences from the approved allocation, and the actions on them."""

@@ -99,7 +99,7 @@ def walk_compare(*, chassis: Chassis, walk: MirroredWalk, begun_at: datetime | N
     Runs in the transaction of a walk, with the chassis locked and `inventory_at` still of the previous walk.
     `begun_at` is when the walk began; None: nothing was changed meanwhile.
     """
-    _WalkComparison(chassis, walk, begun_at).give()
+    _WalkComparison(chassis, walk, begun_at).run()
 
 
 class _WalkComparison:
@@ -114,17 +114,19 @@ class _WalkComparison:
         self.causes: dict[int, Operation] = {}  # the operation that caused the state of a device
         self.changed = False
 
-    def give(self) -> None:
+    def run(self) -> None:
         for swap in self.walked.swapped:
             self._record_replacement(swap)
         self._approve_first()
-        looks = [look for look in self._looks() if look.key in self.drifts or look.differs]
-        looks = [look for look in looks if not self.busy.is_about(look.part)]
-        operations = self._operations([look for look in looks if self._is_news(look)])
-        for look in looks:
-            if self._is_news(look):
-                self._judge(look, operations.get(look.key))
-        self._follow()
+        comparisons = [
+            comparison for comparison in self._comparisons() if comparison.key in self.drifts or comparison.differs
+        ]
+        comparisons = [comparison for comparison in comparisons if not self.busy.is_about(comparison.part)]
+        operations = self._operations([comparison for comparison in comparisons if self._is_news(comparison)])
+        for comparison in comparisons:
+            if self._is_news(comparison):
+                self._compare(comparison, operations.get(comparison.key))
+        self._record_history()
         if self.changed:
             pk = self.chassis.pk
             transaction.on_commit(partial(inventory_changed.send, Chassis, chassis_id=pk), robust=True)
@@ -135,7 +137,7 @@ class _WalkComparison:
         yield from self.walked.host_ports
         yield from self.walked.devices
 
-    def _looks(self) -> Iterator[_PartComparison]:
+    def _comparisons(self) -> Iterator[_PartComparison]:
         for part in self._parts():
             if part.approved_at is None:
                 continue
@@ -149,11 +151,11 @@ class _WalkComparison:
                 kind=KIND_OF_PART[type(part)], part=part, expected=approved_state_of(part), found=found
             )
 
-    def _is_news(self, look: _PartComparison) -> bool:
-        drift = self.drifts.get(look.key)
+    def _is_news(self, comparison: _PartComparison) -> bool:
+        drift = self.drifts.get(comparison.key)
         if drift is None:
-            return look.differs
-        return look.found is not None and (drift.expected, drift.found) != (look.expected, look.found)
+            return comparison.differs
+        return comparison.found is not None and (drift.expected, drift.found) != (comparison.expected, comparison.found)
 
     def _approve_first(self) -> None:
         """Approve the found state of newly discovered parts."""
@@ -193,25 +195,25 @@ class _WalkComparison:
                 found_words=device_label(device)[:450],
             )  # fmt: skip
 
-    def _operations(self, looks: Iterable[_PartComparison]) -> dict[tuple[str, str], Operation]:
+    def _operations(self, comparisons: Iterable[_PartComparison]) -> dict[tuple[str, str], Operation]:
         """Return the newest ended operation of each part that may have caused its state."""
-        looks = list(looks)
-        times = [look.part.approved_at for look in looks if look.part.approved_at is not None]
+        comparisons = list(comparisons)
+        times = [comparison.part.approved_at for comparison in comparisons if comparison.part.approved_at is not None]
         if not times:
             return {}
         ids: dict[type[Approvable], list[int]] = defaultdict(list)
-        for look in looks:
-            ids[type(look.part)].append(look.part.pk)
-        asked = (
+        for comparison in comparisons:
+            ids[type(comparison.part)].append(comparison.part.pk)
+        condition = (
             Q(device__in=ids[Device])
             | Q(kind=Operation.Kind.MODE, drawer__in=ids[Drawer])
             | Q(kind=Operation.Kind.CABLE, source__in=ids[HostPort])
             | Q(kind=Operation.Kind.PORT, port__in=ids[Port])
         )
         ended = Operation.objects.filter(
-            asked, chassis=self.chassis, finished_at__gt=min(times), started_at__isnull=False
+            condition, chassis=self.chassis, finished_at__gt=min(times), started_at__isnull=False
         )
-        by_part = {(type(look.part), look.part.pk): look for look in looks}
+        by_part = {(type(comparison.part), comparison.part.pk): comparison for comparison in comparisons}
         newest: dict[tuple[str, str], Operation] = {}
         for operation in ended.order_by("finished_at").select_related("device", "drawer", "source", "port"):
             part = operation_subject(operation)
@@ -220,42 +222,48 @@ class _WalkComparison:
                 newest[about.key] = operation
         return newest
 
-    def _judge(self, look: _PartComparison, operation: Operation | None) -> None:
-        drift = self.drifts.get(look.key)
+    def _compare(self, comparison: _PartComparison, operation: Operation | None) -> None:
+        drift = self.drifts.get(comparison.key)
         if operation is not None and operation.state == Operation.State.DONE:
             # Its end was not recorded here: the worker died in between.
             result = operation_result(operation)
-            look.part.save(update_fields=approve_state(look.part, result, operation.finished_at or self.now))
+            comparison.part.save(
+                update_fields=approve_state(comparison.part, result, operation.finished_at or self.now)
+            )
             if drift is not None:
                 _end_by_operation(drift, operation, result)
                 self.changed, drift = True, None
-            look = _PartComparison(kind=look.kind, part=look.part, expected=result, found=look.found)
-            if look.kind == Kind.ATTACHMENT and not look.differs:
-                self.causes[look.part.pk] = operation
+            comparison = _PartComparison(
+                kind=comparison.kind, part=comparison.part, expected=result, found=comparison.found
+            )
+            if comparison.kind == Kind.ATTACHMENT and not comparison.differs:
+                self.causes[comparison.part.pk] = operation
         if drift is not None:
-            away = look.found == look.expected and look.part.missing_since is None
+            away = comparison.found == comparison.expected and comparison.part.missing_since is None
             self._end(drift, Drift.End.WENT_AWAY if away else Drift.End.SUPERSEDED)
-        if look.differs:
+        if comparison.differs:
             self._begin(
-                look.kind,
-                look.part,
-                expected=look.expected,
-                found=look.found or "",
-                expected_words=state_label(look.part, look.expected),
-                found_words=state_label(look.part, look.found or ""),
-                **self._cause(look, operation),
+                comparison.kind,
+                comparison.part,
+                expected=comparison.expected,
+                found=comparison.found or "",
+                expected_words=state_label(comparison.part, comparison.expected),
+                found_words=state_label(comparison.part, comparison.found or ""),
+                **self._cause(comparison, operation),
             )
 
-    def _cause(self, look: _PartComparison, operation: Operation | None) -> dict[str, Any]:
+    def _cause(self, comparison: _PartComparison, operation: Operation | None) -> dict[str, Any]:
         """Return the known cause: an operation that failed may have left the part in this state."""
         if operation is None or operation.finished_at is None or operation.state == Operation.State.DONE:
             return {}
         before = self.chassis.inventory_at
-        left = {operation_result(operation), ""} if look.kind == Kind.ATTACHMENT else {operation_result(operation)}
-        if look.found not in left or (before is not None and operation.finished_at < before - SETTLE_TIME):
+        left = (
+            {operation_result(operation), ""} if comparison.kind == Kind.ATTACHMENT else {operation_result(operation)}
+        )
+        if comparison.found not in left or (before is not None and operation.finished_at < before - SETTLE_TIME):
             return {}
-        if look.kind == Kind.ATTACHMENT:
-            self.causes[look.part.pk] = operation
+        if comparison.kind == Kind.ATTACHMENT:
+            self.causes[comparison.part.pk] = operation
         return {"cause": Drift.Cause.OPERATION, "operation": operation, "changed_at": operation.finished_at}
 
     def _begin(self, kind: Drift.Kind, part: Approvable, **values: Any) -> None:
@@ -271,7 +279,7 @@ class _WalkComparison:
         drift.save(update_fields=["ended_at", "end"])
         self.changed = True
 
-    def _follow(self) -> None:
+    def _record_history(self) -> None:
         """Keep the history of the parts that this walk may compare."""
         held = {one.device_id: one for one in Attachment.objects.filter(chassis=self.chassis, until=None)}
         news = [
@@ -302,12 +310,12 @@ class _PartsInChange:
     def is_about(self, part: Approvable) -> bool:
         """Return whether a part may have been read in the middle of a change."""
         if self._parts is None:
-            self._parts = self._ask()
+            self._parts = self._load()
         if isinstance(part, Device) and part.slot_id is not None and self._drawer_of.get(part.slot_id) in self._shaken:
             return True
         return (type(part), part.pk) in self._parts
 
-    def _ask(self) -> set[tuple[type[Approvable], int | None]]:
+    def _load(self) -> set[tuple[type[Approvable], int | None]]:
         going_on = ~Q(state__in=Operation.FINAL) | Q(finished_at__gte=self._begun_at)
         rows = list(Operation.objects.filter(going_on, chassis=self._chassis).values(*SUBJECT_FIELDS))
         # A change of a mode, a cable or a port may disconnect devices in its drawer.

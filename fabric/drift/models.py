@@ -17,7 +17,7 @@ class Drift(models.Model):
     """A part that differs from its approved state, from when it was noticed until it ended."""
 
     class Kind(models.TextChoices):
-        """What differs."""
+        """The kind of difference."""
 
         ATTACHMENT = "attachment", "Attachment"  # where a device is attached
         DEVICE = "device", "Device"  # another device is in the slot
@@ -78,7 +78,7 @@ class Drift(models.Model):
     operation = models.ForeignKey(Operation, null=True, on_delete=models.SET_NULL, related_name="drifts")
     log_asked_at = models.DateTimeField(null=True)
     originator = models.CharField(max_length=150, blank=True)  # the account on the BMC, '' where its log has none
-    origin_address = models.CharField(max_length=150, blank=True)  # where that account asked from
+    origin_address = models.CharField(max_length=150, blank=True)  # the address of its request
     log_message = models.CharField(max_length=500, blank=True)
     changed_at = models.DateTimeField(null=True)  # by the BMC's clock
 

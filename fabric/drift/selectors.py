@@ -131,8 +131,8 @@ def drift_rows(
 def drift_views(person: User, rows: Iterable[Drift]) -> list[DriftView]:
     """Return rows of `drift_rows` as the user may read them, in at most seven queries."""
     rows = list(rows)
-    seen = drift_visibility(person, rows)
-    return [_view(row, seen) for row in rows]
+    visibility = drift_visibility(person, rows)
+    return [_view(row, visibility) for row in rows]
 
 
 def part_drifts(person: User, part: Device | Drawer | Port) -> list[DriftView]:
@@ -180,12 +180,12 @@ def drift_notes(person: User, chassis: Collection[int]) -> DriftNotes:
     rows = list(Drift.objects.visible_to(person).open().filter(chassis__in=chassis).exclude(kind=Kind.PORT))
     if not rows:
         return {}
-    seen = drift_visibility(person, rows)
+    visibility = drift_visibility(person, rows)
     notes: DriftNotes = {}
     for row in sorted(rows, key=lambda row: row.kind == Kind.DEVICE):
         for name, pk in (("device", row.device_id), ("drawer", row.drawer_id), ("host-port", row.host_port_id)):
             if pk is not None:
-                notes[name, pk] = seen.words(row, row.expected, row.expected_words)
+                notes[name, pk] = visibility.words(row, row.expected, row.expected_words)
     return notes
 
 
@@ -203,10 +203,10 @@ def _sentence(row: Drift, found: str, expected: str) -> str:
     return f"Port {row.what} is configured as {found}, approved is {expected}."
 
 
-def _view(row: Drift, seen: DriftVisibility) -> DriftView:
+def _view(row: Drift, visibility: DriftVisibility) -> DriftView:
     page, part_id = _page_of(row)
-    expected = seen.words(row, row.expected, row.expected_words)
-    found = seen.words(row, row.found, row.found_words)
+    expected = visibility.words(row, row.expected, row.expected_words)
+    found = visibility.words(row, row.found, row.found_words)
     return DriftView(
         id=row.pk,
         kind=row.kind,
@@ -223,17 +223,17 @@ def _view(row: Drift, seen: DriftVisibility) -> DriftView:
         not_before=row.not_before,
         noticed_at=row.noticed_at,
         cause=row.cause,
-        because=_cause_sentence(row, seen),
+        because=_cause_sentence(row, visibility),
         changed_at=row.changed_at,
         originator=row.originator,
-        operation_id=row.operation_id if row.operation_id in seen.operations else None,
+        operation_id=row.operation_id if row.operation_id in visibility.operations else None,
         ended_at=row.ended_at,
         end=row.end,
         end_words=_end_label(row),
         ended_by_name=row.ended_by_name,
-        ended_in_id=row.ended_in_id if row.ended_in_id in seen.operations else None,
-        may_accept=row.is_open and seen.is_theirs(row),
-        may_reapply=row.is_open and seen.may_reapply(row),
+        ended_in_id=row.ended_in_id if row.ended_in_id in visibility.operations else None,
+        may_accept=row.is_open and visibility.is_theirs(row),
+        may_reapply=row.is_open and visibility.may_reapply(row),
     )
 
 
@@ -249,17 +249,17 @@ def _page_of(row: Drift) -> tuple[Literal["fabric:device", "fabric:drawer", "fab
     return "fabric:port", row.port_id
 
 
-def _cause_sentence(row: Drift, seen: DriftVisibility) -> str:
+def _cause_sentence(row: Drift, visibility: DriftVisibility) -> str:
     """Return who changed it and when, as far as that is known and the user may know."""
     match row.cause:
         case Drift.Cause.OPERATION:
-            operation = row.operation if row.operation_id in seen.operations else None
+            operation = row.operation if row.operation_id in visibility.operations else None
             if operation is None:
                 return f"An operation that did not finish left it so{_at_time(row.changed_at)}."
-            asked = f"‘{operation.summary}’, asked by {operation.requested_by_name}"
-            return f"{asked}, did not finish and left it so{_at_time(row.changed_at)}."
+            summary = f"‘{operation.summary}’, asked by {operation.requested_by_name}"
+            return f"{summary}, did not finish and left it so{_at_time(row.changed_at)}."
         case Drift.Cause.LOG:
-            who = _account_label(row, seen.person)
+            who = _account_label(row, visibility.person)
             if who:
                 return f"{who} changed it{_at_time(row.changed_at)}, according to the chassis’ log."
             return f"It happened{_at_time(row.changed_at)}, according to the chassis’ log, which names no account."

@@ -65,13 +65,13 @@ def drifts_accept(*, person: User, drifts: Collection[int]) -> list[Drift]:
         lock_chassis(chassis)
         rows = _requested_drifts(person, drifts)
         lock_parts(devices=[row.device_id for row in rows], host_ports=[row.host_port_id for row in rows])
-        seen = drift_visibility(person, rows)
-        _check_permitted(rows, seen)
+        visibility = drift_visibility(person, rows)
+        _check_permitted(rows, visibility)
         act.target = Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_parts_label(rows))
         act.before = {f"{row.chassis.name}: {row.what}": row.expected_words for row in rows}
         act.after = {f"{row.chassis.name}: {row.what}": row.found_words for row in rows}
         going_on = _open_operations(chassis)
-        if differences := [sentence for row in rows if (sentence := _accept_obstacle(row, seen, going_on))]:
+        if differences := [sentence for row in rows if (sentence := _accept_obstacle(row, visibility, going_on))]:
             raise Conflict(" ".join(differences[:5]), differences=differences)
         now = timezone.now()
         for row in rows:
@@ -96,12 +96,12 @@ def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None 
     with audited(Action.DRIFT_REAPPLY, actor=person, target=Target(kind="drift")) as act:
         lock_chassis({row.chassis_id for row in _requested_drifts(person, drifts)})
         rows = _requested_drifts(person, drifts)
-        seen = drift_visibility(person, rows)
-        _check_permitted(rows, seen)
+        visibility = drift_visibility(person, rows)
+        _check_permitted(rows, visibility)
         act.target = Target(kind="drift", id=",".join(str(row.pk) for row in rows)[:64], name=_parts_label(rows))
-        if differences := [sentence for row in rows if (sentence := _reapply_obstacle(row, seen))]:
+        if differences := [sentence for row in rows if (sentence := _reapply_obstacle(row, visibility))]:
             raise Conflict(" ".join(differences[:5]), differences=differences)
-        if agreed is not None and agreed != _reapply_effects(person, rows, seen).key:
+        if agreed is not None and agreed != _reapply_effects(person, rows, visibility).key:
             raise Conflict("Re-applying would detach other devices than the page showed. Reload, then review it again.")
         plan = plan_create(person=person, wanted=approved_desired_state(rows), title=_title(rows), origin=ORIGIN)
         applied = plan_apply(person=person, plan=plan)
@@ -112,14 +112,18 @@ def drifts_reapply(*, person: User, drifts: Collection[int], agreed: str | None 
 def drifts_reapply_effects(*, person: User, drifts: Collection[int]) -> ReapplyEffects:
     """Return the devices that re-applying these (ids) would detach, and the cables to move; nothing of refused ones."""
     rows = list(drift_rows(person, is_open=True).filter(pk__in=drifts).select_related("device", "host_port"))
-    seen = drift_visibility(person, rows)
+    visibility = drift_visibility(person, rows)
     try:
-        return _reapply_effects(person, rows, seen) if all(seen.may_reapply(row) for row in rows) else ReapplyEffects()
+        return (
+            _reapply_effects(person, rows, visibility)
+            if all(visibility.may_reapply(row) for row in rows)
+            else ReapplyEffects()
+        )
     except Conflict:
         return ReapplyEffects()
 
 
-def _reapply_effects(person: User, rows: Sequence[Drift], seen: DriftVisibility) -> ReapplyEffects:
+def _reapply_effects(person: User, rows: Sequence[Drift], visibility: DriftVisibility) -> ReapplyEffects:
     wanted = approved_desired_state(rows)
     planned = steps_plan(involved_drawers(projected_drawers({row.chassis_id for row in rows}), wanted), wanted)
     # Only devices that are reattached or attached elsewhere: detaching is what the user expects.
@@ -128,8 +132,8 @@ def _reapply_effects(person: User, rows: Sequence[Drift], seen: DriftVisibility)
     devices = Device.objects.visible_to(person).filter(pk__in=out).select_related("chassis", "slot")
     moved = [row for row in rows if row.host_port_id in {one.source for one in planned.steps if one.kind == "cable"}]
     cables = [
-        f"The cable of {row.what} of {row.chassis.name}, from {seen.words(row, row.found, row.found_words)} to "
-        f"{seen.words(row, row.expected, row.expected_words)}"
+        f"The cable of {row.what} of {row.chassis.name}, from {visibility.words(row, row.found, row.found_words)} to "
+        f"{visibility.words(row, row.expected, row.expected_words)}"
         for row in moved
     ]
     return ReapplyEffects(
@@ -193,7 +197,7 @@ def _requested_drifts(person: User, drifts: Collection[int]) -> list[Drift]:
     if not drifts:
         raise Invalid("Choose at least one.", errors={"drift_ids": "Give at least one id."})
     if len(drifts) > MAX_AT_ONCE:
-        raise Invalid(f"At most {MAX_AT_ONCE} at once.", errors={"drift_ids": f"Give at most {MAX_AT_ONCE} ids."})
+        raise Invalid(f"At most {MAX_AT_ONCE} together.", errors={"drift_ids": f"Give at most {MAX_AT_ONCE} ids."})
     rows = list(
         drift_rows(person).filter(pk__in=drifts).select_related("chassis", "device", "drawer", "host_port", "port")
     )
@@ -202,13 +206,13 @@ def _requested_drifts(person: User, drifts: Collection[int]) -> list[Drift]:
     return rows
 
 
-def _check_permitted(rows: Sequence[Drift], seen: DriftVisibility) -> None:
+def _check_permitted(rows: Sequence[Drift], visibility: DriftVisibility) -> None:
     for row in rows:
-        if not seen.is_theirs(row):
+        if not visibility.is_theirs(row):
             raise Forbidden(f"Only an administrator may decide on {row.what}.")
 
 
-def _accept_obstacle(row: Drift, seen: DriftVisibility, going_on: Mapping[PartKey, Operation]) -> str:
+def _accept_obstacle(row: Drift, visibility: DriftVisibility, going_on: Mapping[PartKey, Operation]) -> str:
     """Return '' if the found state is unchanged, else what it is by now."""
     if row.ended_at is not None:
         return _ended_sentence(row)
@@ -218,19 +222,21 @@ def _accept_obstacle(row: Drift, seen: DriftVisibility, going_on: Mapping[PartKe
     if row.kind == Kind.DEVICE:
         return ""
     if (operation := going_on.get((type(part), part.pk))) is not None:
-        who = f": {operation.requested_by_name} asked to '{operation.summary}'" if _is_seen(operation, seen) else ""
+        who = (
+            f": {operation.requested_by_name} asked to '{operation.summary}'" if _is_seen(operation, visibility) else ""
+        )
         return f"{row.what} is being changed{who}. See how that ends."
     found = found_state(part)
     if found != row.found:
         ports = [int(found)] if found and row.kind == Kind.ATTACHMENT else []
-        visible = HostPort.objects.visible_to(seen.person).filter(pk__in=ports).exists() or not ports
+        visible = HostPort.objects.visible_to(visibility.person).filter(pk__in=ports).exists() or not ports
         now = state_label(part, found or "") if visible else "another host port"
-        was = seen.words(row, row.found, row.found_words)
+        was = visibility.words(row, row.found, row.found_words)
         return f"{row.what} has changed again meanwhile: it is {now} now, not {was}."
     return ""
 
 
-def _reapply_obstacle(row: Drift, seen: DriftVisibility) -> str:
+def _reapply_obstacle(row: Drift, visibility: DriftVisibility) -> str:
     if row.ended_at is not None:
         return _ended_sentence(row)
     if row.kind == Kind.DEVICE:
@@ -240,7 +246,7 @@ def _reapply_obstacle(row: Drift, seen: DriftVisibility) -> str:
         return f"{row.what} is missing: the chassis no longer reports it."
     if not row.chassis.is_composable:
         return f"{row.chassis.name} is monitored only: {row.what} can be changed only at the chassis."
-    if not seen.may_reapply(row):
+    if not visibility.may_reapply(row):
         raise Forbidden(f"{row.what} is approved for a host port that is not granted to your tenant.")
     return ""
 
@@ -265,8 +271,8 @@ def _open_operations(chassis: Collection[int]) -> dict[PartKey, Operation]:
     return found
 
 
-def _is_seen(operation: Operation, seen: DriftVisibility) -> bool:
-    return Operation.objects.visible_to(seen.person).filter(pk=operation.pk).exists()
+def _is_seen(operation: Operation, visibility: DriftVisibility) -> bool:
+    return Operation.objects.visible_to(visibility.person).filter(pk=operation.pk).exists()
 
 
 def _parts_label(rows: Sequence[Drift]) -> str:
@@ -284,10 +290,10 @@ async def drifts_explain(*, chassis_id: int, bmc: BmcClient) -> None:
 
     An unreachable BMC is retried after the next walk; one whose log has no answer is not.
     """
-    asked: list[_CauseQuery] = await run_in_thread(_cause_queries, chassis_id)
-    if not asked:
+    queries: list[_CauseQuery] = await run_in_thread(_cause_queries, chassis_id)
+    if not queries:
         return
-    since = min(one.since for one in asked)
+    since = min(one.since for one in queries)
     try:
         records = await read_log_entries(bmc, since)
     except BmcError as error:
@@ -295,7 +301,7 @@ async def drifts_explain(*, chassis_id: int, bmc: BmcClient) -> None:
         if error.retry_helps:
             return
         records = []
-    await run_in_thread(_store_causes, chassis_id, asked, records)
+    await run_in_thread(_store_causes, chassis_id, queries, records)
 
 
 class _CauseQuery:
@@ -339,9 +345,9 @@ def _cause_queries(chassis_id: int) -> list[_CauseQuery]:
     ]
 
 
-def _store_causes(chassis_id: int, asked: Sequence[_CauseQuery], records: Sequence[LogEntry]) -> None:
+def _store_causes(chassis_id: int, queries: Sequence[_CauseQuery], records: Sequence[LogEntry]) -> None:
     now = timezone.now()
-    for question in asked:
+    for question in queries:
         answer = question.answer(records)
         values: dict[str, str | datetime] = {"log_asked_at": now}
         if answer is not None:

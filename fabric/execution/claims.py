@@ -51,10 +51,10 @@ class OperationClaim:
         self.operation = operation
         self.worker = worker
         self.lost = False  # another worker has claimed the operation: this one must not write again
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
-    async def renew(self, turn: asyncio.Task[None]) -> None:
-        """Renew the claim until this task is cancelled; cancels `turn` once another worker has claimed it."""
+    async def renew(self, work: asyncio.Task[None]) -> None:
+        """Renew the claim until this task is cancelled; cancels `work` once another worker has claimed it."""
         while True:
             await asyncio.sleep(CLAIM_RENEW_SECONDS)
             try:
@@ -67,7 +67,7 @@ class OperationClaim:
             if held != 1:
                 if self.operation.is_open:
                     self.lost = True
-                    turn.cancel()
+                    work.cancel()
                 return
 
     def held(self) -> QuerySet[Operation]:
@@ -115,11 +115,11 @@ class OperationClaim:
 
     async def heed(self) -> None:
         """Raise OperationCancelledError if a cancellation was requested; checks at most twice a second."""
-        if time.monotonic() < self._looked_at + CANCEL_CHECK_SECONDS:
+        if time.monotonic() < self._checked_at + CANCEL_CHECK_SECONDS:
             return
-        self._looked_at = time.monotonic()
-        asked = self.held().filter(cancel_requested_at__isnull=False)
-        if await run_in_thread(asked.exists):
+        self._checked_at = time.monotonic()
+        cancelled = self.held().filter(cancel_requested_at__isnull=False)
+        if await run_in_thread(cancelled.exists):
             raise OperationCancelledError("Cancelled while it was carried out.")
 
     def close_steps(self, truth: str) -> None:
@@ -139,17 +139,17 @@ class OperationClaim:
 class WaitNotice:
     """The sentence of a running step on what it waits for, saved once it has to wait."""
 
-    def __init__(self, turn: OperationClaim) -> None:
-        self._turn = turn
+    def __init__(self, claim: OperationClaim) -> None:
+        self._claim = claim
         self._entry: dict[str, Any] | None = None
 
     async def begin(self, sentence: str) -> None:
         """Set the sentence, once; harmless where no step runs."""
         if self._entry is None:
-            self._entry = next((step for step in self._turn.operation.steps if step["state"] == "running"), None)
+            self._entry = next((step for step in self._claim.operation.steps if step["state"] == "running"), None)
             if self._entry is not None:
                 self._entry["sentence"] = sentence
-                await self._turn.save()
+                await self._claim.save()
 
     def end(self) -> None:
         """Restore the sentence before the wait; saved with the next change."""
@@ -160,15 +160,15 @@ class WaitNotice:
 class OperationStep:
     """One step of an operation: its times and outcome are saved as it runs."""
 
-    def __init__(self, turn: OperationClaim, name: str) -> None:
-        self._turn = turn
-        self._entry: dict[str, Any] = next(step for step in turn.operation.steps if step["name"] == name)
+    def __init__(self, claim: OperationClaim, name: str) -> None:
+        self._claim = claim
+        self._entry: dict[str, Any] = next(step for step in claim.operation.steps if step["name"] == name)
 
     async def __aenter__(self) -> dict[str, Any]:
-        if self._entry is not self._turn.operation.steps[-1]:
-            await self._turn.heed()
+        if self._entry is not self._claim.operation.steps[-1]:
+            await self._claim.heed()
         self._entry.update(state="running", started_at=self._entry["started_at"] or iso_now())
-        await self._turn.save()
+        await self._claim.save()
         return self._entry
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -176,7 +176,7 @@ class OperationStep:
             return
         sentence = self._entry["sentence"]
         if isinstance(error, FalconWebError):
-            sentence = redact_address(error.sentence, self._turn.operation.chassis)
+            sentence = redact_address(error.sentence, self._claim.operation.chassis)
         # Saved with the next change, which follows immediately: the next step's start, or the operation's end.
         self._entry.update(state="failed" if error else "done", finished_at=iso_now(), sentence=sentence)
 
@@ -193,21 +193,21 @@ HOST_CLAIM_POLL_SECONDS: Final = 0.2
 
 
 @asynccontextmanager
-async def host_claim(turn: OperationClaim, port: HostPort) -> AsyncIterator[None]:
+async def host_claim(claim: OperationClaim, port: HostPort) -> AsyncIterator[None]:
     """Claim the host behind a host port; the step shows the wait. A host without an agent needs no claim."""
-    operation = turn.operation
+    operation = claim.operation
     agents = await run_in_thread(_agents_behind, port)
-    async with turn.waiting() as waits:
+    async with claim.waiting() as waits:
         while not await run_in_thread(_try_claim_host, agents, operation):
             is_named = operation.device is not None and may_name_host(operation.device, port)
             name = port.host.name if is_named and port.host is not None else "Its host"
             await waits.begin(f"{name} is busy with another operation: this one waits for it.")
             await asyncio.sleep(HOST_CLAIM_POLL_SECONDS)
-            await turn.heed()
+            await claim.heed()
     try:
         yield
     finally:
-        if not turn.lost:
+        if not claim.lost:
             await run_in_thread(host_claims_release, operation)
 
 

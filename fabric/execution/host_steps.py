@@ -40,47 +40,47 @@ BROKER_SECONDS = 20.0  # time for a broker to restart
 BROKER_RETRY_PAUSE = 0.5
 
 
-async def release_device(turn: OperationClaim, device: Device, port: HostPort) -> None:
+async def release_device(claim: OperationClaim, device: Device, port: HostPort) -> None:
     """Have the host release a device; raises OperationFailedError where it is in use and not forced."""
     agent, why_not = await run_in_thread(_current_agent, port)
     is_named = may_name_host(device, port)
     if agent is None:
-        await turn.skip(
-            RELEASE_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} Whether somebody uses the device is not known."
+        await claim.skip(
+            RELEASE_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} Whether the device is in use is unknown."
         )
         return
-    forced = turn.operation.forced
+    forced = claim.operation.forced
     name = agent.host.name if is_named else "its host"
-    async with turn.step(RELEASE_STEP) as step:
+    async with claim.step(RELEASE_STEP) as step:
         found = await run_in_thread(_match, agent, device)
         if found.unsure:
             # The card that was named may be another one, in use by others.
             if not forced:
                 raise OperationFailedError(f"{device.name} cannot be released: {found.unsure}. Nothing was detached.")
-            step["sentence"] = f"Its host was not told to release it: {found.unsure}. It is forced all the same."
+            step["sentence"] = f"Its host was not told to release it: {found.unsure}. It is forced anyway."
             return
-        wanted = device_selector(device, found.seen)
+        selector = device_selector(device, found.seen)
         wait = 0.0 if forced else LEAVE_SECONDS
         try:
             patience = 0.0 if forced else BROKER_SECONDS
             answer = await _request_agent(
-                turn, agent.host, DrainRequest(wanted, wait=wait, force=forced), patience=patience
+                claim, agent.host, DrainRequest(selector, wait=wait, force=forced), patience=patience
             )
         except Unavailable as error:
             if not forced:
                 raise
-            step["sentence"] = f"{error.sentence} It is forced all the same."
+            step["sentence"] = f"{error.sentence} It is forced anyway."
             return
         if answer is None:
             if not forced:
                 raise OperationFailedError(f"The agent of {name} did not answer: nothing was detached.")
-            step["sentence"] = f"The agent of {name} did not answer. It is forced all the same."
+            step["sentence"] = f"The agent of {name} did not answer. It is forced anyway."
         elif answer.outcome in {"removed", "not_present"}:
             step["sentence"] = answer.sentence if is_named else "Its host was told to release it."
         elif forced and answer.outcome not in {"refused", "in_use"}:
             # The host did not manage in time. A device that it refuses to release even by force stays: it has data.
-            told = answer.sentence if is_named else "Its host could not release it."
-            step["sentence"] = f"{told} It is forced all the same."
+            sentence = answer.sentence if is_named else "Its host could not release it."
+            step["sentence"] = f"{sentence} It is forced anyway."
         elif answer.outcome == "in_use":
             who = f": {holders_label(answer.holders)}" if is_named else " on its host"
             raise OperationFailedError(f"{device.name} is in use{who}. Nothing was detached.")
@@ -90,14 +90,14 @@ async def release_device(turn: OperationClaim, device: Device, port: HostPort) -
             raise OperationFailedError("Its host does not release the device. Nothing was detached.")
 
 
-async def skip_release(turn: OperationClaim, port: HostPort) -> None:
+async def skip_release(claim: OperationClaim, port: HostPort) -> None:
     """Skip the release of a device that has left its host port; the work of a previous worker stays."""
-    step = next(step for step in turn.operation.steps if step["name"] == RELEASE_STEP)
+    step = next(step for step in claim.operation.steps if step["name"] == RELEASE_STEP)
     if step["state"] != "done":
-        await turn.skip(RELEASE_STEP, f"It is no longer attached to {port.label}: its host has no card to release.")
+        await claim.skip(RELEASE_STEP, f"It is no longer attached to {port.label}: its host has no card to release.")
 
 
-async def restore_device(turn: OperationClaim, device: Device, port: HostPort) -> None:
+async def restore_device(claim: OperationClaim, device: Device, port: HostPort) -> None:
     """Have the host take back a device that it released, and that was not detached after all; tries once."""
     agent, _ = await run_in_thread(_current_agent, port)
     if agent is None:
@@ -107,7 +107,7 @@ async def restore_device(turn: OperationClaim, device: Device, port: HostPort) -
             agent.host, RestoreRequest(device_selector(device), wait=RESTORE_SECONDS), wait=RESTORE_SECONDS
         )
     except Unavailable as error:
-        logger.warning("operation %s: the device was not restored on its host: %s", turn.operation.pk, error.sentence)
+        logger.warning("operation %s: the device was not restored on its host: %s", claim.operation.pk, error.sentence)
 
 
 async def known_addresses(device: Device, port: HostPort | None, *, is_there: bool) -> tuple[str, ...] | None:
@@ -125,20 +125,20 @@ async def known_addresses(device: Device, port: HostPort | None, *, is_there: bo
     return tuple(one.address for one in report.devices if own is None or one.address != own.address)
 
 
-async def wait_until_seen(turn: OperationClaim, device: Device, port: HostPort, known: tuple[str, ...] | None) -> None:
+async def wait_until_seen(claim: OperationClaim, device: Device, port: HostPort, known: tuple[str, ...] | None) -> None:
     """Have the host rescan for an attached device; raises OperationFailedError where it does not see it."""
     agent, why_not = await run_in_thread(_current_agent, port)
     is_named = may_name_host(device, port)
     if agent is None:
-        await turn.skip(
+        await claim.skip(
             SEEN_STEP, f"{why_not if is_named else NO_AGENT_REPORTS} The device is verified up to its link."
         )
         return
     name = agent.host.name if is_named else "its host"
-    async with turn.step(SEEN_STEP) as step:
+    async with claim.step(SEEN_STEP) as step:
         request = RescanRequest((device_selector(device),), wait=APPEAR_SECONDS, known=known)
-        async with host_claim(turn, port):
-            answer = await _request_agent(turn, agent.host, request, patience=BROKER_SECONDS)
+        async with host_claim(claim, port):
+            answer = await _request_agent(claim, agent.host, request, patience=BROKER_SECONDS)
         if answer is None:
             raise OperationFailedError(f"Attached, with its link up, but the agent of {name} did not answer.")
         if answer.outcome != "seen":
@@ -148,7 +148,7 @@ async def wait_until_seen(turn: OperationClaim, device: Device, port: HostPort, 
 
 
 async def _request_agent(
-    turn: OperationClaim, host: Host, request: DrainRequest | RescanRequest, *, patience: float
+    claim: OperationClaim, host: Host, request: DrainRequest | RescanRequest, *, patience: float
 ) -> CommandAnswer | None:
     """Send a request to an agent, retried for up to `patience` s without a broker; raises Unavailable after that."""
     end = time.monotonic() + patience
@@ -159,7 +159,7 @@ async def _request_agent(
             if time.monotonic() > end:
                 raise
         await asyncio.sleep(BROKER_RETRY_PAUSE)
-        await turn.heed()
+        await claim.heed()
 
 
 def _seen_sentence(host: str, devices: tuple[PciDevice, ...]) -> str:

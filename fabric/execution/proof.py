@@ -30,25 +30,25 @@ OtherOperation = tuple[str, int | None, set[int]]
 PROOF_UNTOUCHED = "Verified: no other zone or link of the chassis changed."
 
 
-async def proof_begin(turn: OperationClaim, bmc: BmcClient) -> None:
+async def proof_begin(claim: OperationClaim, bmc: BmcClient) -> None:
     """Store the state of everything else in the chassis, unless a previous attempt has stored it."""
-    if await run_in_thread(Proof.objects.filter(operation=turn.operation).exists):
+    if await run_in_thread(Proof.objects.filter(operation=claim.operation).exists):
         return
     # Before the read, which takes time: an operation that ends meanwhile may or may not be included.
     now = timezone.now()
-    found = await _rest_of_chassis(turn, bmc)
+    found = await _rest_of_chassis(claim, bmc)
     plain = {} if found is None else msgspec.to_builtins(found)
     await run_in_thread(
-        Proof.objects.get_or_create, operation=turn.operation, defaults={"before": plain, "before_at": now}
+        Proof.objects.get_or_create, operation=claim.operation, defaults={"before": plain, "before_at": now}
     )
 
 
-async def proof_end(turn: OperationClaim, bmc: BmcClient) -> None:
+async def proof_end(claim: OperationClaim, bmc: BmcClient) -> None:
     """Compare the state of everything else with the stored one, and store the conclusion; harmless when repeated."""
-    if not await run_in_thread(Proof.objects.filter(operation=turn.operation).exists):
+    if not await run_in_thread(Proof.objects.filter(operation=claim.operation).exists):
         return  # it ended before it could have changed anything
-    found = await _rest_of_chassis(turn, bmc)
-    await run_in_thread(_conclude, turn.operation, found)
+    found = await _rest_of_chassis(claim, bmc)
+    await run_in_thread(_conclude, claim.operation, found)
 
 
 def proof_mark_unread(operation: Operation) -> None:
@@ -57,12 +57,12 @@ def proof_mark_unread(operation: Operation) -> None:
         _conclude(operation, None)
 
 
-async def _rest_of_chassis(turn: OperationClaim, bmc: BmcClient) -> CompositionSnapshot | None:
+async def _rest_of_chassis(claim: OperationClaim, bmc: BmcClient) -> CompositionSnapshot | None:
     """Return all zones and links of the chassis except the operation's own; None where they cannot be read."""
-    operation = turn.operation
+    operation = claim.operation
     zones, ports, own = await run_in_thread(_scope, operation)
     try:
-        found = await turn.patiently(
+        found = await claim.patiently(
             partial(read_snapshot, bmc, zone_uris=zones, port_uris=ports, dialect=Dialect(operation.chassis.dialect))
         )
     except BmcError as error:

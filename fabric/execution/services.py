@@ -114,17 +114,17 @@ class _OperationRun:
 
     def __init__(self, operation: Operation, worker: str) -> None:
         self.operation = operation
-        self.turn = OperationClaim(operation, worker)
+        self.claim = OperationClaim(operation, worker)
 
     async def run(self) -> None:
         work = asyncio.create_task(self._work())
-        renewal = asyncio.create_task(self.turn.renew(work))
+        renewal = asyncio.create_task(self.claim.renew(work))
         try:
             await work
         except asyncio.CancelledError:
-            if not self.turn.lost:
+            if not self.claim.lost:
                 raise
-            logger.warning("operation %s: %s lost its claim to another worker", self.operation.pk, self.turn.worker)
+            logger.warning("operation %s: %s lost its claim to another worker", self.operation.pk, self.claim.worker)
         except DATABASE_UNAVAILABLE:
             # Its result cannot be stored: the claim expires, and another worker continues from the hardware's state.
             logger.exception("operation %s waits for the database", self.operation.pk)
@@ -144,9 +144,9 @@ class _OperationRun:
                     f"It could not start within {MAX_WAITING_SECONDS / 60:.0f} minutes. Request it again."
                 )
                 return
-            await self.turn.save(started_at=operation.started_at or timezone.now())
+            await self.claim.save(started_at=operation.started_at or timezone.now())
             async with asyncio.timeout(_seconds_of(operation)), self._bmc(REQUEST_SECONDS) as bmc:
-                await run_steps(self.turn, bmc)
+                await run_steps(self.claim, bmc)
         except DATABASE_UNAVAILABLE:
             raise
         except OperationCancelledError as error:
@@ -171,11 +171,11 @@ class _OperationRun:
         operation = self.operation
         if state != Operation.State.DONE:
             error = redact_address(error, operation.chassis)
-            self.turn.close_steps(await self._read_back_after_failure())
+            self.claim.close_steps(await self._read_back_after_failure())
         operation.state, operation.error = state, error
         operation.finished_at, operation.lease_until = timezone.now(), None
         if not await run_in_thread(self._end):
-            self.turn.lost = True
+            self.claim.lost = True
             raise asyncio.CancelledError
         await run_in_thread(operation_changed.send, Operation, operation=operation)
 
@@ -187,7 +187,7 @@ class _OperationRun:
                 plan_step_failed(operation)
             else:
                 lock_chassis([operation.chassis_id])
-            ended = self.turn.held().update(
+            ended = self.claim.held().update(
                 state=operation.state,
                 error=operation.error,
                 steps=operation.steps,
@@ -208,10 +208,10 @@ class _OperationRun:
         """
         try:
             async with asyncio.timeout(TRUTH_SECONDS), self._bmc(REQUEST_SECONDS / 2) as bmc:
-                found = await read_back(self.turn, bmc)
-                await proof_end(self.turn, bmc)
+                found = await read_back(self.claim, bmc)
+                await proof_end(self.claim, bmc)
             # The agent has its own timeout: the read-back is reported in any case.
-            await restore_on_host(self.turn, found)
+            await restore_on_host(self.claim, found)
             return read_back_sentence(self.operation, found)
         except FalconWebError as error:
             logger.info("operation %s: read-back after failure: %s", self.operation.pk, error.sentence)

@@ -53,54 +53,54 @@ class LinkDegradedError(OperationFailedError):
     """The link is up, below the capability of device and slot."""
 
 
-async def run_steps(turn: OperationClaim, bmc: BmcClient) -> None:
+async def run_steps(claim: OperationClaim, bmc: BmcClient) -> None:
     """Run the steps of the operation; raises FalconWebError where it fails."""
-    match turn.operation.kind:
+    match claim.operation.kind:
         case Operation.Kind.MODE:
-            await _change_mode(turn, bmc)
+            await _change_mode(claim, bmc)
         case Operation.Kind.PORT:
-            await _configure_port(turn, bmc)
+            await _configure_port(claim, bmc)
         case Operation.Kind.CABLE:
-            await _move_cable(turn, bmc)
+            await _move_cable(claim, bmc)
         case _:
-            await _move_device(turn, bmc)
+            await _move_device(claim, bmc)
 
 
-async def read_back(turn: OperationClaim, bmc: BmcClient) -> str:
+async def read_back(claim: OperationClaim, bmc: BmcClient) -> str:
     """Read the part that the operation changes, store it, and return it.
 
     That is the zone of the device, the mode, the port's setting, or the identity of the host that is cabled. The poller
     reads the rest of the chassis: it is notified of every end of an operation.
     """
-    operation = turn.operation
+    operation = claim.operation
     if operation.drawer is not None and operation.kind == Operation.Kind.MODE:
         return await refresh_mode(bmc, operation.drawer)
     if operation.port is not None and operation.kind == Operation.Kind.PORT:
         setting = await refresh_port(bmc, operation.port)
-        asked = PortSetting(**operation.setting)
+        requested = PortSetting(**operation.setting)
         return PortSetting(
-            port_type=setting.port_type if asked.port_type else "",
-            configured_width=setting.configured_width if asked.configured_width else None,
+            port_type=setting.port_type if requested.port_type else "",
+            configured_width=setting.configured_width if requested.configured_width else None,
         ).words
     if operation.source is not None and operation.kind == Operation.Kind.CABLE:
         return await refresh_cable(bmc, operation.source)
     device = operation.device
     if device is None:
         return ""
-    holder = await _zone_of_member(turn, bmc, device.endpoint_uri)
+    holder = await _zone_of_member(claim, bmc, device.endpoint_uri)
     await refresh_attachment(bmc, device, holder)
     return holder
 
 
-async def restore_on_host(turn: OperationClaim, found: str) -> None:
+async def restore_on_host(claim: OperationClaim, found: str) -> None:
     """Have the host take back a device that it released, or may have, and that `read_back` found attached as before."""
-    operation = turn.operation
+    operation = claim.operation
     # Also where that step failed: the host may have released it, and its answer was lost.
     begun = any(
         step["name"] == RELEASE_STEP and step["state"] not in {"waiting", "skipped"} for step in operation.steps
     )
     if begun and operation.device is not None and operation.source is not None and operation.source.uri == found:
-        await restore_device(turn, operation.device, operation.source)
+        await restore_device(claim, operation.device, operation.source)
 
 
 def read_back_sentence(operation: Operation, found: str) -> str:
@@ -149,69 +149,69 @@ def _is_still_permitted(person: User, operation: Operation) -> bool:
     ).filter(pk__in=ports).count() == len(ports)
 
 
-async def _move_device(turn: OperationClaim, bmc: BmcClient) -> None:
-    operation = turn.operation
+async def _move_device(claim: OperationClaim, bmc: BmcClient) -> None:
+    operation = claim.operation
     device = operation.device
     if device is None:
         raise OperationFailedError("The device is gone from the site.")
-    known = await _detach_device(turn, bmc, device)
+    known = await _detach_device(claim, bmc, device)
     if operation.target is not None:
-        await _attach_device(turn, bmc, device, operation.target, known)
-    await turn.save(state=Operation.State.VERIFYING)
-    async with turn.step("Read back"):
+        await _attach_device(claim, bmc, device, operation.target, known)
+    await claim.save(state=Operation.State.VERIFYING)
+    async with claim.step("Read back"):
         wanted = operation.target.uri if operation.target else ""
-        if await turn.patiently(partial(read_back, turn, bmc)) != wanted:
+        if await claim.patiently(partial(read_back, claim, bmc)) != wanted:
             raise OperationFailedError(f"The chassis does not show {device.name} where it was attached.")
-        await proof_end(turn, bmc)
+        await proof_end(claim, bmc)
 
 
-async def _detach_device(turn: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, ...] | None:
+async def _detach_device(claim: OperationClaim, bmc: BmcClient, device: Device) -> tuple[str, ...] | None:
     """Check everything, and detach the device; returns the addresses that the target host shows."""
-    operation, source = turn.operation, turn.operation.source
+    operation, source = claim.operation, claim.operation.source
     async with AsyncExitStack() as until_detached:
-        async with turn.step("Check"):
+        async with claim.step("Check"):
             await run_in_thread(check_still_allowed, operation)
             _check_device_identity(operation, device)
-            holder = await _check_current_zone(turn, bmc, device)
-            await proof_begin(turn, bmc)
+            holder = await _check_current_zone(claim, bmc, device)
+            await proof_begin(claim, bmc)
             lets_go = source is not None and holder == source.uri and not _is_reattachment_resumed(operation)
             if lets_go and source is not None:
-                await until_detached.enter_async_context(host_claim(turn, source))
+                await until_detached.enter_async_context(host_claim(claim, source))
             known = await known_addresses(device, operation.target, is_there=_is_on_target_host(operation, holder))
         if source is not None and lets_go:
-            await release_device(turn, device, source)
+            await release_device(claim, device, source)
         elif source is not None:
             # Its host has others of the kind, or has it at another port by now: none of them may be released.
-            await skip_release(turn, source)
+            await skip_release(claim, source)
         if source is not None and not _is_reattachment_resumed(operation):
-            async with turn.step("Detach"):
-                await turn.patiently(
-                    partial(_set_membership, turn, bmc, source.uri, device.endpoint_uri, present=False)
+            async with claim.step("Detach"):
+                await claim.patiently(
+                    partial(_set_membership, claim, bmc, source.uri, device.endpoint_uri, present=False)
                 )
     return known
 
 
 async def _attach_device(
-    turn: OperationClaim, bmc: BmcClient, device: Device, target: HostPort, known: tuple[str, ...] | None
+    claim: OperationClaim, bmc: BmcClient, device: Device, target: HostPort, known: tuple[str, ...] | None
 ) -> None:
     """Attach the device, and wait for its link and its host; `known` are the addresses that the host showed before."""
-    async with turn.step("Attach"):
-        await turn.patiently(partial(_set_membership, turn, bmc, target.uri, device.endpoint_uri, present=True))
+    async with claim.step("Attach"):
+        await claim.patiently(partial(_set_membership, claim, bmc, target.uri, device.endpoint_uri, present=True))
     try:
-        async with turn.step("Wait for the link") as step:
-            step["sentence"] = await _wait_for_link(turn, bmc, device)
+        async with claim.step("Wait for the link") as step:
+            step["sentence"] = await _wait_for_link(claim, bmc, device)
     except LinkDegradedError:
         # However the link has trained, the host rescans: the device works, if slowly.
         with contextlib.suppress(OperationFailedError, Unavailable):
-            await wait_until_seen(turn, device, target, known)
+            await wait_until_seen(claim, device, target, known)
         raise
-    await wait_until_seen(turn, device, target, known)
+    await wait_until_seen(claim, device, target, known)
 
 
 def _check_device_identity(operation: Operation, device: Device) -> None:
     """Raise where the slot's row has another device than at the request."""
-    asked = operation.device_identity
-    if asked and asked not in {device.identity, device.kind_identity}:
+    identity = operation.device_identity
+    if identity and identity not in {device.identity, device.kind_identity}:
         raise OperationFailedError(
             f"There is another device in the slot since this was requested: {device.name}."
             f"{_nothing_changed_note(operation)}"
@@ -231,48 +231,48 @@ def _is_on_target_host(operation: Operation, holder: str) -> bool:
     return target is not None and target.host_id is not None and hosts.get(holder) == target.host_id
 
 
-async def _check_current_zone(turn: OperationClaim, bmc: BmcClient, device: Device) -> str:
+async def _check_current_zone(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
     """Return the zone of the device, '' for none; raises OperationFailedError for one not of the operation."""
-    operation = turn.operation
-    holder = await turn.patiently(partial(_zone_of_member, turn, bmc, device.endpoint_uri))
+    operation = claim.operation
+    holder = await claim.patiently(partial(_zone_of_member, claim, bmc, device.endpoint_uri))
     if holder not in {"", *(port.uri for port in (operation.source, operation.target) if port is not None)}:
         raise OperationFailedError(
             f"{device.name} was attached elsewhere outside this operation.{_nothing_changed_note(operation)}"
         )
     if operation.target is not None:
-        found = text((await turn.patiently(partial(bmc.get, device.uri))).body, "SerialNumber")
+        found = text((await claim.patiently(partial(bmc.get, device.uri))).body, "SerialNumber")
         if device.serial_number and found and found != device.serial_number:
             raise OperationFailedError(f"There is another device in the slot now (serial number {found}).")
     return holder
 
 
-async def _change_mode(turn: OperationClaim, bmc: BmcClient) -> None:
-    drawer = turn.operation.drawer
+async def _change_mode(claim: OperationClaim, bmc: BmcClient) -> None:
+    drawer = claim.operation.drawer
     if drawer is None:
         raise OperationFailedError("The drawer is gone from the site.")
-    mode = DrawerMode(turn.operation.mode)
-    async with turn.step("Check"):
-        await run_in_thread(check_still_allowed, turn.operation)
-        await turn.patiently(partial(bmc.get, drawer.uri))
-        await proof_begin(turn, bmc)
-    async with turn.step("Change mode"):
-        await turn.patiently(partial(set_drawer_mode, bmc, drawer.uri, mode))
-    await turn.save(state=Operation.State.VERIFYING)
-    async with turn.step("Read back"):
-        if await turn.patiently(partial(read_back, turn, bmc)) != mode:
+    mode = DrawerMode(claim.operation.mode)
+    async with claim.step("Check"):
+        await run_in_thread(check_still_allowed, claim.operation)
+        await claim.patiently(partial(bmc.get, drawer.uri))
+        await proof_begin(claim, bmc)
+    async with claim.step("Change mode"):
+        await claim.patiently(partial(set_drawer_mode, bmc, drawer.uri, mode))
+    await claim.save(state=Operation.State.VERIFYING)
+    async with claim.step("Read back"):
+        if await claim.patiently(partial(read_back, claim, bmc)) != mode:
             raise OperationFailedError("The drawer does not show the new mode.")
-        await proof_end(turn, bmc)
+        await proof_end(claim, bmc)
 
 
-async def _configure_port(turn: OperationClaim, bmc: BmcClient) -> None:
-    port, setting = turn.operation.port, turn.operation.setting
+async def _configure_port(claim: OperationClaim, bmc: BmcClient) -> None:
+    port, setting = claim.operation.port, claim.operation.setting
     if port is None:
         raise OperationFailedError("The port is gone from the site.")
-    async with turn.step("Check"):
-        await run_in_thread(check_still_allowed, turn.operation)
-        await turn.patiently(partial(bmc.get, port.uri))
-        await proof_begin(turn, bmc)
-    async with turn.step("Configure"):
+    async with claim.step("Check"):
+        await run_in_thread(check_still_allowed, claim.operation)
+        await claim.patiently(partial(bmc.get, port.uri))
+        await proof_begin(claim, bmc)
+    async with claim.step("Configure"):
         change = partial(
             configure_port,
             bmc,
@@ -280,63 +280,63 @@ async def _configure_port(turn: OperationClaim, bmc: BmcClient) -> None:
             port_type=setting.get("port_type") or None,
             configured_width=setting.get("configured_width"),
         )
-        await turn.patiently(change)
-    async with turn.step("Wait for the link") as step:
-        step["sentence"] = await _wait_for_configured_link(turn, bmc, port)
-    await turn.save(state=Operation.State.VERIFYING)
-    async with turn.step("Read back"):
-        if await turn.patiently(partial(read_back, turn, bmc)) != PortSetting(**setting).words:
+        await claim.patiently(change)
+    async with claim.step("Wait for the link") as step:
+        step["sentence"] = await _wait_for_configured_link(claim, bmc, port)
+    await claim.save(state=Operation.State.VERIFYING)
+    async with claim.step("Read back"):
+        if await claim.patiently(partial(read_back, claim, bmc)) != PortSetting(**setting).words:
             raise OperationFailedError("The port does not show the new configuration.")
-        await proof_end(turn, bmc)
+        await proof_end(claim, bmc)
 
 
-async def _wait_for_configured_link(turn: OperationClaim, bmc: BmcClient, port: Port) -> str:
+async def _wait_for_configured_link(claim: OperationClaim, bmc: BmcClient, port: Port) -> str:
     """Wait while the link of a configured port trains; an unused one stays down."""
     end = time.monotonic() + LINK_SECONDS
     while True:
-        link = await turn.patiently(partial(read_link, bmc, port.uri))
+        link = await claim.patiently(partial(read_link, bmc, port.uri))
         if link.status == "LinkUp":
             return describe_link(link)
         if link.status not in {"Training", "Starting"} or time.monotonic() > end:
             return f"The link is '{link.status or 'unknown'}': nothing that is attached uses it."
         await asyncio.sleep(LINK_POLL_SECONDS)
-        await turn.heed()
+        await claim.heed()
 
 
-async def _move_cable(turn: OperationClaim, bmc: BmcClient) -> None:
+async def _move_cable(claim: OperationClaim, bmc: BmcClient) -> None:
     """Wait until a person has moved the cable of a host port, as the BMC reports it."""
-    port, host = turn.operation.source, turn.operation.host
+    port, host = claim.operation.source, claim.operation.host
     if port is None:
         raise OperationFailedError("The host port is gone from the site.")
     wanted = host.identity if host is not None else ""
-    async with turn.step("Check"):
-        await run_in_thread(check_still_allowed, turn.operation)
-        zone = await turn.patiently(partial(read_zone, bmc, port.uri))
-        if set(zone_members(zone, Dialect(turn.operation.chassis.dialect))) - {port.endpoint_uri}:
+    async with claim.step("Check"):
+        await run_in_thread(check_still_allowed, claim.operation)
+        zone = await claim.patiently(partial(read_zone, bmc, port.uri))
+        if set(zone_members(zone, Dialect(claim.operation.chassis.dialect))) - {port.endpoint_uri}:
             raise OperationFailedError(f"Devices are still attached to {port.label}: its cable must stay.")
-        await proof_begin(turn, bmc)
-    async with turn.step("Wait for the cable") as step:
+        await proof_begin(claim, bmc)
+    async with claim.step("Wait for the cable") as step:
         where = host.name if host is not None else "no host: unplug it"
         step["sentence"] = f"Now move the cable of {port.label} to {where}."
-        await turn.save()
+        await claim.save()
         end = time.monotonic() + CABLE_SECONDS
-        while await turn.patiently(partial(read_cabled_host_identity, bmc, port)) != wanted:
+        while await claim.patiently(partial(read_cabled_host_identity, bmc, port)) != wanted:
             if time.monotonic() > end:
                 minutes = f"{CABLE_SECONDS / 60:.0f} minutes"
                 raise OperationFailedError(f"The chassis did not see the cable of {port.label} move within {minutes}.")
             await asyncio.sleep(CABLE_POLL_SECONDS)
-            await turn.heed()
+            await claim.heed()
         step["sentence"] = f"The cable of {port.label} leads to {where}."
-    await turn.save(state=Operation.State.VERIFYING)
-    async with turn.step("Read back"):
-        if await turn.patiently(partial(read_back, turn, bmc)) != wanted:
+    await claim.save(state=Operation.State.VERIFYING)
+    async with claim.step("Read back"):
+        if await claim.patiently(partial(read_back, claim, bmc)) != wanted:
             raise OperationFailedError(f"The cable of {port.label} has been moved again.")
-        await proof_end(turn, bmc)
+        await proof_end(claim, bmc)
 
 
-async def _zone_of_member(turn: OperationClaim, bmc: BmcClient, member: str) -> str:
+async def _zone_of_member(claim: OperationClaim, bmc: BmcClient, member: str) -> str:
     """Return the zone of the device on the BMC, '' if it is in none."""
-    chassis = turn.operation.chassis
+    chassis = claim.operation.chassis
     zones = await run_in_thread(
         lambda: list(chassis.hostports.filter(missing_since=None).values_list("uri", flat=True))
     )
@@ -346,13 +346,13 @@ async def _zone_of_member(turn: OperationClaim, bmc: BmcClient, member: str) -> 
     return ""
 
 
-async def _set_membership(turn: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
+async def _set_membership(claim: OperationClaim, bmc: BmcClient, zone_uri: str, member: str, *, present: bool) -> None:
     zone = await read_zone(bmc, zone_uri)
-    dialect = Dialect(turn.operation.chassis.dialect)
+    dialect = Dialect(claim.operation.chassis.dialect)
     await (attach if present else detach)(bmc, dialect, zone=zone, endpoint_uri=member)
 
 
-async def _wait_for_link(turn: OperationClaim, bmc: BmcClient, device: Device) -> str:
+async def _wait_for_link(claim: OperationClaim, bmc: BmcClient, device: Device) -> str:
     """Wait until the link of an attached device is up at its capability; returns it as a sentence."""
     port = device.slot.port if device.slot is not None else None
     if port is None:
@@ -361,12 +361,12 @@ async def _wait_for_link(turn: OperationClaim, bmc: BmcClient, device: Device) -
     up_since = None
     look_at = time.monotonic() + PRESENCE_SECONDS
     while True:
-        link = await turn.patiently(partial(read_link, bmc, port.uri))
+        link = await claim.patiently(partial(read_link, bmc, port.uri))
         now = time.monotonic()
         if link.status != "LinkUp":
             up_since = None
             if now > look_at:
-                await turn.patiently(partial(_check_still_attached, turn, bmc, device))
+                await claim.patiently(partial(_check_still_attached, claim, bmc, device))
                 look_at = now + PRESENCE_SECONDS
             if now > end:
                 raise OperationFailedError(
@@ -379,14 +379,14 @@ async def _wait_for_link(turn: OperationClaim, bmc: BmcClient, device: Device) -
             if now > up_since + RETRAIN_SECONDS:
                 raise LinkDegradedError(
                     f"Attached, but below what device and slot can do. {describe_link(link)} "
-                    "Detach and attach it again to train the link anew."
+                    "Detach and attach it again to retrain the link."
                 )
         await asyncio.sleep(LINK_POLL_SECONDS)
-        await turn.heed()
+        await claim.heed()
 
 
-async def _check_still_attached(turn: OperationClaim, bmc: BmcClient, device: Device) -> None:
-    target = turn.operation.target
-    holder = await _zone_of_member(turn, bmc, device.endpoint_uri)
+async def _check_still_attached(claim: OperationClaim, bmc: BmcClient, device: Device) -> None:
+    target = claim.operation.target
+    holder = await _zone_of_member(claim, bmc, device.endpoint_uri)
     if target is not None and holder != target.uri:
         raise OperationFailedError(f"{device.name} was removed, or detached by somebody else, while its link trained.")

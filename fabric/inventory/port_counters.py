@@ -62,8 +62,8 @@ def port_reset_counters(*, person: User, port: Port) -> PortCounters:
             row.errors, row.errors_reset_at = after.errors, now
             row.save(update_fields=["errors", "errors_reset_at"])
             act.before, act.after = dict(before.errors), dict(after.errors)
-            told = {"port": row, "at": now, "person_name": person.get_username(), "counted": before.errors}
-            transaction.on_commit(partial(port_counters_reset.send, Port, **told), robust=True)
+            values = {"port": row, "at": now, "person_name": person.get_username(), "counted": before.errors}
+            transaction.on_commit(partial(port_counters_reset.send, Port, **values), robust=True)
     logger.info("%s reset the counters of port %s (%s)", person.get_username(), row.pk, row.uri)
     return after
 

@@ -40,8 +40,8 @@ def describe_link(link: PortLink) -> str:
     """Return a link that is up in a sentence."""
     speed = f" at {link.speed_gbps:g} Gb/s" if link.speed_gbps else ""
     below = link.width and link.active_width and link.active_width < link.width
-    asked = bool(below) and link.active_width == link.configured_width
-    of = " as configured" if asked else f" of x{link.width}" if below else ""
+    is_configured = bool(below) and link.active_width == link.configured_width
+    of = " as configured" if is_configured else f" of x{link.width}" if below else ""
     return f"Link up, x{link.active_width}{of}{speed}."
 
 

@@ -414,14 +414,14 @@ def _clean_pem(text: str) -> str:
         return ""
     if "PRIVATE KEY" in pem:
         # A key that was pasted by mistake must not be stored.
-        _raise_invalid("ca_pem", "This holds a private key: give the certificate alone.")
+        _raise_invalid("ca_pem", "This contains a private key: enter the certificate only.")
     if len(pem) > MAX_PEM_LENGTH:
         _raise_invalid("ca_pem", f"A CA certificate has at most {MAX_PEM_LENGTH} characters.")
     try:
         client_tls(CertificateTrust(ca_pem=pem))
     except WrongAddress as error:
         _raise_invalid(
-            "ca_pem", "This is no certificate in PEM form: -----BEGIN CERTIFICATE----- and what follows.", error
+            "ca_pem", "This is not a certificate in PEM form, which starts with -----BEGIN CERTIFICATE-----.", error
         )
     return pem + "\n"
 

@@ -227,7 +227,7 @@ class _InventoryMirror:
         rows: models.Manager[Any] = model._default_manager  # noqa: SLF001 - Django's documented name for generic code
         longest = model._meta.get_field("uri").max_length  # noqa: SLF001
         existing = {row.uri: row for row in rows.filter(chassis=self.chassis)}
-        self._let_go(model, existing, wanted)
+        self._clear_taken_over(model, existing, wanted)
         new: list[Part] = []
         for uri, plain in wanted.items():
             if longest is not None and len(uri) > longest:
@@ -251,7 +251,7 @@ class _InventoryMirror:
                 row.save(update_fields=changed)
         for uri, row in existing.items():
             if uri not in wanted and not self._could_not_be_read(uri) and row.missing_since is None:
-                self._lose(row)
+                self._mark_missing(row)
         return existing | {row.uri: row for row in rows.bulk_create(new)}
 
     def _or_known_relation(self, row: Part, name: str, value: Any) -> Any:
@@ -281,7 +281,7 @@ class _InventoryMirror:
         return {"tenant": None, "tenant_since": at}
 
     @staticmethod
-    def _let_go(model: type[Part], existing: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
+    def _clear_taken_over(model: type[Part], existing: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> None:
         """Clear one-to-one relations that another row takes over: a slot keeps its removed device until then."""
         for name in ONE_TO_ONE_LINKS.get(model, ()):
             claimed = {values[name].pk for values in wanted.values() if values[name] is not None}
@@ -292,7 +292,7 @@ class _InventoryMirror:
                     setattr(row, name, None)
                     row.save(update_fields=[name])
 
-    def _lose(self, row: Part) -> None:
+    def _mark_missing(self, row: Part) -> None:
         row.missing_since = timezone.now()
         row.save(update_fields=["missing_since"])
         if isinstance(row, Device):

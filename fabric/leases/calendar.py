@@ -91,10 +91,10 @@ def lease_calendar(person: User, *, first: date, step: CalendarStep, chassis: in
     if step == "weeks":
         first -= timedelta(days=first.weekday())
     columns = tuple(first + timedelta(days=DAYS[step] * place) for place in range(COLUMNS[step]))
-    seen = Chassis.objects.visible_to(person).order_by("name")
+    visible = Chassis.objects.visible_to(person).order_by("name")
     if chassis is not None:
-        seen = seen.filter(pk=chassis)
-    rows = list(seen)
+        visible = visible.filter(pk=chassis)
+    rows = list(visible)
     whole = TimeSpan(_midnight(columns[0]), _midnight(columns[-1] + timedelta(days=DAYS[step])))
     items = _items(whole, [row.pk for row in rows])
     groups: list[CalendarGroup] = []

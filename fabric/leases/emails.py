@@ -159,8 +159,8 @@ def notify_ending(lease: Lease, left: str, threshold: int) -> None:
         f"ends {lease.ends_at} {threshold}",
         [*lease_members(lease), *administrators()],
         f"ends in {left}",
-        f"The lease of {lease.tenant_name} is {format_end(lease.ends_at)}. What is attached then is detached and goes"
-        " back to the pool. Ask for a later end on its page if you need it longer.",
+        f"The lease of {lease.tenant_name} is {format_end(lease.ends_at)}. Attached devices are then detached, and all"
+        " parts return to the pool. Request a later end on its page if you need it longer.",
         held,
     )
 
@@ -172,7 +172,7 @@ def notify_ended(lease: Lease) -> None:
         "ended",
         lease_members(lease),
         "has ended",
-        f"The lease {format_period(lease)} has ended. Everything that it held is back in the pool.",
+        f"The lease {format_period(lease)} has ended. All its parts are back in the pool.",
     )
 
 
@@ -183,8 +183,8 @@ def notify_stuck(lease: Lease) -> None:
         f"stuck {lease.ends_at}",
         administrators(),
         "cannot be returned",
-        f"The lease of {lease.tenant_name} {format_period(lease)} is over, and what it held cannot be returned yet:"
-        f" {lease.trouble} It is tried again by itself.",
+        f"The lease of {lease.tenant_name} {format_period(lease)} is over, and its parts cannot be returned yet:"
+        f" {lease.trouble} It is retried automatically.",
     )
 
 
@@ -208,9 +208,9 @@ def notify_idle(lease: Lease, names: Sequence[str], hours: float, *, key: str) -
     """Notify the tenant's members and administrators of idle parts."""
     held = "\n".join(f"- {name}" for name in names)
     _notify(
-        lease, f"idle {key}", [*lease_members(lease), *administrators()], "holds something that nobody uses",
-        f"For {hours:g} hours no traffic and no use was measured of what follows. Return it on the page of the lease if"
-        " you no longer need it.",
+        lease, f"idle {key}", [*lease_members(lease), *administrators()], "has idle devices",
+        f"No traffic or use of these devices was measured for {hours:g} hours. Return them on the page of the lease if"
+        " you no longer need them.",
         held,
     )  # fmt: skip
 

@@ -211,7 +211,7 @@ def _check_end(lease: Lease, ends_at: datetime | None, *, after: datetime) -> No
     if ends_at <= after:
         sentence = f"The end must come after {format_instant(after)}."
     elif ends_at > timezone.now() + MAX_DURATION:
-        sentence = "The end is more than ten years away."
+        sentence = "The end is more than ten years from now."
     if sentence:
         raise Invalid(sentence, errors={"ends_at": sentence})
 

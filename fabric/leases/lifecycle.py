@@ -80,7 +80,9 @@ def lease_start(lease: Lease) -> None:
         timeline_add(row, SITE_NAME, "Started.")
         awaited = lease_acquire(row, by=SITE_NAME)
         if awaited:
-            timeline_add(row, SITE_NAME, f"{awaited} of what it holds is not free yet, and follows as soon as it is.")
+            timeline_add(
+                row, SITE_NAME, f"{awaited} of its parts are not free yet, and are assigned as soon as they are."
+            )
         _record(Action.LEASE_START, row)
 
 
@@ -108,7 +110,7 @@ def lease_end(lease: Lease) -> None:
         row.state, row.extension_to = Lease.State.ENDING, None
         row.save(update_fields=["state", "extension_to"])
         timeline_add(
-            row, SITE_NAME, "Its end has come: what is attached is detached, then it all goes back to the pool."
+            row, SITE_NAME, "It has ended: attached devices are detached, then everything returns to the pool."
         )
         _record(Action.LEASE_END, row)
 
@@ -148,7 +150,7 @@ def lease_report_idle(lease: Lease) -> None:
             return
         fresh.update(idle_told_at=now)
         hours = settings.CONFIG.idle_hours
-        timeline_add(row, SITE_NAME, f"Held and not used for {hours:g} hours: {', '.join(names)}.")
+        timeline_add(row, SITE_NAME, f"Idle for {hours:g} hours: {', '.join(names)}.")
         emails.notify_idle(row, names, hours, key=f"{now:%Y%m%d%H%M}-{min(pks)}")
 
 

@@ -83,7 +83,7 @@ def ownership_end_chassis(chassis: Chassis, **kwargs: Any) -> None:
         losing |= set(items.values_list("lease", flat=True))
         items.update(released_at=at)
     for pk in losing:
-        _timeline_add(pk, f"{chassis.name} was removed from the site, and with it what the lease held there.")
+        _timeline_add(pk, f"{chassis.name} was removed from the site, with the lease's parts there.")
     leases_end_empty(losing, by=SITE_NAME)
 
 

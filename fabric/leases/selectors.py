@@ -102,7 +102,7 @@ def lease_notices(person: User) -> list[LeaseNotice]:
         if lease.state == Lease.State.ENDING and lease.trouble:
             bad.append(LeaseNotice(f"{whose} is over and cannot be returned yet: {lease.trouble}", lease.pk, bad=True))
         elif lease.state == Lease.State.ENDING:
-            rest.append(LeaseNotice(f"{whose} is over: what it held is returning.", lease.pk))
+            rest.append(LeaseNotice(f"{whose} is over: its parts are being returned.", lease.pk))
         elif lease.state == Lease.State.ACTIVE and lease.ends_at is not None and lease.ends_at - now < ENDING_SOON:
             rest.append(LeaseNotice(f"{whose} ends at {format_instant(lease.ends_at)}.", lease.pk))
         if person.is_administrator and lease.state == Lease.State.REQUESTED:
@@ -114,7 +114,7 @@ def lease_notices(person: User) -> list[LeaseNotice]:
                 ),
             )
         elif person.is_administrator and lease.extension_to is not None:
-            rest.insert(0, LeaseNotice(f"{whose}: asked to be {format_end(lease.extension_to)}.", lease.pk))
+            rest.insert(0, LeaseNotice(f"{whose}: extension requested {format_end(lease.extension_to)}.", lease.pk))
         if number := idle.get(lease.pk, 0):
             it = "unused device" if number == 1 else "unused devices"
             rest.append(LeaseNotice(f"{whose} has {number} {it}.", lease.pk))
@@ -148,10 +148,10 @@ def requested_parts(lease: Lease) -> list[RequestedParts]:
 
 
 def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
-    """Return what could be held for a request within a span, of the kinds asked for; the best of it is proposed.
+    """Return the candidates for a request within a span, of the requested kinds; the best ones are proposed.
 
-    What the tenant has host ports for comes first, then what lies together in one drawer; what another lease needs then
-    is named with it. Without wishes everything is returned, and nothing proposed.
+    Parts near the tenant's host ports come first, then parts of one drawer; a part that another lease needs then names
+    it. Without a request everything is returned, and nothing proposed.
     """
     wishes = requested_parts(lease)
     kinds = {wish.kind for wish in wishes} or set(KIND_ORDER)
@@ -194,7 +194,7 @@ def lease_candidates(lease: Lease, span: TimeSpan) -> list[LeaseCandidate]:
 
 
 def shortages(lease: Lease, found: Iterable[LeaseCandidate]) -> list[str]:
-    """Return a sentence for each kind of which fewer are free than were asked for."""
+    """Return a sentence for each kind of which fewer are free than were requested."""
     proposed = Counter(one.kind for one in found if one.proposed)
     wanted: Counter[str] = Counter()
     for wish in requested_parts(lease):
@@ -221,7 +221,7 @@ def _leasable_parts(kinds: set[str]) -> list[LeasablePart]:
 
 def _proposed_parts(wishes: list[RequestedParts], free: list[LeasablePart]) -> set[tuple[type[LeasablePart], int]]:
     chosen: list[LeasablePart] = []
-    # Those that name a chassis choose first: the others have more to choose from. Host ports follow the devices.
+    # Requests that name a chassis are served first: the others have more choice. Host ports follow the devices.
     for wish in sorted(wishes, key=lambda one: (one.kind == HOST_PORT, one.chassis is None)):
         fitting = [
             one

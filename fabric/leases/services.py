@@ -267,7 +267,9 @@ def _book(person: User, lease: Lease, things: Sequence[LeasablePart], *, overrid
         awaited = lease_acquire(lease, by=lease.decided_by_name)
         if awaited:
             timeline_add(
-                lease, lease.decided_by_name, f"{awaited} of them are not free yet: they follow as soon as they are."
+                lease,
+                lease.decided_by_name,
+                f"{awaited} of them are not free yet: they are assigned as soon as they are.",
             )
     if over:
         lease.reason = f"{lease.reason} Over the quota on an administrator's word.".strip()
@@ -311,10 +313,10 @@ def _check_times(starts_at: datetime | None, ends_at: datetime | None) -> dateti
     now = timezone.now()
     errors = {}
     if starts_at is not None and starts_at < now - START_TOLERANCE:
-        errors["starts_at"] = "The start lies in the past. Leave it empty to begin at once."
+        errors["starts_at"] = "The start is in the past. Leave it empty to start immediately."
     begin = _start_time(starts_at)
     if begin > now + MAX_DURATION:
-        errors["starts_at"] = "The start is more than ten years away."
+        errors["starts_at"] = "The start is more than ten years from now."
     elif ends_at is not None and ends_at <= begin:
         errors["ends_at"] = "The end must come after the start."
     elif ends_at is not None and ends_at > begin + MAX_DURATION:

@@ -81,7 +81,7 @@ def attachment_violation(
     if slot > SLOTS_PER_DRAWER:
         return f"A drawer has slots 1 to {SLOTS_PER_DRAWER}: there is no slot {slot}."
     if others is None:
-        others = {held for number, held in drawer.attached.items() if number != slot}
+        others = {used for number, used in drawer.attached.items() if number != slot}
     match drawer.mode:
         case DrawerMode.STANDARD_ONE_HOST:
             return _one_host(others, label=label, planned=planned)
@@ -150,7 +150,7 @@ def mode_violation(drawer: DrawerState, mode: DrawerMode, *, planned: bool = Fal
     `planned`: the sentence names the mode, for readers of several drawers.
     """
     if mode is DrawerMode.UNKNOWN:
-        return "A drawer cannot be changed to a mode that nobody knows."
+        return "A drawer cannot be changed to an unknown mode."
     after = DrawerState(mode=mode, connections=drawer.connections, attached=drawer.attached)
     pair = _host_port_pair(drawer)
     if mode is DrawerMode.STANDARD_TWO_HOSTS and len(pair) < 2:

@@ -254,7 +254,7 @@ ATTACHMENT_CHECKS: Final[list[Callable[[User, Collection[int], Collection[int]],
 
 
 def attachment_obstacle(person: User, devices: Collection[int], host_ports: Collection[int] = ()) -> str:
-    """Return why the person may attach none of these devices, at none of these host ports (ids); '' where they may."""
+    """Return why the user may not attach any of these devices, or to any of these host ports; '' where they may."""
     return next((reason for check in ATTACHMENT_CHECKS if (reason := check(person, devices, host_ports))), "")
 
 

@@ -125,7 +125,7 @@ def mode_request(*, person: User, drawer: Drawer, mode: str, idempotency_key: st
 def refuse_mode_change(person: User, drawer: Drawer) -> None:
     """Raise Forbidden unless the user may change the drawer's mode."""
     if not may_change_mode(person, drawer):
-        raise Forbidden("Only an administrator, or a tenant that holds all of the drawer, may change its mode.")
+        raise Forbidden("Only an administrator, or a tenant that all of the drawer is granted to, may change its mode.")
 
 
 def operation_cancel(*, person: User, operation: Operation) -> Operation:
@@ -270,8 +270,8 @@ def _audit_values(operation: Operation) -> dict[str, str]:
 
 
 def _check_visible(person: User, device_id: int, target: HostPort | None) -> None:
-    seen = Device.objects.visible_to(person).filter(pk=device_id).exists()
-    if not seen or (target is not None and not HostPort.objects.visible_to(person).filter(pk=target.pk).exists()):
+    visible = Device.objects.visible_to(person).filter(pk=device_id).exists()
+    if not visible or (target is not None and not HostPort.objects.visible_to(person).filter(pk=target.pk).exists()):
         raise NotFound("There is no such device or host port.")
 
 
@@ -321,10 +321,10 @@ DEVICE_HOLD_SOURCES: Final[list[Callable[[Collection[int], str], Mapping[int, st
 
 def check_not_held(devices: Collection[Device], *, force: Collection[int] = (), claimant: str = "") -> None:
     """Raise InUse where one of the devices is claimed by another than `claimant`, except for those of `force`."""
-    asked = {one.pk: one for one in devices if one.pk not in force}
-    for claims in DEVICE_HOLD_SOURCES if asked else ():
-        for pk, sentence in claims(list(asked), claimant).items():
-            raise InUse(f"{asked[pk].name} is in use: {sentence}.", device=pk, holders=sentence)
+    checked = {one.pk: one for one in devices if one.pk not in force}
+    for claims in DEVICE_HOLD_SOURCES if checked else ():
+        for pk, sentence in claims(list(checked), claimant).items():
+            raise InUse(f"{checked[pk].name} is in use: {sentence}.", device=pk, holders=sentence)
 
 
 def check_confirmation(confirmation: str, *, wanted: str) -> None:

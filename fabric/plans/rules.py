@@ -221,10 +221,10 @@ class _DrawerPlan:
         if objections := self._objections():
             return PlannedSteps(objections=tuple(objections))
         if self.changes_mode or self.recabled or self.reset:
-            self._through(
-                _DrawerRules(self.now), [device for device in self.at if self._may_go_before(device)], insist=False
+            self._move_all(
+                _DrawerRules(self.now), [device for device in self.at if self._may_move_before(device)], insist=False
             )
-            self._wave(self._go(device, None) for device in self._devices_blocking_change())
+            self._wave(self._move_step(device, None) for device in self._devices_blocking_change())
             self._wave(
                 [
                     *({"kind": "cable", "source": port, "host": host} for port, host in sorted(self.recabled.items())),
@@ -232,7 +232,7 @@ class _DrawerPlan:
                 ]
             )
             self._wave([{"kind": "mode", "mode": self.then.mode.value}] if self.changes_mode else [])
-        self._through(
+        self._move_all(
             _DrawerRules(self.then), [device for device, held in self.at.items() if held != self.goal[device]]
         )
         return PlannedSteps(steps=tuple(self.steps))
@@ -270,11 +270,11 @@ class _DrawerPlan:
             return ""
         others = rules.labels_of(held for other, held in self.goal.items() if other != device.id)
         if self.recabled.get(target, target) is None:
-            return self._without_cable(target, rules.labels[target])
+            return self._unplug_objection(target, rules.labels[target])
         judge = attach_violation if is_new else attachment_violation
         return judge(rules.state, slot=device.slot, label=rules.labels[target], others=others, planned=True)
 
-    def _without_cable(self, port: int, label: str) -> str:
+    def _unplug_objection(self, port: int, label: str) -> str:
         """Return the objection to unplugging the cable of a host port that has devices."""
         names = [
             f"{device.name} (slot {device.slot})" if device.slot else device.name
@@ -292,7 +292,7 @@ class _DrawerPlan:
         held = self.at[device]
         return held is not None and (held in self.changed_ports or self.devices[device].port in self.reset)
 
-    def _may_go_before(self, device: int) -> bool:
+    def _may_move_before(self, device: int) -> bool:
         """Return whether a device could be detached or moved before the drawer changes."""
         held, goal = self.at[device], self.goal[device]
         if held is None or held == goal:
@@ -312,7 +312,7 @@ class _DrawerPlan:
                     out.add(device)
         return [device for device in self.at if device in out]
 
-    def _through(self, rules: _DrawerRules, pending: list[int], *, insist: bool = True) -> None:
+    def _move_all(self, rules: _DrawerRules, pending: list[int], *, insist: bool = True) -> None:
         """Move devices to their desired host ports; blocked ones stay unless `insist` detaches others for them."""
         kept = {rules.user(goal) for goal in self.goal.values()}
         while pending:
@@ -320,16 +320,16 @@ class _DrawerPlan:
             pending.sort(
                 key=lambda one: (self.goal[one] is not None, self.at[one] is None, rules.user(self.at[one]) in kept)
             )
-            ready = self._together(rules, pending) or self._alone(rules, pending)
+            ready = self._movable_together(rules, pending) or self._movable_alone(rules, pending)
             if ready:
-                self._wave([self._go(device, self.goal[device]) for device in ready])
+                self._wave([self._move_step(device, self.goal[device]) for device in ready])
                 pending = [device for device in pending if device not in ready]
             elif insist:
-                self._wave([self._go(device, None) for device in self._devices_making_room(rules, pending)])
+                self._wave([self._move_step(device, None) for device in self._devices_making_room(rules, pending)])
             else:
                 return
 
-    def _together(self, rules: _DrawerRules, pending: list[int]) -> list[int]:
+    def _movable_together(self, rules: _DrawerRules, pending: list[int]) -> list[int]:
         """Return devices that may move in any order: each while all others are at their old or new port."""
         held = set(self.at.values())
         ready = []
@@ -339,7 +339,7 @@ class _DrawerPlan:
                 held.add(self.goal[device])
         return ready
 
-    def _alone(self, rules: _DrawerRules, pending: list[int]) -> list[int]:
+    def _movable_alone(self, rules: _DrawerRules, pending: list[int]) -> list[int]:
         """Return the first device that may move while no other one does."""
         for device in pending:
             others = {held for other, held in self.at.items() if other != device}
@@ -360,7 +360,7 @@ class _DrawerPlan:
         user = min(groups, key=lambda one: (one in kept, len(groups[one])))
         return groups[user]
 
-    def _go(self, device: int, target: int | None) -> dict[str, Any]:
+    def _move_step(self, device: int, target: int | None) -> dict[str, Any]:
         """Return the step that attaches a device to a host port, or detaches it."""
         source, self.at[device] = self.at[device], target
         kind: StepKind = "detach" if target is None else "attach" if source is None else "move"

@@ -223,7 +223,7 @@ async def test_what_cannot_be_read_for_now_tells_no_dialect(chassis: SimulatorPr
         broken = chassis.fault(fault, path=path)
         inventory = await discovery.walk()
         assert (inventory.dialect, inventory.dialect_known) == (Dialect.NONE, False)
-        assert "could not be told for now" in inventory.dialect_reason
+        assert "unknown for now" in inventory.dialect_reason
         chassis.end_fault(broken)
         assert (await discovery.walk()).dialect is Dialect.ZONE_PATCH
 

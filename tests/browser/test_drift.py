@@ -28,11 +28,11 @@ def test_a_cable_that_is_moved_shows_up_and_is_accepted(running_site: RunningSit
         page.goto("/drift/")
         row = page.locator("table.drifts tr", has_text=CABLE)
         expect(row).to_contain_text("node-b")
-        expect(row).to_contain_text("names nobody")
+        expect(row).to_contain_text("names no account")
         # What re-applying it needs and takes out is said before it is done.
         row.get_by_role("button", name="Re-apply").click()
         expect(page.get_by_role("heading", name="Re-apply the approved state")).to_be_visible()
-        expect(page.locator(".notice", has_text="by hand")).to_contain_text("from node-c to node-b")
+        expect(page.locator(".notice", has_text="at the chassis")).to_contain_text("from node-c to node-b")
         expect(page.locator(".notice", has_text="detached immediately")).to_contain_text("falcon-1 Drawer 1")
         page.get_by_role("link", name="Cancel").click()
         expect(page).to_have_url(re.compile("/drift/$"))

@@ -113,10 +113,10 @@ def test_a_plan_is_drafted_reviewed_applied_watched_cancelled_and_rolled_back_by
     page.reload()  # it survives that
     judge(page, "a running plan")
     page.get_by_role("button", name="Cancel and roll back").click()
-    expect(page.locator("#plan-now")).to_contain_text("Nothing new begins.")
+    expect(page.locator("#plan-now")).to_contain_text("No further step starts.")
     running_site.control("falcon-1", "DELETE", f"/faults/{slow}")
     settled(page, "rolled_back", running_site)
-    expect(page.get_by_role("heading", name="The way back")).to_be_visible()
+    expect(page.get_by_role("heading", name="Rollback")).to_be_visible()
     expect(page.locator("#plan-status")).to_contain_text("Rolled back")
     assert zones(running_site) == before
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)  # it is undone
@@ -157,7 +157,7 @@ def test_the_same_by_keyboard_only(page: Page, running_site: RunningSite, slow: 
     expect(page.locator(".plan-facts")).to_contain_text("1 of 2 steps")
     expect(back).to_be_focused()  # though the page was brought up to date meanwhile
     page.keyboard.press("Enter")
-    expect(page.locator("#plan-now")).to_contain_text("Nothing new begins.")
+    expect(page.locator("#plan-now")).to_contain_text("No further step starts.")
     running_site.control("falcon-1", "DELETE", f"/faults/{slow}")
     settled(page, "rolled_back", running_site)
     assert zones(running_site) == before

@@ -128,14 +128,14 @@ def test_a_device_that_its_host_does_not_tell_from_one_in_use_is_not_detached(
         )
         assert (ladder(device)["Seen by the host"], ladder(device)["In use"]) == ("unknown", "unknown")
     page = administrator_client.get(f"/devices/{twins[0].pk}/").content.decode()
-    assert "Perhaps in use on node-a: its host does not tell it from other cards" in page
+    assert "Perhaps in use on node-a: its host cannot distinguish it from other cards" in page
     assert "Force it</button>" in page
     others = device_in(chassis, drawer=1, slot=3)
     assert ladder(others)["Seen by the host"] == "done", "its host tells its serial number"
     assert asked(falconweb_administrator, others, None).is_open
     # Nobody uses either of them: which one is to be let go is as unknown.
     host.tell(silent=twins)
-    with pytest.raises(InUse, match="nobody uses any of them now"):
+    with pytest.raises(InUse, match="no process uses any of them now"):
         asked(falconweb_administrator, twins[0], None)
 
 
@@ -150,14 +150,14 @@ def test_a_device_that_cannot_be_told_apart_is_forced_without_any_card_being_tak
         person=falconweb_administrator, wanted=DesiredState(attachments={first.pk: None}), title="Free it", origin="api"
     )
     (doubted,) = devices_in_use(falconweb_administrator, plan)
-    assert doubted.by.startswith("not known: its host does not tell it from other cards")
+    assert doubted.by.startswith("not known: its host cannot distinguish it from other cards")
     with pytest.raises(InUse):
         plan_apply(person=falconweb_administrator, plan=plan)
     plan_apply(person=falconweb_administrator, plan=plan, force=[first.pk], confirmation="Free it")
     assert carry_out_plan(plan).state == "done"
     assert told(plan.operations.get(), "Release on the host")[1] == (
         "Its host was not told to release it: its host cannot distinguish it from other cards of its kind. "
-        "It is forced all the same."
+        "It is forced anyway."
     )
     assert site.folder("node-a", place).joinpath("driver").is_symlink(), "the other one stays in use"
     entry = AuditEntry.objects.get(action="operation.force")
@@ -175,10 +175,10 @@ def test_who_uses_the_card_of_others_is_not_told_to_whom_it_may_not_belong(
     TellingHost("node-a").tell({other: VICTOR}, silent=[own, other])
     with pytest.raises(InUse) as refused:
         asked(falconweb_user, Device.objects.get(pk=own.pk), None)
-    assert "does not tell it from other cards" in refused.value.sentence
+    assert "cannot distinguish it from other cards" in refused.value.sentence
     pages = (f"/devices/{own.pk}/", f"/hosts/{Host.objects.get(name='node-a').pk}/")
     said = [repr(vars(refused.value)), *(user_client.get(page).content.decode() for page in pages)]
-    assert "does not tell it from other cards" in said[1]
+    assert "cannot distinguish it from other cards" in said[1]
     assert "victor" not in "".join(said)
     assert "secret" not in "".join(said)
 

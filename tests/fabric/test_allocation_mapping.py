@@ -149,7 +149,7 @@ def test_by_serial_one_that_several_have_is_nobodys() -> None:
 
 def test_one_device_is_not_asked_for_by_two_entries() -> None:
     raw = file("slot: 3, attached_to: H1", "slot: 9, device: {serial_number: S3}, attached_to: H2")
-    assert "asked for already in line 5 (chassis[0].drawers[0].slots[0])" in only_misfit(
+    assert "already listed in line 5 (chassis[0].drawers[0].slots[0])" in only_misfit(
         map_document(document(raw), LAB, by="serial")
     )
 

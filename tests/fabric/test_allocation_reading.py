@@ -49,7 +49,7 @@ def told(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:
         ("null", 1, 1, "not nothing"),
         ("12", 1, 1, "not a number"),
         ("{}", 1, 1, "no 'format'"),
-        ('{"format": "other"}', 1, 12, "no allocation file"),
+        ('{"format": "other"}', 1, 12, "not an allocation file"),
         ('{"format": "falconweb-allocation"}', 1, 1, "without a version"),
         ('{"format": "falconweb-allocation",\n "version": 2, "chasis": []}', 2, 13, "understands version 1"),
         ('{"format": "falconweb-allocation",\n "version": true}', 2, 13, "understands version 1"),

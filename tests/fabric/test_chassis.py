@@ -40,7 +40,7 @@ SECRET = "Sesame-open-up-4"
 BODY = "what-lies-behind-this-address"
 OTHER_PIN = "127.0.0.1 shows a certificate with another fingerprint than this one."
 NO_PIN = "The fingerprint is not a SHA-256 fingerprint: 64 hexadecimal digits are needed."
-NO_PEM = "This is no certificate in PEM form: -----BEGIN CERTIFICATE----- and what follows."
+NO_PEM = "This is not a certificate in PEM form, which starts with -----BEGIN CERTIFICATE-----."
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def test_a_ca_is_enough_and_another_one_is_not(administrator: User, bmc: Simulat
         ({"fingerprint": "00:11"}, "fingerprint", NO_PIN),
         ({"fingerprint": ""}, "fingerprint", UNTRUSTED),
         ({"ca_pem": "no certificate"}, "ca_pem", NO_PEM),
-        ({"ca_pem": "BEGIN PRIVATE KEY"}, "ca_pem", "This holds a private key: give the certificate alone."),
+        ({"ca_pem": "BEGIN PRIVATE KEY"}, "ca_pem", "This contains a private key: enter the certificate only."),
         ({"name": " "}, "name", "A name is needed."),
         ({"name": "two\nlines"}, "name", "A name has at most 100 characters, all of them printable."),
         ({"username": ""}, "username", "A password needs a name to sign in with."),

@@ -190,7 +190,7 @@ def test_nonsense_is_no_entry(chassis: Chassis, administrator: User, asked: dict
 
 def test_a_port_that_nothing_is_behind_is_refused_with_a_sentence(chassis: Chassis, administrator: User) -> None:
     bare = Port.objects.get(slot__drawer__number=1, slot__number=8)
-    with pytest.raises(Conflict, match="behind neither a device nor a host port"):
+    with pytest.raises(Conflict, match="connects neither a device nor a host port"):
         draft_add(person=administrator, wanted=DesiredState(settings={bare.pk: PortSetting(configured_width=8)}))
     assert "Configure" not in words(browser(administrator).get(reverse("fabric:port", args=[bare.pk])))
     assert not Plan.objects.exists()

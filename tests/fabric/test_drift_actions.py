@@ -341,11 +341,11 @@ def test_before_a_cable_is_re_applied_the_page_says_what_is_taken_out_and_that_h
     assert attached, "the lab has devices at node-b"
     found(chassis, cables={host_port_of(chassis, "H2"): host_port_of(chassis, "H3")})
     drift, client = Drift.objects.get(), signed_in(administrator)
-    assert "somebody has to move the cable by hand" in page_text(client.get(f"/drift/{drift.pk}/"))
+    assert "somebody must move the cable at the chassis" in page_text(client.get(f"/drift/{drift.pk}/"))
     answer = client.post(reverse("fabric:drift_reapply"), {"only": drift.pk})
     text = page_text(answer)
     assert answer.status_code == 200
-    assert "Somebody has to move a cable by hand." in text
+    assert "Somebody must move a cable at the chassis." in text
     assert f"The cable of Host port H2 of {chassis.name}, from node-c to node-b" in text
     assert "The plan waits 10 minutes for it." in text
     assert f"{len(attached)} devices are detached immediately." in text

@@ -229,7 +229,7 @@ def test_what_is_held_and_not_used_is_told_once_and_after_use_once_more(
     quiet(gpu, hours=25)
     leases_process()
     leases_process()
-    subject = f"Lease {lease.pk} of Vision group holds something that nobody uses"
+    subject = f"Lease {lease.pk} of Vision group has idle devices"
     assert sink.subjects == [("ada@site.example", subject), ("bob@vision.example", subject)]
     activity_record(at=timezone.now(), active={gpu.pk: True})
     leases_process()

@@ -82,7 +82,7 @@ def test_a_gpu_moves_from_one_host_to_another_and_back_to_none(
     assert told["Wait for the link"] == ("done", "Link up, x16 at 128 Gb/s.")
     assert told["Release on the host"] == (
         "skipped",
-        "No agent runs on node-a. Whether somebody uses the device is not known.",
+        "No agent runs on node-a. Whether the device is in use is unknown.",
     )
     assert told["Seen by the host"] == ("skipped", "No agent runs on node-b. The device is verified up to its link.")
     gpu.refresh_from_db()
@@ -528,7 +528,7 @@ def test_what_nobody_could_begin_for_long_is_not_carried_out(
     Operation.objects.update(requested_at=timezone.now() - timedelta(hours=20))
     execute(str(operation.pk), worker="test")
     operation.refresh_from_db()
-    assert (operation.state, operation.error) == ("failed", "It could not start within 10 minutes. Ask again.")
+    assert (operation.state, operation.error) == ("failed", "It could not start within 10 minutes. Request it again.")
     assert zones_with(simulator, "drawer1slot7") == []
 
 

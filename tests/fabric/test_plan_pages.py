@@ -61,7 +61,7 @@ def test_a_preview_says_which_chassis_do_not_answer(chassis: Chassis, administra
     assert "not answer now" not in page_of(administrator, plan)
     Chassis.objects.update(last_error="It refused the connection.")
     text = page_of(administrator, plan)
-    assert "falcon-1 does not answer now. What stands here of it may be old." in text
+    assert "falcon-1 does not answer now. The data shown for it may be old." in text
     assert "refused the connection" not in text
     Chassis.objects.update(last_error="")
     assert "not answer now" not in page_of(administrator, plan)
@@ -182,7 +182,7 @@ def test_a_plan_that_stopped_says_why_and_what_can_be_done(
     post(administrator, "plan_apply", plan.pk)
     stopped = carry_out_plan(plan)
     text = page_of(administrator, stopped)
-    for button in ("Try again from here", "Roll back", "Leave as it is"):
+    for button in ("Retry from here", "Roll back", "Leave as it is"):
         assert button in text
     assert "below what device and slot can do" in text
     assert "waits for a decision" in words(browser(administrator).get("/"))

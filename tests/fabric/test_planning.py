@@ -190,7 +190,7 @@ def test_a_mode_needs_its_host_ports_also_where_nothing_is_attached() -> None:
 
 def test_a_mode_that_nobody_knows_is_objected_to() -> None:
     assert objections_of(drawer(ADVANCED, "AB", EMPTY), wish(mode=UNKNOWN)) == [
-        "A drawer cannot be changed to a mode that nobody knows."
+        "A drawer cannot be changed to an unknown mode."
     ]
 
 
@@ -345,7 +345,7 @@ def test_a_plan_with_an_objection_in_one_drawer_has_no_step_in_any() -> None:
 
 def test_a_device_is_not_attached_to_a_host_port_of_another_drawer() -> None:
     drawers = [drawer(ADVANCED, "AB", "1.......", number=number) for number in (1, 2)]
-    sentence = "slot 1 and the host port it is wanted at are not in the same drawer."
+    sentence = "slot 1 and its host port in this plan are not in the same drawer."
     for seen in (drawers, drawers[:1]):  # also where the other drawer is not part of the plan
         planned = plan_steps(seen, DesiredState(attachments={device(1): host_port("H2", number=2)}))
         assert planned == PlannedSteps(objections=(Objection(sentence=sentence, drawer=1, device=device(1)),))

@@ -236,8 +236,8 @@ def test_a_step_of_a_plan_whose_chassis_stays_away_stops_it_until_it_is_back(
         plan = carry_out_plan(plan)
         assert plan.state == "stopped"
         back = carry_out_plan(plan_cancel(person=administrator, plan=plan, roll_back=True))
-    assert back.state == "stopped", "the way back begins with a look at the hardware"
-    assert back.sentence.startswith("The way back could not be planned:")
+    assert back.state == "stopped", "the rollback begins with a read of the hardware"
+    assert back.sentence.startswith("The rollback could not be planned:")
     simulator.clear_faults()
     assert carry_out_plan(plan_resume(person=administrator, plan=back)).state == "done"
 
@@ -298,7 +298,7 @@ def test_a_tenant_plans_with_what_it_holds_and_sees_nothing_of_others(
         planned(member, DesiredState(attachments={other.pk: None}))
     with pytest.raises(NotFound):
         planned(member, DesiredState(attachments={own.pk: port("H1").pk}))
-    with pytest.raises(Forbidden, match="holds all of the drawer"):
+    with pytest.raises(Forbidden, match="all of the drawer is granted to"):
         planned(member, DesiredState(modes={drawer(1).pk: DrawerMode.STANDARD_ONE_HOST}))
     with pytest.raises(Forbidden):
         planned(viewer, DesiredState(attachments={own.pk: None}))
@@ -476,7 +476,7 @@ def test_what_others_do_meanwhile_is_told_apart_from_what_nobody_explains(
     assert (ended.state, proof.untouched) == ("done", False)
     assert {one["because"] for one in proof.differences} == {""}
     assert [one["uri"].rpartition("/")[2] for one in proof.differences] == ["hostport2_H4", "slot1"]
-    assert "Administrators see what" in proof.sentence
+    assert "Administrators see the details" in proof.sentence
 
 
 @pytest.mark.usefixtures("simulator")

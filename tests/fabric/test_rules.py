@@ -295,7 +295,7 @@ def test_what_stands_in_the_way_of_a_mode_is_said_in_full() -> None:
     assert mode_violation(drawer(ADVANCED, "A"), TWO, planned=True) == (
         "In mode ‘Standard, two hosts’ each of two host ports reaches one half, and this drawer has only H1."
     )
-    assert mode_violation(drawer(ONE, "AB"), UNKNOWN) == "A drawer cannot be changed to a mode that nobody knows."
+    assert mode_violation(drawer(ONE, "AB"), UNKNOWN) == "A drawer cannot be changed to an unknown mode."
 
 
 # --- the chassis' own rules, written by themselves in the simulator -------------------------------------------------

@@ -104,7 +104,7 @@ def test_a_chassis_whose_dialect_was_never_told_says_so(db: None) -> None:
         process.fault("server_error", path="/Zones")
         row = add_mirrored(process)
     assert row.dialect == Dialect.NONE
-    assert "could not be told for now" in row.dialect_reason
+    assert "unknown for now" in row.dialect_reason
 
 
 def test_a_chassis_without_a_way_to_attach_says_why(db: None) -> None:

@@ -112,7 +112,7 @@ class Command(BaseCommand):
         )
         report = checked.report
         if report is None:
-            return self._tell_problems(checked, as_json=options["json"])
+            return self._print_problems(checked, as_json=options["json"])
         stuck = bool(report.misfits) and not options["partial"]
         plan = None
         if not options["dry_run"] and not stuck:
@@ -120,12 +120,12 @@ class Command(BaseCommand):
             plan = allocation_plan(person=person, checked=checked, name=name, partial=options["partial"])
             if plan is not None and options["wait"]:
                 plan = self._carry_out(person, plan)
-        self._tell(report, plan, options)
+        self._print_report(report, plan, options)
         if stuck:
             return MISFITS
         return NOT_DONE if plan is not None and plan.state not in {Plan.State.DRAFT, Plan.State.DONE} else OK
 
-    def _tell_problems(self, checked: CheckedFile, *, as_json: bool) -> int:
+    def _print_problems(self, checked: CheckedFile, *, as_json: bool) -> int:
         read = checked.read
         if as_json:
             told = {"problems": [one.as_json() for one in read.problems], "more_problems": read.more}
@@ -139,7 +139,7 @@ class Command(BaseCommand):
             self.stderr.write("There are more problems than these.")
         return PROBLEMS
 
-    def _tell(self, report: AllocationReport, plan: Plan | None, options: dict[str, Any]) -> None:
+    def _print_report(self, report: AllocationReport, plan: Plan | None, options: dict[str, Any]) -> None:
         if options["json"]:
             made = {"plan_id": plan and str(plan.pk), "plan_state": plan and plan.state}
             self.stdout.write(json.dumps({**report.as_json(), **made}, indent=2))

@@ -135,7 +135,7 @@ RESET = {"#PortMetrics.ResetMetrics": {"target": "/redfish/v1/Reset"}}
 
 @pytest.mark.parametrize(
     ("actions", "sentence"),
-    [({}, "offers no way to set the counters"), (RESET, "accepted the reset, but the counters go on")],
+    [({}, "offers no way to set the counters"), (RESET, "accepted the reset, but the counters continue")],
 )
 def test_a_service_that_cannot_or_does_not_is_told_so(
     chassis: Chassis, boss: User, actions: dict[str, object], sentence: str, monkeypatch: pytest.MonkeyPatch
