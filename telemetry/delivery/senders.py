@@ -226,7 +226,7 @@ def _delivery_errors(endpoint: DeliveryEndpoint) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise DeliveryFailed(f"{endpoint.name} did not response in time.") from error
+        raise DeliveryFailed(f"{endpoint.name} did not answer in time.") from error
     except ssl.SSLCertVerificationError as error:
         # The certificate may be renewed any time: not permanent.
         raise DeliveryFailed(

@@ -96,7 +96,7 @@ def visible_subjects(person: User, refs: Sequence[str], span: TimeRange) -> list
 
 
 def find_subjects(person: User, refs: Sequence[str], span: TimeRange) -> tuple[list[HistorySubject], list[str]]:
-    """Return filters subjects that the person may see, and the names of the others: see `visible_subjects`."""
+    """Return those subjects that the person may see, and the names of the others: see `visible_subjects`."""
     ids: dict[str, list[int]] = defaultdict(list)
     found: dict[str, HistorySubject] = {}
     scopes = SightCache(person)
@@ -161,7 +161,7 @@ class SightCache:
 
 
 def _series(scopes: SightCache, ref: str, chassis: int, key: str) -> HistorySubject | None:
-    """Return a single series; filters of the chassis or a drawer itself are for administrators only, as live."""
+    """Return a single series; those of the chassis or a drawer itself are for administrators only, as live."""
     kind, _, rest = key.partition("/")
     owner = parse_id(rest.partition("/")[0])
     scope = scopes.of(chassis)

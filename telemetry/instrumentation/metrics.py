@@ -132,7 +132,7 @@ PROBLEMS: dict[str, ProblemDescription] = {
         "Nothing, for one browser on a slow line. For many, the web process is overloaded: start another.",
     ),
     "frames_refused": ProblemDescription(
-        "Frames of a chassis that another worker has claimed",
+        "Frames of a chassis claimed elsewhere",
         "A disconnected worker read a chassis that another worker had claimed meanwhile; its readings were rejected.",
         "Nothing, once or twice. If it continues, check why the worker loses Redis.",
     ),

@@ -141,7 +141,7 @@ def test_a_dashboard_of_things_that_went_shows_the_rest(lab: Lab) -> None:
     page = lab.clients["owner"].get(where, {"of": [own, others, "device/999999"]})
     assert page.status_code == 200
     text = page_text(page)
-    assert "2 things of this view are not there, or not yours to see" in text
+    assert "2 subjects of this view do not exist, or are not visible to you" in text
     assert "GPU 2" not in text
 
 

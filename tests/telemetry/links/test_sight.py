@@ -112,7 +112,7 @@ def test_the_worst_comes_first_everywhere(lab: Chassis, boss: User) -> None:
     page = client.get("/links/").content.decode()
     places = [page.index(f'<a href="/links/{Port.objects.get(name=name).pk}/">') for name, _ in wanted]
     assert places == sorted(places)
-    assert "It went down and came back 6 times in the last hour." in page
+    assert "It went down and up again 6 times in the last hour." in page
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_bad_links_are_marked_in_the_picture_and_the_list_and_lead_to_why(
     page = client_of(boss).get(f"/fabric/?view={view}").content.decode()
     assert {name for name, mark in ports.items() if mark in page} == {"slot1", "slot2"}
     if view == "topology":
-        assert "Drawer 1, Slot 1: Degraded. It went down and came back 6 times in the last hour." in page
+        assert "Drawer 1, Slot 1: Degraded. It went down and up again 6 times in the last hour." in page
         for other in (f"/chassis/{lab.pk}/", f"/drawers/{Drawer.objects.get().pk}/"):
             assert 'class="link-mark degraded"' in client_of(boss).get(other).content.decode(), other
     # A tenant sees its own, and what was before its time marks nothing.
@@ -432,7 +432,7 @@ def test_the_overview_and_the_pages_of_hardware_tell_of_it(lab: Chassis, boss: U
     client, port = client_of(boss), Port.objects.get(name="slot1")
     overview = client.get("/").content.decode()
     assert (
-        "The link of =GPU 1 in falcon-1, Drawer 1, Slot 1 is degraded: It went down and came back 6 times" in overview
+        "The link of =GPU 1 in falcon-1, Drawer 1, Slot 1 is degraded: It went down and up again 6 times" in overview
     )
     device = Device.objects.get(slot__port=port)
     for address in (f"/ports/{port.pk}/", f"/devices/{device.pk}/", f"/slots/{device.slot_id}/", f"/chassis/{lab.pk}/"):

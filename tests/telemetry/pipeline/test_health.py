@@ -123,14 +123,14 @@ def test_chassis_stand_worst_first() -> None:
         (pipeline(), StorageSizes(1, 1, 2**30, 2**40), (), "WARNING The disk has 1.0 GB left"),
         (
             pipeline(process(), process("web@node:2", silent=12.0)), ROOMY, (),
-            "WARNING Web node:2 was not heard for 12 s",
+            "WARNING Web node:2 has sent no heartbeat for 12 s",
         ),
         (
             pipeline(), ROOMY, (Undelivered("notifications", 3, NOW - 3600),),
             "WARNING 3 notifications wait, the oldest for 60 min",
         ),
         (pipeline(counts={("readings_dropped_store_full", 1): 9}), ROOMY, (), "WARNING Readings dropped: 9"),
-        (pipeline(counts={("readings_not_a_number", 1): 9}), ROOMY, (), "NOTE Readings that are no number: 9"),
+        (pipeline(counts={("readings_not_a_number", 1): 9}), ROOMY, (), "NOTE Readings that are not a number: 9"),
     ],
 )  # fmt: skip
 def test_each_trouble_is_found(

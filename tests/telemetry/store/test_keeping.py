@@ -242,5 +242,5 @@ def test_a_database_that_is_away_breaks_no_task_off_loudly(feed: NewFeed, caplog
     finally:
         connections["readings"].settings_dict["NAME"] = name
     assert [record.message.split(":")[0] for record in caplog.records] == [
-        "rolling of stored readings was broken off", "cleaning of stored readings was broken off",
+        "rolling of stored readings was aborted", "cleaning of stored readings was aborted",
     ]  # fmt: skip
