@@ -325,7 +325,7 @@ def _inconsistencies(workload: Workload, spec: Spec) -> dict[str, str]:
     """Return a sentence for each field that does not go with the others."""
     if workload.family == "command":
         if not spec.command or not spec.command[0].strip():
-            return {"command": "Say what to run."}
+            return {"command": "Enter a command."}
         return {}
     errors: dict[str, str] = {}
     if spec.command:

@@ -78,7 +78,7 @@ def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
     # What was simulated teaches nothing, and the page says so.
     ask(page)
     assert bases(page) == {"prior"}
-    expect(page.locator("#answer")).to_contain_text("Simulated runs teach nothing.")
+    expect(page.locator("#answer")).to_contain_text("Simulated runs are not used.")
     # Had it been measured, elsewhere, the answer would rest on it.
     measured = [{**line, "run": "elsewhere"} if "run" in line else line for line in lines]
     measured[0] |= {"id": "elsewhere", "provenance": "measured", "executor": "torch"}

@@ -142,7 +142,7 @@ def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with
     (point,) = (one for one in point_list(sweep) if one.position == victim.position)
     assert point.state == "cancelled"
     waits = sweep_retry(person=lab.person, sweep=sweep)
-    assert (waits.state, waits.sentence) == ("paused", "ada paused it. What runs ends by itself.")
+    assert (waits.state, waits.sentence) == ("paused", "ada paused it. Running runs complete.")
     assert [one.state for one in point_list(sweep)].count("waiting") == 2
     for _ in range(5):
         tend()
