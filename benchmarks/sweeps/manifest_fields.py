@@ -33,7 +33,7 @@ SECRET_NAMES = re.compile(r"pass|secret|token|key|cred|user|auth", re.IGNORECASE
 
 @dataclass(frozen=True, kw_only=True)
 class FieldExplanation:
-    """The treatment of a field: 'used' as this part of the grid, 'kept' with the sweep, or 'ignored', and the reason."""
+    """The treatment of a field: 'used' as a part of the grid, 'kept' with the sweep, or 'ignored', with the reason."""
 
     field: str
     line: int
@@ -186,7 +186,7 @@ class ManifestReader:
         self._keep(f"data_stores: []  # {len(node.value)} given; their credentials are not kept")
         self._tell(
             "data_stores", node, "ignored",
-            f"{len(node.value)} of them. Runs generate their own data, of the published sizes: no store is accessed, and "
+            f"{len(node.value)} of them. Runs generate their own data, of published sizes: no store is accessed, and "
             "neither names nor passwords are kept.",
         )  # fmt: skip
 

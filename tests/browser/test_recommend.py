@@ -85,7 +85,7 @@ def test_an_answer_becomes_a_run_its_record_teaches_and_a_plan_composes_it(
     page.goto("/benchmarks/records/import/")
     text = "".join(json.dumps(line) + "\n" for line in measured)
     page.locator("#file").set_input_files({"name": "runs.jsonl", "mimeType": "text/plain", "buffer": text.encode()})
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Preview").click()
     page.locator("button[name=make]").click()
     expect(page.locator("[data-run-state=completed]")).to_contain_text("imported")
     ask(page)

@@ -239,7 +239,7 @@ def test_the_file_page_shows_a_file_that_works(lab: Lab) -> None:
     assert Run.objects.get().composition["local_gpus"] == 1
     assert "Paste JSON, or choose a file." in page_text(client.post(FILE, {"text": " "}))
     Host.objects.get(pk=lab.host.pk).agent.delete()
-    assert "no run can be asked for now" in page_text(client.get(FILE))
+    assert "No run can be started now" in page_text(client.get(FILE))
     assert "A run started now is refused." in page_text(client.get(NEW))
 
 

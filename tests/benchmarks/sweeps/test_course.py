@@ -183,5 +183,5 @@ def test_who_may_ask_and_what_is_refused(lab: RunningLab, monkeypatch: pytest.Mo
     # Who asked may not run anything any more: the sweep waits, and says why.
     User.objects.filter(pk=lab.person.pk).update(is_active=False)
     until(sweep, lambda one: one.state == "paused")
-    assert "may not run anything any more" in Sweep.objects.get(pk=sweep.pk).sentence
+    assert "may no longer run anything" in Sweep.objects.get(pk=sweep.pk).sentence
     work()

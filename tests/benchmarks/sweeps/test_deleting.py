@@ -149,7 +149,7 @@ def test_who_may_delete_it_and_whose_runs(owner: User, sweep: Sweep, tenant: Ten
     with pytest.raises(Forbidden, match="Others requested 3 of its runs"):
         sweep_delete(person=colleague, sweep=sweep, runs=True)
     page = client_of(colleague).get(reverse("sweeps:sweep", args=[sweep.pk])).content.decode()
-    assert "others asked for 3 of them" in page
+    assert "others requested 3 of them" in page
     assert 'name="runs"' not in page
     assert "sure-delete" not in client_of(viewer).get(reverse("sweeps:sweep", args=[sweep.pk])).content.decode()
     assert Sweep.objects.exists()

@@ -184,7 +184,7 @@ def test_options_apply_to_the_workloads_that_have_them() -> None:
         ({"limit_seconds": 1e9}, "limit_seconds", "1 to 604,800 seconds"),
         ({"same": {"colour": 3}}, "same", "None of these workloads has 'colour'."),
         ({"early": {"objectives": ["beauty"]}}, "early", "'beauty' is none of time, device_time, devices."),
-        ({"early": {"objectives": ["devices"]}}, "early", "Besides fewer devices"),
+        ({"early": {"objectives": ["devices"]}}, "early", "Besides devices"),
         ({"command": ["ls"]}, "command", "Only the workload 'command' takes a command."),
         ({"batch": list(range(1, 66))}, "batch", "at most 64 values"),
     ],
