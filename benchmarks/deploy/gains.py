@@ -1,4 +1,4 @@
-"""What each option of a training would bring, by the performance model: a factor of throughput with its interval."""
+"""The gain of each option of a training, by the performance model: a factor of throughput with its interval."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hostwire.training import Spec
 
 DRAW_COUNT, DRAW_SEED = 400, 20201127
 LOW_QUANTILE, HIGH_QUANTILE = 0.05, 0.95
-# A model of GPUs whose units know no bf16.
+# GPU models without bf16 units.
 NO_BF16: Final = ("V100", "P100", "K80", "T4", "2080", "TITAN")
 WORKER_COUNTS: Final = (1, 2, 4, 8)
-NEARLY_BEST: Final = 0.99  # of the best: more workers than bring that are none too few
+NEARLY_BEST: Final = 0.99  # of the best factor: fewer loader processes are enough at this share
 PARAMETER_NOTES: Final = {one.name: one.about for one in PARAMETERS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptionGain:
-    """What an option brings: `factor` times the samples a second of `against`, with 90 % between `low` and `high`.
+    """The gain of an option: `factor` times the samples a second of `against`, with 90 % between `low` and `high`.
 
-    `taken` says whether the deployment has it, `why` why or why not. `basis` is 'measured', 'calibrated' or 'prior'.
+    `taken`: the deployment uses it, `why` is the reason. `basis` is 'measured', 'calibrated' or 'prior'.
     """
 
     option: str
@@ -47,7 +47,7 @@ class OptionGain:
 
 @dataclass(frozen=True, kw_only=True)
 class OptionEvaluation:
-    """What the options come to: the specification with those taken, its prediction, or a sentence why there is none."""
+    """The evaluated options: the specification with those taken and its prediction, or the reason for none."""
 
     spec: Spec | None = None
     gains: tuple[OptionGain, ...] = ()
@@ -58,7 +58,7 @@ class OptionEvaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class _TrainingOption:
-    """A change of the specification that is weighed against what there is."""
+    """A change of the specification that is compared with the current one."""
 
     name: str
     title: str
@@ -71,37 +71,40 @@ class _TrainingOption:
 def evaluate_options(
     spec: Spec, topology: Topology, belief: Belief | None = None, *, fixed: frozenset[str] = frozenset()
 ) -> OptionEvaluation:
-    """Return what each option brings on a topology, one after the other, each on top of those that were taken.
+    """Return the gain of each option on a topology, each on top of the options taken before.
 
-    `fixed` options were asked for: what they bring is told, and they stay. Raises nothing: of what there is no model,
-    the sentence says so.
+    `fixed` options were requested: their gain is reported, and they are always taken. Raises nothing: without a model,
+    `why_not` is set.
     """
-    weigher = _OptionEvaluator(spec, topology, belief or prior(), fixed)
+    evaluator = _OptionEvaluator(spec, topology, belief or prior(), fixed)
     try:
-        weigher.weigh()
-        prediction = predict(weigher.spec, topology, weigher.belief)
+        evaluator.evaluate()
+        prediction = predict(evaluator.spec, topology, evaluator.belief)
     except ModelError as error:
         return OptionEvaluation(why_not=error.sentence)
     return OptionEvaluation(
-        spec=weigher.spec, gains=tuple(weigher.gains), prediction=prediction, does_not_fit=fits(weigher.spec, topology)
+        spec=evaluator.spec,
+        gains=tuple(evaluator.gains),
+        prediction=prediction,
+        does_not_fit=fits(evaluator.spec, topology),
     )
 
 
 class _OptionEvaluator:
-    """A specification that grows by the options that pay."""
+    """A specification that is extended by the options with a gain."""
 
     def __init__(self, spec: Spec, topology: Topology, belief: Belief, fixed: frozenset[str]) -> None:
         self.spec, self.topology, self.belief, self.fixed = spec, topology, belief, fixed
         self.draws = belief.draws(DRAW_COUNT, DRAW_SEED)
         self.gains: list[OptionGain] = []
 
-    def weigh(self) -> None:
-        """Look at one option after the other."""
+    def evaluate(self) -> None:
+        """Evaluate one option after the other."""
         for options in (self._parallel, self._precision, self._exchange, self._compile, self._workers, self._threads):
-            self._look(options)
+            self._take_best(options)
 
-    def _look(self, options: Callable[[], Sequence[_TrainingOption]]) -> None:
-        """Take the best of the choices of an option, if it surely brings something, or if it was asked for."""
+    def _take_best(self, options: Callable[[], Sequence[_TrainingOption]]) -> None:
+        """Take the best choice of an option, if its whole interval is a gain, or if it was requested."""
         found = [self._gain(one) for one in options()]
         if not found:
             return
@@ -113,9 +116,11 @@ class _OptionEvaluator:
             self.spec = changed
 
     def _gain(self, option: _TrainingOption) -> tuple[OptionGain, Spec]:
-        """Weigh a change: forwards, or backwards where the specification has it already."""
-        asked = all(getattr(self.spec, name) == value for name, value in option.change.items())
-        if asked:
+        """Return the gain of a change and the changed specification; one that has the change already is compared
+        with the specification without it.
+        """
+        requested = all(getattr(self.spec, name) == value for name, value in option.change.items())
+        if requested:
             before = _reverted(self.spec, option)
             changed = self.spec
         else:
@@ -123,13 +128,13 @@ class _OptionEvaluator:
         steps = step_seconds(self.draws, [(before, self.topology), (changed, self.topology)])
         ratio = steps[:, 0] / steps[:, 1] * (changed.global_batch / before.global_batch)
         low, middle, high = (float(one) for one in np.quantile(ratio, (LOW_QUANTILE, 0.5, HIGH_QUANTILE)))
-        taken = asked or low > 1.0
+        taken = requested or low > 1.0
         prediction = predict(changed, self.topology, self.belief)
         return (
             OptionGain(
                 option=option.name, title=option.title, value=option.value, against=option.against,
                 factor=middle, low=low, high=high, taken=taken,
-                why=_gain_reason(asked=asked, low=low, high=high, counted=option.name == "data_parallelism"),
+                why=_gain_reason(requested=requested, low=low, high=high, counted=option.name == "data_parallelism"),
                 basis=prediction.basis,
                 source=" ".join(part for part in (prediction.basis_sentence, option.note) if part),
             ),
@@ -202,7 +207,7 @@ class _OptionEvaluator:
         return [option(count) for count in WORKER_COUNTS if count <= share]
 
     def _threads(self) -> list[_TrainingOption]:
-        """Of a CPU: how many cores compute. On GPUs threads change nothing that the model knows."""
+        """Return the number of computing threads, for CPUs only: the model ignores threads on GPUs."""
         count = self.topology.cores // max(1, self.spec.devices)
         if self.spec.backend != "cpu" or count < 2:
             return []
@@ -222,22 +227,24 @@ REVERTED_FIELDS: Final[dict[str, dict[str, Any]]] = {
 
 
 def _reverted(spec: Spec, option: _TrainingOption) -> Spec:
-    """Return a specification without an option that it has."""
+    """Return a specification without one of its options."""
     return replace_spec(spec, **REVERTED_FIELDS[option.name])
 
 
-def _gain_reason(*, asked: bool, low: float, high: float, counted: bool) -> str:
+def _gain_reason(*, requested: bool, low: float, high: float, counted: bool) -> str:
     if counted:
         return (
-            "The job has so many GPUs." if high > 1.0 else "The job has so many GPUs, although one would be as quick."
+            "The job has this number of GPUs."
+            if high > 1.0
+            else "The job has this number of GPUs, although one would be as fast."
         )
-    if asked:
-        return "As asked for." if high > 1.0 else "As asked for, although it brings nothing."
+    if requested:
+        return "As requested." if high > 1.0 else "As requested, although it has no gain."
     if low > 1.0:
-        return "Taken: all of its interval is a gain."
+        return "Taken: its whole interval is a gain."
     if high < 1.0:
         return "Left out: it would make the training slower."
-    return "Left out: its interval holds no gain as well. A run of each would decide."
+    return "Left out: its interval includes no gain. A run of each would decide."
 
 
 def replace_spec(spec: Spec, **changes: Any) -> Spec:
@@ -247,7 +254,7 @@ def replace_spec(spec: Spec, **changes: Any) -> Spec:
 
 
 def spec_for_devices(spec: Spec, topology: Topology, gpus: int | None) -> Spec:
-    """Return a specification for the devices of a topology: those asked for, else all; the CPU where there is none."""
+    """Return a specification for the requested devices of a topology, else for all, or the CPU without any."""
     count = gpus or len(topology.accelerators)
     if not topology.accelerators:
         return replace_spec(spec, devices=1, strategy="single", backend="cpu", precision="fp32", gradient="fp32")
@@ -256,5 +263,5 @@ def spec_for_devices(spec: Spec, topology: Topology, gpus: int | None) -> Spec:
 
 
 def topology_with_devices(topology: Topology, count: int) -> Topology:
-    """Return a topology with its first accelerators alone."""
+    """Return a topology with its first `count` accelerators."""
     return replace(topology, accelerators=topology.accelerators[:count])

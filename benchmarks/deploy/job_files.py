@@ -24,34 +24,34 @@ MAIL_EVENTS: Final = {"begin": ("BEGIN", "b"), "end": ("END", "e"), "fail": ("FA
 
 
 def job_script(
-    wanted: DeploymentRequest, launch: LaunchCommand, scheduler: Scheduler, secrets: Mapping[str, str]
+    request: DeploymentRequest, launch: LaunchCommand, scheduler: Scheduler, secrets: Mapping[str, str]
 ) -> str:
-    """Return the script of a job; `secrets` are the names of variables that it needs and does not have."""
-    gpus = wanted.job.gpus or (launch.processes if launch.kind == "torchrun" else 0)
+    """Return the script of a job; `secrets` are the names of variables that the caller must set."""
+    gpus = request.job.gpus or (launch.processes if launch.kind == "torchrun" else 0)
     needed = [
         name
-        for name in variable_references(_script_texts(wanted))
-        if wanted.environment.get(name, "") in {"", f"${{{name}}}"}
+        for name in variable_references(_script_texts(request))
+        if request.environment.get(name, "") in {"", f"${{{name}}}"}
     ]
-    lines = ["#!/bin/bash", *_header_lines(wanted.job, launch, scheduler, gpus, needed), "", "set -euo pipefail"]
+    lines = ["#!/bin/bash", *_header_lines(request.job, launch, scheduler, gpus, needed), "", "set -euo pipefail"]
     if home := SUBMIT_DIRECTORIES[scheduler]:
         lines.append(f'cd "${{{home}:-.}}"')
     lines += [
-        f': "${{{name}:?Set {name} before the job begins: it is a secret, and not part of this script}}"'
+        f': "${{{name}:?Set {name} before the job starts: it is a secret, and not part of this script}}"'
         for name in needed
         if name in secrets
     ]
-    own = {name: value for name, value in wanted.environment.items() if value != f"${{{name}}}"}
+    own = {name: value for name, value in request.environment.items() if value != f"${{{name}}}"}
     lines += [f"export {name}={shell_word(value)}" for name, value in own.items()]
     if launch.threads:
         lines.append(f"export OMP_NUM_THREADS={launch.threads}")
-    lines += ["", *_container_lines(wanted, gpus), *_command_lines(wanted, launch, scheduler)]
+    lines += ["", *_container_lines(request, gpus), *_command_lines(request, launch, scheduler)]
     return "\n".join(lines) + "\n"
 
 
-def _script_texts(wanted: DeploymentRequest) -> Iterable[str]:
-    yield from wanted.command
-    yield from wanted.environment.values()
+def _script_texts(request: DeploymentRequest) -> Iterable[str]:
+    yield from request.command
+    yield from request.environment.values()
 
 
 def _header_lines(
@@ -74,12 +74,12 @@ def _slurm_options(job: JobOptions, launch: LaunchCommand, gpus: int) -> Iterabl
         yield f"--cpus-per-task={max(1, launch.cores // launch.tasks)}"
     if gpus:
         yield f"--gres=gpu:{gpus}"
-    told = {
+    options = {
         "mem": job.memory, "partition": job.queue, "account": job.account, "nodelist": job.nodes_named,
         "output": job.output, "error": job.error,
         "mail-type": ",".join(MAIL_EVENTS[one][0] for one in job.notify) if job.notify else "", "mail-user": job.email,
     }  # fmt: skip
-    yield from (f"--{name}={value}" for name, value in told.items() if value)
+    yield from (f"--{name}={value}" for name, value in options.items() if value)
     if job.exclusive:
         yield "--exclusive"
     if job.copy_environment:
@@ -88,7 +88,7 @@ def _slurm_options(job: JobOptions, launch: LaunchCommand, gpus: int) -> Iterabl
 
 def _torque_options(job: JobOptions, launch: LaunchCommand, gpus: int, needed: list[str]) -> Iterable[str]:
     yield "-S /bin/bash"
-    # A name of Torque has 15 characters at most.
+    # Torque limits names to 15 characters.
     yield f"-N {job.name[:15]}"
     if job.seconds:
         yield f"-l walltime={format_wall_time(job.seconds)}"
@@ -99,8 +99,8 @@ def _torque_options(job: JobOptions, launch: LaunchCommand, gpus: int, needed: l
         yield f"-l mem={job.memory.lower()}b"
     if job.exclusive:
         yield "-n"
-    told = {"q": job.queue, "A": job.account, "o": job.output, "e": job.error, "M": job.email}
-    yield from (f"-{name} {value}" for name, value in told.items() if value)
+    options = {"q": job.queue, "A": job.account, "o": job.output, "e": job.error, "M": job.email}
+    yield from (f"-{name} {value}" for name, value in options.items() if value)
     if not job.error:
         yield "-j oe"
     if job.notify:
@@ -111,14 +111,14 @@ def _torque_options(job: JobOptions, launch: LaunchCommand, gpus: int, needed: l
         yield f"-v {','.join(needed)}"
 
 
-def _container_lines(wanted: DeploymentRequest, gpus: int) -> list[str]:
-    """Return what puts a command into its container; with CONTAINER set to nothing it runs without one."""
+def _container_lines(request: DeploymentRequest, gpus: int) -> list[str]:
+    """Return the lines that set the container runtime; with an empty CONTAINER the command runs without one."""
     options = ["--nv"] if gpus else []
-    if wanted.data:
-        options += ["--bind", f"{wanted.data}:{wanted.data}"]
+    if request.data:
+        options += ["--bind", f"{request.data}:{request.data}"]
     inside = " ".join(part for part in ("apptainer exec", shell_words(options), '"$container"') if part)
     return [
-        f'container="${{CONTAINER-{wanted.job.name}.sif}}"',
+        f'container="${{CONTAINER-{request.job.name}.sif}}"',
         "runtime=()",
         'if [ -n "$container" ]; then',
         f"  runtime=({inside})",
@@ -126,16 +126,16 @@ def _container_lines(wanted: DeploymentRequest, gpus: int) -> list[str]:
     ]
 
 
-def _command_lines(wanted: DeploymentRequest, launch: LaunchCommand, scheduler: Scheduler) -> list[str]:
-    """Return the lines that begin it."""
+def _command_lines(request: DeploymentRequest, launch: LaunchCommand, scheduler: Scheduler) -> list[str]:
+    """Return the lines that start the command."""
     inside = '${runtime[@]+"${runtime[@]}"}'
-    nodes = wanted.job.nodes
+    nodes = request.job.nodes
     if launch.kind == "plain":
         return [f"{'srun ' if scheduler == 'slurm' and nodes > 1 else ''}{inside} {shell_words(launch.words)}"]
     if launch.kind == "mpi":
         count = launch.tasks * nodes
-        begin = f"srun --ntasks={count}" if scheduler == "slurm" else f"mpirun -np {count}"
-        return [f"{begin} {inside} {shell_words(launch.words)}"]
+        launcher = f"srun --ntasks={count}" if scheduler == "slurm" else f"mpirun -np {count}"
+        return [f"{launcher} {inside} {shell_words(launch.words)}"]
     before, after = torchrun_words(launch, nodes)
     if nodes == 1:
         return [f"{inside} {shell_words((*before, '--standalone', *after))}"]
@@ -143,12 +143,17 @@ def _command_lines(wanted: DeploymentRequest, launch: LaunchCommand, scheduler: 
         "slurm": 'head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "torque": 'head=$(head -n 1 "$PBS_NODEFILE")',
     }
-    begins = {
+    launchers = {
         "slurm": f"srun --ntasks={nodes} --ntasks-per-node=1",
         "torque": f"mpirun -np {nodes} --map-by ppr:1:node",
     }
-    meet = f'--rdzv-backend=c10d --rdzv-id={shell_word(wanted.job.name)} --rdzv-endpoint="$head:{RENDEZVOUS_PORT}"'
-    return [heads[scheduler], f"{begins[scheduler]} {inside} {shell_words(before)} {meet} {shell_words(after)}"]
+    rendezvous = (
+        f'--rdzv-backend=c10d --rdzv-id={shell_word(request.job.name)} --rdzv-endpoint="$head:{RENDEZVOUS_PORT}"'
+    )
+    return [
+        heads[scheduler],
+        f"{launchers[scheduler]} {inside} {shell_words(before)} {rendezvous} {shell_words(after)}",
+    ]
 
 
 PYTHON_PATTERN = re.compile(r"python(?:3(?:\.\d+)?)?")
@@ -158,7 +163,7 @@ RENDEZVOUS_PORT: Final = 29500
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchCommand:
-    """How a job is begun. `words` are what runs on a node; `tasks` are begun on each node by the queue or by MPI."""
+    """The launch of a job. `words` run on a node; `tasks` are started on each node by the queue or by MPI."""
 
     kind: str  # torchrun, mpi, plain
     words: tuple[str, ...]
@@ -166,24 +171,24 @@ class LaunchCommand:
     processes: int
     threads: int | None
     cores: int | None
-    unfilled: tuple[str, ...] = ()  # options that the command has no place for
+    unfilled: tuple[str, ...] = ()  # options without a placeholder in the command
 
 
-def launch_command(wanted: DeploymentRequest, spec: Spec | None, cores: int | None) -> LaunchCommand:
-    """Return how what somebody wants is begun; `cores` are those of a node, None where nobody knows."""
-    job = wanted.job
+def launch_command(request: DeploymentRequest, spec: Spec | None, cores: int | None) -> LaunchCommand:
+    """Return the launch command of a request; `cores` are those of a node, None if unknown."""
+    job = request.job
     cores = job.cores or cores
     gpus = job.gpus or (spec.devices if spec is not None and spec.backend == "cuda" else 0)
     strategy = spec.strategy if spec is not None else "ddp"
-    command = fill_placeholders(wanted, spec)
+    command = fill_placeholders(request, spec)
     is_python = bool(command) and PYTHON_PATTERN.fullmatch(PurePosixPath(command[0]).name) is not None
     spread = gpus * job.nodes > 1 and strategy not in {"single", "dp"}
-    if wanted.is_mpi:
-        tasks = job.processes or -(-wanted.ranks // job.nodes)
-        return _build_launch("mpi", command, tasks, tasks, wanted, spec, cores)
-    if wanted.framework == "pytorch" and is_python and spread:
-        return _build_launch("torchrun", command, 1, max(1, gpus), wanted, spec, cores)
-    return _build_launch("plain", command, 1, 1, wanted, spec, cores)
+    if request.is_mpi:
+        tasks = job.processes or -(-request.ranks // job.nodes)
+        return _build_launch("mpi", command, tasks, tasks, request, spec, cores)
+    if request.framework == "pytorch" and is_python and spread:
+        return _build_launch("torchrun", command, 1, max(1, gpus), request, spec, cores)
+    return _build_launch("plain", command, 1, 1, request, spec, cores)
 
 
 def _build_launch(  # noqa: PLR0917 - read in order, in one place
@@ -191,14 +196,14 @@ def _build_launch(  # noqa: PLR0917 - read in order, in one place
     command: tuple[str, ...],
     tasks: int,
     processes: int,
-    wanted: DeploymentRequest,
+    request: DeploymentRequest,
     spec: Spec | None,
     cores: int | None,
 ) -> LaunchCommand:
-    threads = wanted.threads or (spec.threads if spec is not None and spec.threads else None)
+    threads = request.threads or (spec.threads if spec is not None and spec.threads else None)
     if threads is None and cores:
         threads = max(1, cores // max(1, processes))
-    named = set(PLACEHOLDER.findall(" ".join(wanted.command)))
+    named = set(PLACEHOLDER.findall(" ".join(request.command)))
     missing: tuple[str, ...] = ()
     if spec is not None:
         options = {
@@ -212,40 +217,40 @@ def _build_launch(  # noqa: PLR0917 - read in order, in one place
 
 
 def torchrun_words(launch: LaunchCommand, nodes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words of torchrun before and after what says where its processes meet."""
+    """Return the words of torchrun before and after its rendezvous options."""
     command = launch.words[1:]
     before = (f"--nnodes={nodes}", f"--nproc-per-node={launch.processes}")
     if command[:1] == ("-m",) and len(command) > 1:
         return ("torchrun", *before), ("-m", *command[1:])
     if command and not command[0].startswith("-"):
         return ("torchrun", *before), command
-    # Options of the interpreter, or nothing to run: torchrun begins the interpreter as it was asked for.
+    # Options of the interpreter, or no program: torchrun starts the interpreter as requested.
     return ("torchrun", *before), ("--no-python", *launch.words)
 
 
-def fill_placeholders(wanted: DeploymentRequest, spec: Spec | None) -> tuple[str, ...]:
-    """Return the command with values in the places that it has for options, such as {batch}."""
-    known: dict[str, str] = {"data": wanted.data}
+def fill_placeholders(request: DeploymentRequest, spec: Spec | None) -> tuple[str, ...]:
+    """Return the command with its placeholders, such as {batch}, replaced by values."""
+    known: dict[str, str] = {"data": request.data}
     if spec is not None:
         known |= {
             "devices": str(spec.devices), "batch": str(spec.batch), "precision": spec.precision,
             "gradient": spec.gradient, "strategy": spec.strategy, "compile": str(spec.compile).lower(),
             "loader_workers": str(spec.loader_workers), "threads": str(spec.threads),
         }  # fmt: skip
-    return tuple(PLACEHOLDER.sub(lambda found: known.get(found[1]) or found[0], one) for one in wanted.command)
+    return tuple(PLACEHOLDER.sub(lambda found: known.get(found[1]) or found[0], one) for one in request.command)
 
 
 BASE_IMAGE: Final = "python:3.11-slim-bookworm"
 SOURCE_FOLDER: Final = "/opt/source"
 
 
-def apptainer_definition(wanted: DeploymentRequest) -> str:
+def apptainer_definition(request: DeploymentRequest) -> str:
     """Return the definition of an Apptainer image."""
-    bootstrap, image = _bootstrap(wanted)
-    lines = [f"# {comment_text(wanted.job.name)}: build it by 'apptainer build {wanted.job.name}.sif container.def'"]
-    lines += [f"Bootstrap: {bootstrap}", f"From: {image}", "", "%labels", f"    job {wanted.job.name}"]
-    steps = _build_steps(wanted)
-    if copies_source(wanted):
+    bootstrap, image = _bootstrap(request)
+    lines = [f"# {comment_text(request.job.name)}: build it by 'apptainer build {request.job.name}.sif container.def'"]
+    lines += [f"Bootstrap: {bootstrap}", f"From: {image}", "", "%labels", f"    job {request.job.name}"]
+    steps = _build_steps(request)
+    if copies_source(request):
         lines += ["", "%files", f"    source {SOURCE_FOLDER}"]
     lines += ["", "%environment", "    export LC_ALL=C.UTF-8", "    export PYTHONUNBUFFERED=1"]
     if steps:
@@ -254,35 +259,35 @@ def apptainer_definition(wanted: DeploymentRequest) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dockerfile(wanted: DeploymentRequest) -> str:
-    """Return a Dockerfile; '' where the image is none of Docker's."""
-    bootstrap, image = _bootstrap(wanted)
+def dockerfile(request: DeploymentRequest) -> str:
+    """Return a Dockerfile; '' for an image that Docker cannot use."""
+    bootstrap, image = _bootstrap(request)
     if bootstrap != "docker":
         return ""
     lines = [
-        f"# {comment_text(wanted.job.name)}: build it by 'docker build --tag {wanted.job.name.lower()} .'",
+        f"# {comment_text(request.job.name)}: build it by 'docker build --tag {request.job.name.lower()} .'",
         f"FROM {image}",
         f"ENV LC_ALL={docker_value('C.UTF-8')} PYTHONUNBUFFERED={docker_value('1')}",
     ]
-    if copies_source(wanted):
+    if copies_source(request):
         lines.append(f"COPY {docker_exec(['source', SOURCE_FOLDER])}")
-    lines += [f"RUN {docker_exec(step)}" for step in _build_steps(wanted)]
+    lines += [f"RUN {docker_exec(step)}" for step in _build_steps(request)]
     lines += ["WORKDIR /work", f"CMD {docker_exec(['bash'])}"]
     return "\n".join(lines) + "\n"
 
 
-def copies_source(wanted: DeploymentRequest) -> bool:
-    """Whether the source is copied into the container: it is fetched with a secret, which no image may keep."""
-    return bool(wanted.build_source) and bool(variable_references([wanted.build_source]))
+def copies_source(request: DeploymentRequest) -> bool:
+    """Whether the source is copied into the container: fetching it needs a secret, which no image may keep."""
+    return bool(request.build_source) and bool(variable_references([request.build_source]))
 
 
-def uses_base_image(wanted: DeploymentRequest) -> bool:
-    """Whether the container is made from a bare one, PyTorch put into it."""
-    return not wanted.image
+def uses_base_image(request: DeploymentRequest) -> bool:
+    """Whether the container is built from BASE_IMAGE, with PyTorch installed."""
+    return not request.image
 
 
-def _bootstrap(wanted: DeploymentRequest) -> tuple[str, str]:
-    image = wanted.image or BASE_IMAGE
+def _bootstrap(request: DeploymentRequest) -> tuple[str, str]:
+    image = request.image or BASE_IMAGE
     if image.endswith(".sif"):
         return "localimage", image
     if image.startswith("library://"):
@@ -290,24 +295,24 @@ def _bootstrap(wanted: DeploymentRequest) -> tuple[str, str]:
     return "docker", image
 
 
-def _build_steps(wanted: DeploymentRequest) -> list[Sequence[str]]:
-    """Return the commands that build it, each as words that a shell leaves as they are."""
+def _build_steps(request: DeploymentRequest) -> list[Sequence[str]]:
+    """Return the build commands, each as words that a shell does not expand."""
     steps: list[Sequence[str]] = []
-    packages = list(wanted.packages)
-    if uses_base_image(wanted):
-        version = wanted.framework_version
+    packages = list(request.packages)
+    if uses_base_image(request):
+        version = request.framework_version
         packages.insert(0, f"torch=={version}" if version else "torch")
     if packages:
         steps.append(["python3", "-m", "pip", "install", "--no-cache-dir", *packages])
-    if wanted.build_source and not copies_source(wanted):
-        if _is_git_address(wanted.build_source):
-            steps.append(["git", "clone", "--depth=1", "--", wanted.build_source, SOURCE_FOLDER])
+    if request.build_source and not copies_source(request):
+        if _is_git_address(request.build_source):
+            steps.append(["git", "clone", "--depth=1", "--", request.build_source, SOURCE_FOLDER])
         else:
             fetch = 'mkdir -p "$2" && curl --fail --silent --show-error --location -- "$1" | tar -x -z -C "$2"'
-            steps.append(["sh", "-ec", fetch, "fetch", wanted.build_source, SOURCE_FOLDER])
-    if wanted.build_command:
-        folder = SOURCE_FOLDER if wanted.build_source else "/"
-        steps.append(["sh", "-ec", 'cd "$1" && eval "$2"', "build", folder, wanted.build_command])
+            steps.append(["sh", "-ec", fetch, "fetch", request.build_source, SOURCE_FOLDER])
+    if request.build_command:
+        folder = SOURCE_FOLDER if request.build_source else "/"
+        steps.append(["sh", "-ec", 'cd "$1" && eval "$2"', "build", folder, request.build_command])
     return steps
 
 

@@ -1,4 +1,4 @@
-"""What in a request is a secret: taken out before anything else is done with it, and named by a variable instead."""
+"""Redaction of secrets in a request: each is replaced by a variable before any other processing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SECRET_NAMES = re.compile(
     r"|(?:password|passwd|secret|token|apikey|credential)",
     re.IGNORECASE,
 )  # fmt: skip
-# Of these a part of the name is a word of another kind.
+# Names that contain one of the words above, but are not secrets.
 HARMLESS_NAMES = re.compile(r"token(?:s|izers?|ize|ization)(?![a-z])|max[_-]?tokens?", re.IGNORECASE)
 USERINFO = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]{0,30}://)(?P<user>[^/\s@'\"]{1,300})@")
-# What tokens of well-known services look like.
+# The formats of tokens of well-known services.
 TOKEN_PATTERN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w\-]{16,}|AKIA[0-9A-Z]{16}|"
     r"xox[abprs]-[\w\-]{10,}|sk-[\w\-]{20,}|eyJ[\w\-]{10,}\.[\w\-]{10,}\.[\w\-]{5,})|-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -28,19 +28,19 @@ PART = re.compile(
     rf"(?P<lead>^|[\s'\"])(?:(?P<option>--?[A-Za-z][\w.\-]{{0,80}})(?P<sign>=|\s+)(?P<value>{VALUE})"
     rf"|(?P<name>[A-Za-z_]\w{{0,80}})=(?P<set>{VALUE}))"
 )
-MIN_SCRUBBED_LENGTH: Final = 6  # characters of a value that is looked for elsewhere too
+MIN_SCRUBBED_LENGTH: Final = 6  # characters of a value that is also searched elsewhere
 
 
 @dataclass
 class RedactedRequest:
-    """A request without its secrets: `names` are the variables that stand for them, with where each was."""
+    """A request without its secrets: `names` maps the variables that replace them to their pointers."""
 
     plain: Any = None
     names: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict, repr=False)  # to the variable that stands for each
 
     def clean(self, text: str) -> str:
-        """Return a text with the variable in the place of each secret that is left in it."""
+        """Return a text with each remaining secret replaced by its variable."""
         for value in sorted(self.values, key=len, reverse=True):
             if len(value) >= MIN_SCRUBBED_LENGTH:
                 text = text.replace(value, f"${{{self.values[value]}}}")
@@ -48,16 +48,16 @@ class RedactedRequest:
 
 
 def redact_secrets(plain: Any) -> RedactedRequest:
-    """Return a request with ${NAME} in the place of each secret: by the name of its field or option, or by its look."""
+    """Return a request with each secret replaced by ${NAME}, recognised by its field, its option, or its format."""
     taken = RedactedRequest()
     taken.plain = _redact_value(plain, "", "", taken)
-    # A value that is a secret in one place is none of the script's in another.
+    # A secret value is redacted in all places, whatever the field.
     taken.plain = _scrub_value(taken.plain, taken)
     return taken
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether what has this name is kept to oneself."""
+    """Return whether a field of this name holds a secret."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return bool(SECRET_NAMES.search(spaced)) and not HARMLESS_NAMES.search(spaced)
 
@@ -80,7 +80,7 @@ def _redact_value(value: Any, name: str, pointer: str, taken: RedactedRequest) -
 
 
 def _redact_words(value: list[Any], name: str, pointer: str, taken: RedactedRequest) -> list[Any]:
-    """Return a list, such as the words of a command: behind '--token' stands a secret."""
+    """Redact a list, such as the words of a command, where the word after '--token' is a secret."""
     made: list[Any] = []
     for at, one in enumerate(value):
         before = value[at - 1] if at else ""
@@ -113,7 +113,7 @@ def _redact_text(text: str, pointer: str, taken: RedactedRequest) -> str:
 
 
 def _secret_reference(value: str, name: str, pointer: str, taken: RedactedRequest) -> str:
-    """Return the reference that stands for a secret; one that is a reference already stays."""
+    """Return the reference that replaces a secret; a value that is a reference already is kept."""
     if re.fullmatch(r"\$\{?[A-Za-z_]\w*\}?", value):
         return f"${{{value.strip('${}')}}}"
     if value not in taken.values:
@@ -140,5 +140,5 @@ def _scrub_value(value: Any, taken: RedactedRequest) -> Any:
 
 
 def escape_pointer(name: str) -> str:
-    """Return a name as a part of a JSON pointer (RFC 6901)."""
+    """Return a name as a token of a JSON pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,4 +1,4 @@
-"""A deployment request: its fields, how members are read, and the specification it means."""
+"""Deployment requests: their fields, the parsing of members, and their specification."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEMORY = re.compile(r"([0-9]{1,9})\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 PACKAGE = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(?:\[[A-Za-z0-9,._-]{1,100}\])?(?:(?:==|>=|<=|~=)[A-Za-z0-9.*+!_-]{1,50})?"
 )
-# Fields of a specification that a request may ask for by name.
+# Fields of a specification that a request may set.
 SPEC_FIELDS: Final = (
     "batch", "accumulation", "precision", "gradient", "strategy", "compile", "loader_workers", "options",
 )  # fmt: skip
@@ -38,7 +38,7 @@ MAX_SECONDS: Final = 366 * 86400
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentTarget:
-    """Where it shall run, as somebody names it: a host of the site by id or name, a composition, or a topology."""
+    """The target of a deployment: a host of the site by id or name, a composition, or a topology."""
 
     pointer: str
     host: str = ""
@@ -48,7 +48,7 @@ class DeploymentTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """What the queue is asked for. Times in seconds; counts are a node, None where nothing was asked."""
+    """Options for the queue. Times in seconds; counts are per node, None if not requested."""
 
     name: str = "job"
     scheduler: Scheduler = "bash"
@@ -71,7 +71,7 @@ class JobOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentRequest:
-    """A job with what it runs. `fixed` are the fields of the specification that somebody asked for by name."""
+    """A job with its command and image. `fixed` are the fields of the specification that were set explicitly."""
 
     job: JobOptions = JobOptions()
     command: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ def parse_duration(text: str) -> int:
     plain = text.strip()
     if found := re.fullmatch(r"(?:([0-9]{1,3})-)?([0-9]{1,4}):([0-9]{1,2})(?::([0-9]{1,2}))?", plain):
         days, first, second, third = (int(one or 0) for one in found.groups())
-        # Without days two parts are hours and minutes to people who write 12:00; Slurm would take minutes and seconds.
+        # Without days two parts are hours and minutes, as in 12:00; Slurm would read minutes and seconds.
         seconds = days * 86400 + first * 3600 + second * 60 + third
     elif found := re.fullmatch(
         r"P(?:([0-9]{1,3})D)?(?:T(?:([0-9]{1,4})H)?(?:([0-9]{1,5})M)?(?:([0-9]{1,7})S)?)?", plain
@@ -106,27 +106,27 @@ def parse_duration(text: str) -> int:
     elif re.fullmatch(r"[0-9]{1,6}", plain):
         seconds = int(plain) * 60
     else:
-        raise UnsafeError("It is a time such as 12:00:00, 1-00:00:00 or PT12H.")
+        raise UnsafeError("It must be a time such as 12:00:00, 1-00:00:00 or PT12H.")
     if not 0 < seconds <= MAX_SECONDS:
-        raise UnsafeError("It is more than nothing and at most a year.")
+        raise UnsafeError("It must be more than zero and at most a year.")
     return seconds
 
 
 def format_wall_time(seconds: int) -> str:
-    """Return seconds as queues read them: '36:00:00'."""
+    """Return seconds in the format of queues: '36:00:00'."""
     return f"{seconds // 3600:02d}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}"
 
 
 def parse_memory(text: str) -> str:
-    """Return an amount of memory as queues read it: '64G'; raises UnsafeError."""
+    """Return an amount of memory in the format of queues: '64G'; raises UnsafeError."""
     found = MEMORY.fullmatch(text.strip())
     if found is None or not int(found[1]):
-        raise UnsafeError("It is an amount such as 64G or 512 MB.")
+        raise UnsafeError("It must be an amount such as 64G or 512 MB.")
     return f"{int(found[1])}{(found[2] or 'M').upper()}"
 
 
 def parse_mail_events(text: str) -> tuple[str, ...]:
-    """Return of what somebody wants to hear: of Torque's letters or Slurm's words; raises UnsafeError."""
+    """Parse mail events, as Torque's letters or Slurm's words; raises UnsafeError."""
     words = {one.strip().lower() for one in re.split(r"[,\s]+", text) if one.strip()}
     if words & {"none", "n"}:
         return ()
@@ -139,11 +139,11 @@ def parse_mail_events(text: str) -> tuple[str, ...]:
     if len(words) == 1 and set(next(iter(words))) <= set(letters):
         found = {letters[one] for one in next(iter(words))}
         return tuple(one for one in ("begin", "end", "fail") if one in found)
-    raise UnsafeError("It is letters of a, b and e, or words of BEGIN, END and FAIL.")
+    raise UnsafeError("It must be letters of a, b and e, or words of BEGIN, END and FAIL.")
 
 
 def parse_job_name(text: str) -> str:
-    """Return a name that every queue takes; raises UnsafeError where nothing of it is left."""
+    """Return a name that every queue accepts; raises UnsafeError if it would be empty."""
     name = re.sub(r"[^A-Za-z0-9._+-]+", "-", refuse_control_characters(text.strip())).strip("-.+")[:64]
     if not name:
         raise UnsafeError("It has no letter or digit.")
@@ -158,7 +158,7 @@ MISSING: Final = object()
 
 @dataclass(frozen=True)
 class FieldNote:
-    """What became of a field of a request: `why` says how it is used, or why not."""
+    """The treatment of a field of a request; `why` is its use, or the reason against it."""
 
     pointer: str
     treatment: NoteTreatment
@@ -167,26 +167,26 @@ class FieldNote:
 
 @dataclass
 class FieldNotes:
-    """What became of all fields so far."""
+    """The treatment of all fields parsed so far."""
 
     told: list[FieldNote] = field(default_factory=list)
 
     def note(self, pointer: str, treatment: NoteTreatment, why: str) -> None:
-        """Keep what became of one."""
+        """Record the treatment of a field."""
         if len(self.told) < MAX_NOTES:
             self.told.append(FieldNote(pointer or "/", treatment, why))
 
     @property
     def errors(self) -> dict[str, str]:
-        """Sentences by pointer, of those that were refused."""
+        """Sentences by pointer, for refused fields."""
         return {one.pointer: one.why for one in self.told if one.treatment == "refused"}
 
 
 class ObjectMembers:
-    """The members of an object of a request. What was not asked for when it is left is unknown, and refused."""
+    """The members of an object of a request. On `close`, members that were not read are unknown, and refused."""
 
-    def __init__(self, plain: Mapping[str, Any], pointer: str, book: FieldNotes) -> None:
-        self.plain, self.pointer, self.book = plain, pointer, book
+    def __init__(self, plain: Mapping[str, Any], pointer: str, notes: FieldNotes) -> None:
+        self.plain, self.pointer, self.notes = plain, pointer, notes
         self.seen: set[str] = set()
 
     def at(self, name: str) -> str:
@@ -194,27 +194,27 @@ class ObjectMembers:
         return f"{self.pointer}/{escape_pointer(name)}"
 
     def raw(self, name: str) -> Any:
-        """Return a member as it is, MISSING where there is none; null and '' count as none."""
+        """Return the value of a member; MISSING if it is absent, null or ''."""
         self.seen.add(name)
         value = self.plain.get(name, MISSING)
         return MISSING if value is None or value == "" else value
 
     def used(self, name: str, why: str) -> None:
-        """Note that a member is used."""
-        self.book.note(self.at(name), "used", why)
+        """Record that a member is used."""
+        self.notes.note(self.at(name), "used", why)
 
     def refuse(self, name: str, why: str) -> None:
-        """Note that a member cannot be."""
+        """Record that a member is refused."""
         self.seen.add(name)
-        self.book.note(self.at(name), "refused", why)
+        self.notes.note(self.at(name), "refused", why)
 
     def ignore(self, name: str, why: str) -> None:
-        """Leave a member aside where it is given."""
+        """Record that a member is ignored, if present."""
         if self.raw(name) is not MISSING:
-            self.book.note(self.at(name), "ignored", why)
+            self.notes.note(self.at(name), "ignored", why)
 
     def text(self, name: str, how: str, pattern: re.Pattern[str] | None = None, shape: str = "") -> str:
-        """Return a text, '' without one; `shape` says what the pattern wants."""
+        """Return a text, '' if absent; `shape` describes the pattern in errors."""
         value = self.raw(name)
         if value is MISSING:
             return ""
@@ -230,13 +230,13 @@ class ObjectMembers:
             self.refuse(name, error.sentence)
             return ""
         if pattern is not None and value and not pattern.fullmatch(value):
-            self.refuse(name, f"It is {shape}.")
+            self.refuse(name, f"It must be {shape}.")
             return ""
         self.used(name, how)
         return value
 
     def parsed(self, name: str, how: str, read: Callable[[str], Value]) -> Value | None:
-        """Return a text as what `read` makes of it, which may raise UnsafeError; None without one."""
+        """Return a text parsed by `read`, which may raise UnsafeError; None if absent."""
         value = self.raw(name)
         if value is MISSING:
             return None
@@ -252,7 +252,7 @@ class ObjectMembers:
         return made
 
     def whole(self, name: str, how: str, *, least: int = 1, most: int = 100_000) -> int | None:
-        """Return a whole number, None without one."""
+        """Return a whole number, None if absent."""
         value = self.raw(name)
         if value is MISSING:
             return None
@@ -265,7 +265,7 @@ class ObjectMembers:
         return value
 
     def flag(self, name: str, how: str = "") -> bool | None:
-        """Return true or false, None without either; a use without `how` is noted by the caller."""
+        """Return a boolean, None if absent; without `how` the caller records the use."""
         value = self.raw(name)
         if value is MISSING:
             return None
@@ -277,19 +277,19 @@ class ObjectMembers:
         return value
 
     def choice(self, name: str, how: str, choices: Collection[str]) -> str:
-        """Return one of some words, '' without one."""
+        """Return one of `choices`, '' if absent."""
         value = self.raw(name)
         if value is MISSING:
             return ""
         if not isinstance(value, str) or value.strip().lower() not in choices:
-            self.refuse(name, f"It is one of {', '.join(choices)}.")
+            self.refuse(name, f"It must be one of {', '.join(choices)}.")
             return ""
         if how:
             self.used(name, how)
         return value.strip().lower()
 
     def inner(self, name: str, *, needed: bool = False) -> ObjectMembers | None:
-        """Return the members of an object within, None without one."""
+        """Return the members of a nested object, None if absent."""
         value = self.raw(name)
         if value is MISSING:
             if needed:
@@ -298,16 +298,16 @@ class ObjectMembers:
         if not isinstance(value, Mapping):
             self.refuse(name, "An object is expected.")
             return None
-        return ObjectMembers(value, self.at(name), self.book)
+        return ObjectMembers(value, self.at(name), self.notes)
 
     def close(self) -> None:
-        """Refuse what nobody asked for: left out unsaid, it would change what the request means."""
+        """Refuse unknown members: silently dropped, they would change the meaning of the request."""
         for name in self.plain:
             if name not in self.seen:
-                self.book.note(self.at(str(name)[:80]), "refused", "Nothing here has this name: leave it out.")
+                self.notes.note(self.at(str(name)[:80]), "refused", "The field is unknown: remove it.")
 
 
-# Words in names of programs and tags, the longer ones first, with the workload that they are taken for.
+# Words in names of programs and tags, the longer ones first, with their workloads.
 WORKLOAD_HINTS: Final = (
     ("mobilenetv2", "mobilenet_v2"), ("mobilenet", "mobilenet_v2"), ("resnet50", "resnet50"), ("resnet", "resnet50"),
     ("yolov5", "yolov5l"), ("bertlarge", "bert_large"), ("bertbase", "bert_base"), ("bert", "bert_large"),
@@ -316,46 +316,46 @@ WORKLOAD_HINTS: Final = (
 
 
 def guess_workload(texts: Iterable[str]) -> str:
-    """Return the workload that names tell of, '' where they tell of none."""
+    """Return the workload that names suggest, '' for none."""
     plain = re.sub(r"[^a-z0-9]+", "", " ".join(texts).lower())
     return next((workload for word, workload in WORKLOAD_HINTS if word in plain), "")
 
 
 def request_spec(
-    name: str, given: Mapping[str, Any], wanted: DeploymentRequest, book: FieldNotes, pointer: str
+    name: str, given: Mapping[str, Any], request: DeploymentRequest, notes: FieldNotes, pointer: str
 ) -> Spec | None:
-    """Return the specification of a workload with what was asked for; None where something of it is wrong.
+    """Return the specification of a workload with the given values; None after an error.
 
-    Without a preset the published batch counts. What is wrong is noted below `pointer`.
+    Without a preset the published batch applies. Errors are recorded below `pointer`.
     """
-    asked = dict(given)
+    values = dict(given)
     try:
         workload = workload_of(name)
     except KeyError:
         known = ", ".join(one.name for one in CATALOGUE.values() if one.is_training)
-        book.note(f"{pointer}/workload", "refused", f"It is one of {known}.")
+        notes.note(f"{pointer}/workload", "refused", f"It must be one of {known}.")
         return None
     if not workload.is_training:
-        book.note(f"{pointer}/workload", "refused", f"{workload.title} trains nothing: there is nothing to deploy.")
+        notes.note(f"{pointer}/workload", "refused", f"{workload.title} is not a training: there is nothing to deploy.")
         return None
-    wish = asked.pop("preset", "paper" if "paper" in workload.presets else "custom")
-    preset: Preset | None = next((one for one in workload.presets if one == wish), None)
+    preset_name = values.pop("preset", "paper" if "paper" in workload.presets else "custom")
+    preset: Preset | None = next((one for one in workload.presets if one == preset_name), None)
     if preset is None:
-        book.note(f"{pointer}/preset", "refused", f"It is one of {', '.join(workload.presets)}.")
+        notes.note(f"{pointer}/preset", "refused", f"It must be one of {', '.join(workload.presets)}.")
         return None
-    gpus = (wanted.job.gpus or 0) * wanted.job.nodes
+    gpus = (request.job.gpus or 0) * request.job.nodes
     if gpus:
-        asked.setdefault("devices", gpus)
+        values.setdefault("devices", gpus)
     if gpus == 1:
-        asked.setdefault("strategy", "single")
-    if wanted.threads:
-        asked.setdefault("threads", min(wanted.threads, 256))
-    # Single precision is where weighing begins, whatever the preset has, unless somebody asked for another one.
-    asked.setdefault("precision", "fp32")
-    asked.setdefault("gradient", "fp32")
+        values.setdefault("strategy", "single")
+    if request.threads:
+        values.setdefault("threads", min(request.threads, 256))
+    # The evaluation starts from single precision whatever the preset has, unless the request sets another one.
+    values.setdefault("precision", "fp32")
+    values.setdefault("gradient", "fp32")
     try:
-        return spec_of(name, preset, asked)
+        return spec_of(name, preset, values)
     except SpecError as error:
         for where, sentence in error.errors.items():
-            book.note("/".join((pointer, *map(escape_pointer, where.split(".")))), "refused", sentence)
+            notes.note("/".join((pointer, *map(escape_pointer, where.split(".")))), "refused", sentence)
         return None

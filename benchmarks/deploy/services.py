@@ -1,4 +1,4 @@
-"""Deployments on somebody's behalf: what they see decides, and that they asked is kept, the request not."""
+"""Deployments for a person, limited to what they may see; the audit log records the event, not the request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fabric.inventory.models import Device, Host, HostPort
 
 
 def deployment_create(person: User, text: str) -> Deployment:
-    """Return what a request comes to for somebody, by what they see. Raises RequestError."""
+    """Return the deployment for a person's request. Raises DeploymentRequestError."""
     made = deploy(
         text, find_topology=lambda place: target_topology(person, place), find_belief=lambda: fitted_belief(person)
     )
@@ -32,7 +32,7 @@ def deployment_create(person: User, text: str) -> Deployment:
 
 
 def target_topology(person: User, place: DeploymentTarget) -> Topology:
-    """Return what a place of a request gets; raises TargetError, also for what the person may not see."""
+    """Return the topology of a request's target; raises TargetError, also if the person may not see it."""
     if place.topology is not None:
         return _given_topology(place.topology)
     try:
@@ -42,13 +42,13 @@ def target_topology(person: User, place: DeploymentTarget) -> Topology:
 
 
 def fitted_belief(person: User) -> Belief | None:
-    """Return the model as the runs that somebody sees have fitted it, None where there are none."""
+    """Return the model fitted to the runs that a person sees, None without runs."""
     found = observations(person)
     return refit(found) if found else None
 
 
 def visible_hosts(person: User) -> list[tuple[int, str]]:
-    """Return the hosts that somebody may name."""
+    """Return the hosts that a person may name."""
     return list(Host.objects.visible_to(person).order_by("name").values_list("pk", "name"))
 
 
@@ -60,12 +60,12 @@ def _given_topology(plain: Any) -> Topology:
 
 
 def _target_composition(person: User, place: DeploymentTarget) -> Composition:
-    """Return a composition that is given, or what is attached to a host; of what the person sees alone."""
+    """Return the given composition, or the current one of a host, limited to what the person sees."""
     if place.composition is not None:
         try:
             composition = Composition.from_json(place.composition)
         except msgspec.ValidationError as error:
-            raise TargetError(f"This is no composition: {error}.") from error
+            raise TargetError(f"The composition is invalid: {error}.") from error
     else:
         composition = _host_composition(person, place.host)
     devices, ports = set(composition.devices), set(composition.devices.values())
@@ -80,12 +80,12 @@ def _target_composition(person: User, place: DeploymentTarget) -> Composition:
 
 
 def _host_composition(person: User, name: str) -> Composition:
-    """Return what is on a host now, by its id or name."""
+    """Return the current composition of a host, by its id or name."""
     hosts = Host.objects.visible_to(person)
     is_id = name.isascii() and name.isdecimal() and len(name) < 19
     host = hosts.filter(name=name).first() or (hosts.filter(pk=int(name)).first() if is_id else None)
     if host is None:
-        raise TargetError("No host of this site has this name: nothing is predicted for it.")
+        raise TargetError("No host of this site has this name: there is no prediction.")
     attached = Device.objects.visible_to(person).filter(host_port__host=host, kind=Device.Kind.GPU, missing_since=None)
     ports = set(HostPort.objects.visible_to(person).filter(host=host).values_list("pk", flat=True))
     pairs = attached.order_by("pk").values_list("pk", "host_port")

@@ -1,4 +1,4 @@
-"""Requests in this site's own short form: one flat object, and nothing in it that is not used."""
+"""Requests in this site's own short form: one flat object of used fields."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ EXAMPLE: Final = {
 }
 
 
-def read_short(plain: dict[str, Any], book: FieldNotes) -> DeploymentRequest:
-    """Return what a request of this form asks for; what is wrong with it is in the book."""
-    form = ObjectMembers(plain, "", book)
-    scheduler = form.choice("scheduler", "The script is for it.", forms.SCHEDULERS)
+def read_short(plain: dict[str, Any], notes: FieldNotes) -> DeploymentRequest:
+    """Parse a request in the short form; errors are recorded in `notes`."""
+    form = ObjectMembers(plain, "", notes)
+    scheduler = form.choice("scheduler", "The scheduler of the script.", forms.SCHEDULERS)
     chosen: Scheduler = next((one for one in forms.SCHEDULERS if one == scheduler), "bash")
     job = JobOptions(
-        name=form.parsed("name", "The queue shows it.", forms.parse_job_name) or "job",
+        name=form.parsed("name", "The name of the job in the queue.", forms.parse_job_name) or "job",
         scheduler=chosen,
-        seconds=form.parsed("time", "The queue ends the job then.", forms.parse_duration),
-        nodes=form.whole("nodes", "So many nodes are asked for.", most=4096) or 1,
-        gpus=form.whole("gpus", "So many GPUs of each node.", most=64),
-        cores=form.whole("cores", "So many cores of each node.", most=4096),
-        memory=form.parsed("memory", "So much memory of each node.", forms.parse_memory) or "",
+        seconds=form.parsed("time", "The time limit of the job.", forms.parse_duration),
+        nodes=form.whole("nodes", "The number of nodes.", most=4096) or 1,
+        gpus=form.whole("gpus", "GPUs per node.", most=64),
+        cores=form.whole("cores", "Cores per node.", most=4096),
+        memory=form.parsed("memory", "Memory per node.", forms.parse_memory) or "",
         queue=form.text("queue", "The queue to submit to.", forms.NAME, "a name"),
-        account=form.text("account", "Who pays.", forms.NAME, "a name"),
-        output=form.text("output", "The output goes there.", forms.PATH, "a path without spaces"),
-        notify=form.parsed("notify", "The queue writes then.", forms.parse_mail_events) or (),
-        email=form.text("email", "The queue writes there.", forms.EMAIL, "an address of e-mail"),
+        account=form.text("account", "The account to charge.", forms.NAME, "a name"),
+        output=form.text("output", "The file for standard output.", forms.PATH, "a path without spaces"),
+        notify=form.parsed("notify", "The events of which the queue sends e-mail.", forms.parse_mail_events) or (),
+        email=form.text("email", "The recipient of the queue's e-mail.", forms.EMAIL, "an e-mail address"),
     )
     if job.notify and not job.email:
-        form.refuse("email", "It is missing, and somebody shall be told.")
+        form.refuse("email", "It is missing, but required for notifications.")
     command = _read_command(form)
-    wanted = DeploymentRequest(
+    request = DeploymentRequest(
         job=job,
         command=command,
         threads=form.whole("threads", "OMP_NUM_THREADS of each process.", most=256),
-        image=form.text("image", "The container is made from it.", forms.IMAGE, "a name of an image").removeprefix(
+        image=form.text("image", "The base image of the container.", forms.IMAGE, "the name of an image").removeprefix(
             "docker://"
         ),
         framework_version=form.text(
-            "framework_version", "The container has this PyTorch.", forms.VERSION, "a version such as 2.4.0"
+            "framework_version", "The version of PyTorch in the container.", forms.VERSION, "a version such as 2.4.0"
         ),
         packages=_read_packages(form),
         environment=_read_environment(form),
-        data=form.text("data", "The container sees it there.", forms.FOLDER, "a path from the root on"),
+        data=form.text("data", "Mounted at this path in the container.", forms.FOLDER, "an absolute path"),
         place=_read_target(form),
     )
-    return _with_spec(form, wanted)
+    return _with_spec(form, request)
 
 
 def _read_command(form: ObjectMembers) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def _read_command(form: ObjectMembers) -> tuple[str, ...]:
     except UnsafeError as error:
         form.refuse("command", error.sentence)
         return ()
-    form.used("command", "It is run, each word as one word.")
+    form.used("command", "The command; each word is one argument.")
     return words
 
 
@@ -94,9 +94,9 @@ def _command_words(value: Any) -> tuple[str, ...]:
     elif isinstance(value, list) and all(isinstance(one, str) for one in value):
         words = tuple(refuse_control_characters(one) for one in value)
     else:
-        raise UnsafeError("It is a text, or a list of words.")
+        raise UnsafeError("It must be a text or a list of words.")
     if not words:
-        raise UnsafeError("There is nothing in it.")
+        raise UnsafeError("It is empty.")
     return words
 
 
@@ -107,10 +107,10 @@ def _read_environment(form: ObjectMembers) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in list(inner.plain)[:MAX_VARIABLES]:
         if not forms.VARIABLE.fullmatch(str(name)):
-            inner.refuse(str(name)[:80], "A variable has letters, digits and _, and begins with no digit.")
+            inner.refuse(str(name)[:80], "A variable has letters, digits and _, and does not start with a digit.")
             continue
-        value = inner.text(str(name), "The job has this variable.")
-        if inner.at(str(name)) not in form.book.errors:
+        value = inner.text(str(name), "An environment variable of the job.")
+        if inner.at(str(name)) not in form.notes.errors:
             found[str(name)] = value
     inner.close()
     return found
@@ -121,12 +121,14 @@ def _read_packages(form: ObjectMembers) -> tuple[str, ...]:
     if value is MISSING:
         return ()
     if not isinstance(value, list) or len(value) > 100 or not all(isinstance(one, str) for one in value):
-        form.refuse("packages", "It is a list of up to 100 names of packages.")
+        form.refuse("packages", "It must be a list of up to 100 package names.")
         return ()
     for place, one in enumerate(value):
         if not forms.PACKAGE.fullmatch(one):
-            form.book.note(f"/packages/{place}", "refused", "It is a name, with a version such as name==1.2.")
-    form.used("packages", "The container has them.")
+            form.notes.note(
+                f"/packages/{place}", "refused", "It must be a package name, with a version such as name==1.2."
+            )
+    form.used("packages", "Installed in the container.")
     return tuple(value)
 
 
@@ -134,7 +136,7 @@ def _read_target(form: ObjectMembers) -> DeploymentTarget | None:
     given = [(name, form.raw(name)) for name in TARGET_FIELDS]
     given = [(name, value) for name, value in given if value is not MISSING]
     if len(given) > 1:
-        form.refuse(given[1][0], f"There is '{given[0][0]}' already: one place is enough.")
+        form.refuse(given[1][0], f"Only one target is possible, and '{given[0][0]}' is set.")
         return None
     for name, value in given:
         if name == "host" and isinstance(value, str | int) and not isinstance(value, bool):
@@ -143,25 +145,25 @@ def _read_target(form: ObjectMembers) -> DeploymentTarget | None:
             return DeploymentTarget(pointer="/composition", composition=value)
         if name == "topology" and isinstance(value, dict):
             return DeploymentTarget(pointer="/topology", topology=value)
-        form.refuse(name, "It is a name or id." if name == "host" else "An object is expected.")
+        form.refuse(name, "It must be a name or id." if name == "host" else "An object is expected.")
     return None
 
 
-def _with_spec(form: ObjectMembers, wanted: DeploymentRequest) -> DeploymentRequest:
+def _with_spec(form: ObjectMembers, request: DeploymentRequest) -> DeploymentRequest:
     given: dict[str, Any] = {}
     for name in ("preset", *forms.SPEC_FIELDS):
         value = form.raw(name)
         if value is not MISSING:
             given[name] = value
-            form.used(name, "It is taken as asked for.")
-    workload = form.text("workload", "Predictions are of it.")
+            form.used(name, "Used as requested.")
+    workload = form.text("workload", "The workload of the predictions.")
     form.close()
     if not workload:
-        workload = guess_workload(wanted.command)
+        workload = guess_workload(request.command)
         if workload:
             form.used("command", f"Taken for {workload} in predictions, by its name.")
         elif given:
-            form.refuse("workload", "It is missing, and options of a workload are asked for.")
-    if not workload or "/workload" in form.book.errors:
-        return wanted
-    return replace(wanted, spec=request_spec(workload, given, wanted, form.book, ""), fixed=frozenset(given))
+            form.refuse("workload", "It is missing, but required for options of a workload.")
+    if not workload or "/workload" in form.notes.errors:
+        return request
+    return replace(request, spec=request_spec(workload, given, request, form.notes, ""), fixed=frozenset(given))

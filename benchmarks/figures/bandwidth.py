@@ -53,7 +53,7 @@ Quantity = Literal["bandwidth", "latency"]
 
 @dataclass(frozen=True)
 class PairMatrix:
-    """A value for each two devices, from row to column, f8[devices, devices]: GB/s or microseconds; NaN for none."""
+    """A value for each pair of devices, row to column, f8[devices, devices]: GB/s or microseconds; NaN for none."""
 
     quantity: Quantity
     counted: str
@@ -61,10 +61,10 @@ class PairMatrix:
 
 
 def pair_matrices(row: RunData) -> Iterator[PairMatrix]:
-    """Yield the tables of a run that tell of each two devices.
+    """Yield the tables of a run that have a value for each pair of devices.
 
-    'bandwidth' is what goes both ways at once, 'latency' that of a small write; other tables are what their names say,
-    each for itself, and left out where they are the same as one of these two.
+    'bandwidth' is bidirectional, 'latency' that of a small write; other tables keep their names, and are left out if
+    they are equal to one of these two.
     """
     known: dict[Quantity, list[Floats]] = {"bandwidth": [], "latency": []}
     for name, table in sorted(row.summary.tables.items(), key=lambda one: one[0] not in STANDARD_TABLES):
@@ -72,7 +72,7 @@ def pair_matrices(row: RunData) -> Iterator[PairMatrix]:
         quantity: Quantity = "latency" if "latency" in name.lower() else "bandwidth"
         factors = TIME_UNITS if quantity == "latency" else RATE_UNITS
         values = _square_array(table)
-        # Without a unit it is as the published tools print it: GB/s, microseconds.
+        # The default units are those of the published tools: GB/s, microseconds.
         if values is None or (unit and unit not in factors):
             continue
         if any(one.shape == values.shape and np.array_equal(one, values, equal_nan=True) for one in known[quantity]):
@@ -94,7 +94,7 @@ def _square_array(table: Any) -> Floats | None:
 
 
 def pair_class(topology: Topology | None, one: int, other: int) -> str:
-    """Return where the two of a pair are, by their places in the order of ranks."""
+    """Return the class of a pair of devices, given by their ranks."""
     if topology is not None and not topology.accelerators:
         return PROCESSES
     if topology is None or max(one, other) >= len(topology.accelerators):
@@ -105,12 +105,12 @@ def pair_class(topology: Topology | None, one: int, other: int) -> str:
 
 
 def has_pairs(row: RunData) -> bool:
-    """Tell whether a run measured something of each two devices."""
+    """Return whether a run measured pairs of devices."""
     return next(pair_matrices(row), None) is not None
 
 
 def gpu_pair_charts(rows: Sequence[RunData], *, published: bool = False) -> tuple[Chart, ...]:
-    """Return bandwidth (GB/s) and latency (us) by where the two GPUs of a pair are, published ones on request."""
+    """Return bandwidth (GB/s) and latency (us) by class of GPU pair, with published figures on request."""
     having = [row for row in rows if has_pairs(row)]
     note = omission_note(
         [row for row in rows if row.workload == "gpu_bandwidth" and row not in having], "without a table of pairs"
@@ -119,7 +119,7 @@ def gpu_pair_charts(rows: Sequence[RunData], *, published: bool = False) -> tupl
         row for row in having if row.topology and len({drawer_of(one) for one in row.topology.accelerators} - {""}) > 1
     ]
     drawers = (
-        f"Falcon-Falcon holds pairs within a drawer and across drawers of {len(crossing)} of these runs."
+        f"Falcon-Falcon includes pairs within a drawer and across drawers of {len(crossing)} of these runs."
         if crossing
         else ""
     )
@@ -128,8 +128,8 @@ def gpu_pair_charts(rows: Sequence[RunData], *, published: bool = False) -> tupl
             name="gpu-bandwidth",
             title="Bandwidth between two GPUs",
             caption=(
-                "The mean over all pairs of a class, each in both directions where they were measured apart. "
-                f"‘{BOTH_WAYS.capitalize()}’ is bidirectional: the sum of what goes to and from at the same time."
+                "The mean over all pairs of a class, in both directions if they were measured separately. "
+                f"‘{BOTH_WAYS.capitalize()}’ is bidirectional: the sum of simultaneous traffic to and from."
             ),
             kind="bars",
             groups="Counting",
@@ -196,14 +196,14 @@ GIGA: Final = 1e9
 
 @dataclass(frozen=True)
 class RunTraffic:
-    """What a run moved: bytes a second by direction. `counted` says by whom, '' for the links of the chassis."""
+    """The PCIe traffic of a run: bytes a second by direction. `counted` is the source, '' for the chassis' links."""
 
     counted: str
     by_direction: dict[str, ReadingSpread]
 
 
 def traffic_by_workload(rows: Sequence[RunData]) -> Chart:
-    """Return PCIe transfer by workload, in GB/s: to and from the devices apart, and together."""
+    """Return PCIe transfer by workload, in GB/s: to and from the devices separately, and in total."""
     found = {row.id: one for row in rows if (one := run_traffic(row)) is not None}
     having = [row for row in rows if row.id in found]
     works, labels = work_labels(having), configuration_labels(having)
@@ -226,7 +226,7 @@ def traffic_by_workload(rows: Sequence[RunData]) -> Chart:
         name="pcie",
         title="PCIe transfer by workload",
         caption=(
-            "Means over the timed steps, all devices of a run summed up. Where nothing else is said, counted at the "
+            "Means over the timed steps, summed over all devices of a run. Unless stated otherwise, counted at the "
             "links of the chassis to its devices (ingress and egress of each), the host's own GPUs left out."
         ),
         kind="bars",
@@ -243,10 +243,10 @@ def traffic_by_workload(rows: Sequence[RunData]) -> Chart:
 
 
 def run_traffic(row: RunData) -> RunTraffic | None:
-    """Return what a run moved over PCIe, by the best that is known of it; None for nothing.
+    """Return the PCIe traffic of a run from its best source; None without any.
 
-    That is what chassis counted at the links of its devices; else what GPUs count themselves, which for GPUs of the
-    host is traffic over PCIe, too, but not of any chassis; else the sum that was kept.
+    The sources are, in this order, the counters of the chassis' links to its devices, the counters of the GPUs, which
+    for GPUs of the host include PCIe traffic outside of any chassis, and the recorded sum.
     """
     links = _link_traffic(row)
     if links is not None:
@@ -264,7 +264,7 @@ def run_traffic(row: RunData) -> RunTraffic | None:
 
 
 def _link_traffic(row: RunData) -> RunTraffic | None:
-    """Return what chassis counted at the links to their devices (see benchmarks.runs.results); None for nothing."""
+    """Return the traffic counted at chassis' links to devices (see benchmarks.runs.results); None without any."""
     ways = {TO: "/pcie_to", FROM: "/pcie_from"}
     columns: dict[str, list[tuple[Floats, Floats]]] = {TO: [], FROM: []}
     for key in sorted(row.keys):
@@ -284,7 +284,7 @@ def _link_traffic(row: RunData) -> RunTraffic | None:
 
 
 def _timed_span(row: RunData) -> tuple[float, float]:
-    """Return the time (Unix s) of a run's timed steps, all of it where nothing tells when they were."""
+    """Return the interval (Unix s) of a run's timed steps, or of the whole run if it is unknown."""
     since, until = -np.inf, np.inf
     if TIMED_PHASE_KEY in row.keys:
         at, _ = row.read(TIMED_PHASE_KEY)
@@ -296,7 +296,7 @@ def _timed_span(row: RunData) -> tuple[float, float]:
 
 
 def _summed_series(columns: Sequence[tuple[Floats, Floats]], since: float, until: float) -> ReadingSpread | None:
-    """Return the sum of several series: its mean and percentiles over the moments at which all of them tell."""
+    """Return the sum of several series: its mean and percentiles over the times at which all have values."""
     parts = []
     for at, values in columns:
         inside = (at >= since) & (at <= until) & np.isfinite(values)
@@ -316,7 +316,7 @@ def _summed_series(columns: Sequence[tuple[Floats, Floats]], since: float, until
 
 
 def _device_traffic(row: RunData) -> dict[str, ReadingSpread]:
-    """Return the traffic by the readings of devices: the mean of one times how many there are."""
+    """Return the traffic from readings of devices: the mean of one times their number."""
     count = len(row.topology.accelerators) if row.topology else row.spec.devices if row.spec else 0
     readings = row.summary.readings
     found = {
@@ -334,7 +334,7 @@ STORAGE_WORKLOAD: Final = "storage_read"
 
 
 def read_rate(row: RunData) -> Estimate | None:
-    """Return how quickly a run read its storage, GB/s: by its passes over a file, else as its result says."""
+    """Return the read rate of a run's storage, GB/s: from its passes over a file, else from its result."""
     if row.workload != STORAGE_WORKLOAD:
         return None
     size = row.spec.options.get("file_bytes") if row.spec else None
@@ -362,7 +362,7 @@ def storage_read_chart(rows: Sequence[RunData]) -> Chart:
     return Chart(
         name="storage-read",
         title="Storage read",
-        caption="Bytes of a file over the median time of a pass: in sequence, past the cache of the host.",
+        caption="Bytes of a file over the median time of a pass: sequential, bypassing the cache of the host.",
         kind="bars",
         groups="Workload",
         x=ChartAxis(title="Storage", kind="category"),

@@ -1,4 +1,4 @@
-"""Which figures there are, what each needs, and how it is drawn."""
+"""The catalogue of figures: their requirements, options and drawing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_MARKS: Final = 400  # of one chart
 
 @dataclass(frozen=True, kw_only=True)
 class FigureOptions:
-    """What somebody chose of how a figure is drawn: see `FigureDefinition.options` for those that it has."""
+    """The chosen options of a figure: see `FigureDefinition.options` for those that apply."""
 
     baseline: str = ""
     time: str = "share"
@@ -46,11 +46,10 @@ class FigureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureDefinition:
-    """A figure of the catalogue: some charts under one address. `needs` ends the sentence 'It needs ...'.
+    """A figure of the catalogue: some charts on one page. `needs` ends the sentence 'Not available: requires ...'.
 
-    `options` are the names of those of Options that it heeds, `besides` what may stand beside runs on request. `uses`
-    tells whether a run can be in it; where `varied` is given, it must come to more than one value for there to be
-    anything to compare.
+    `options` are the names of the options that apply, `besides` the optional additions to runs. `uses` returns whether
+    a run can be in it; `varied`, if set, must have more than one value among the runs for a comparison.
     """
 
     name: str
@@ -66,7 +65,7 @@ class FigureDefinition:
 
 @dataclass(frozen=True)
 class FigureAvailability:
-    """A figure of the catalogue, with how many of some runs would be in it; `is_ready` where that makes sense."""
+    """A figure of the catalogue with the number of usable runs; `is_ready` if they are sufficient."""
 
     entry: FigureDefinition
     count: int
@@ -74,9 +73,9 @@ class FigureAvailability:
 
 
 def draw_figure(name: str, rows: Sequence[RunData], options: FigureOptions) -> tuple[Chart, ...]:
-    """Return the charts of a figure over these runs; each says in its notes whom it leaves out, and why.
+    """Return the charts of a figure over these runs; their notes list the runs left out, with reasons.
 
-    Raises NotFound for a figure that there is not, Invalid for an option that it cannot heed.
+    Raises NotFound for an unknown figure, Invalid for an invalid option.
     """
     if name not in FIGURES:
         raise NotFound("There is no such figure.")
@@ -85,7 +84,7 @@ def draw_figure(name: str, rows: Sequence[RunData], options: FigureOptions) -> t
 
 
 def validate_options(options: FigureOptions) -> None:
-    """Raise Invalid for options that no figure heeds."""
+    """Raise Invalid for invalid options."""
     if options.time not in TIME_SCALES:
         raise Invalid("The time is shown in another way.", errors={"time": f"One of {', '.join(TIME_SCALES)}."})
     if options.reading not in READINGS:
@@ -93,7 +92,7 @@ def validate_options(options: FigureOptions) -> None:
 
 
 def figure_availability(rows: Sequence[RunData]) -> list[FigureAvailability]:
-    """Return all figures, each with how many of these runs would be in it."""
+    """Return all figures, each with the number of usable runs."""
     return [_availability(entry, rows) for entry in FIGURES.values()]
 
 
@@ -104,12 +103,12 @@ def _availability(entry: FigureDefinition, rows: Sequence[RunData]) -> FigureAva
 
 
 def _limit_marks(figure: Chart) -> Chart:
-    """Return a figure with no more marks than can be told apart."""
+    """Return a figure limited to MAX_MARKS marks."""
     if len(figure.marks) <= MAX_MARKS:
         return figure
     rest = len(figure.marks) - MAX_MARKS
     shorter = replace(figure, marks=figure.marks[:MAX_MARKS], ideals=())
-    return shorter.noted(f"{rest} marks are left out: a chart holds {MAX_MARKS}. Choose fewer runs.")
+    return shorter.noted(f"{rest} marks are left out: a chart has at most {MAX_MARKS}. Choose fewer runs.")
 
 
 def _has_steps(row: RunData) -> bool:
@@ -162,7 +161,7 @@ _DEFINITIONS = (
     FigureDefinition(
         name="relative-time",
         title="Relative training time by configuration",
-        about="How much longer the same work takes with devices elsewhere, against a baseline, by workload.",
+        about="Training time of the same work in each configuration, relative to a baseline, by workload.",
         needs="runs of training in two configurations at least",
         uses=_has_steps,
         draw=lambda rows, options: (time_by_configuration(rows, options.baseline),),
@@ -173,7 +172,7 @@ _DEFINITIONS = (
     FigureDefinition(
         name="pcie",
         title="PCIe transfer by workload",
-        about="What goes to the devices and comes from them, apart and together.",
+        about="Traffic to and from the devices, separately and in total.",
         needs="runs on devices whose PCIe traffic was counted",
         uses=_has_traffic,
         draw=lambda rows, _: (traffic_by_workload(rows),),
@@ -182,19 +181,19 @@ _DEFINITIONS = (
     FigureDefinition(
         name="storage",
         title="Storage variants",
-        about="Training time with the data on local storage, local NVMe and Falcon NVMe; and how quickly each is read.",
+        about="Training time with the data on local storage, local NVMe and Falcon NVMe; and the read rate of each.",
         needs="runs that read their data from different storage, or runs of storage read",
         uses=lambda row: _has_steps(row) or row.workload == STORAGE_READ,
         draw=lambda rows, options: (time_by_storage(rows, options.baseline), storage_reading(rows)),
         options=("baseline",),
-        # A read says something by itself; of training it takes two kinds of storage.
+        # A storage read is a figure by itself; training requires two kinds of storage.
         varied=lambda row: row.id if row.workload == STORAGE_READ else row.topology and storage_label(row.topology),
         besides=("predicted",),
     ),
     FigureDefinition(
         name="software",
         title="Software variants",
-        about="DP, DDP and sharding, FP32, FP16 and BF16, compilation: the time each takes for the same samples.",
+        about="DP, DDP and sharding, FP32, FP16 and BF16, compilation: the time of each for the same samples.",
         needs="runs of one workload that differ in software",
         uses=_has_steps,
         draw=lambda rows, options: (time_by_software(rows, options.baseline),),
@@ -214,7 +213,7 @@ _DEFINITIONS = (
     FigureDefinition(
         name="scaling",
         title="Throughput scaling",
-        about="Samples a second by accelerators, batch, threads and loaders, beside what would be in proportion.",
+        about="Samples a second by accelerators, batch, threads and loaders, with linear scaling for comparison.",
         needs="runs that differ in one of these alone, such as those of a sweep",
         uses=_has_steps,
         draw=lambda rows, _: throughput_scaling(rows),
@@ -224,15 +223,15 @@ _DEFINITIONS = (
     FigureDefinition(
         name="loss",
         title="Loss over steps",
-        about="Whether a run learns, and whether two learn alike.",
-        needs="runs that tell their loss",
+        about="The course of training, compared between runs.",
+        needs="runs with a recorded loss",
         uses=lambda row: LOSS_KEY in row.keys,
         draw=lambda rows, _: (loss_chart(rows),),
     ),
     FigureDefinition(
         name="step-time",
         title="Distribution of step times",
-        about="Whether all steps take as long, or some much longer.",
+        about="The spread of step times, and outliers.",
         needs="runs with the times of their steps",
         uses=lambda row: STEP_SECONDS_KEY in row.keys,
         draw=lambda rows, _: (step_time_chart(rows),),

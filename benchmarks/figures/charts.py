@@ -20,7 +20,7 @@ TableCell = str | float | int | None
 
 @dataclass(frozen=True, kw_only=True)
 class ChartAxis:
-    """What an axis shows, in which unit ('' for none); 'log' has steps of powers of two."""
+    """An axis: title, unit ('' for none) and scale; 'log' has steps of powers of two."""
 
     title: str
     unit: str = ""
@@ -34,9 +34,9 @@ class ChartAxis:
 
 @dataclass(frozen=True, kw_only=True)
 class ChartMark:
-    """One figure of one place of the x axis: between `low` and `high` lies what the figure's `interval` says.
+    """One value at one place of the x axis, with the interval `low` to `high` that the figure's `interval` defines.
 
-    It is made of `count` values of the runs with these ids, all of the one provenance; of none where it is predicted.
+    It is made of `count` values of the runs with these ids, all of one provenance; 0 if it is predicted.
     """
 
     x: str | float
@@ -51,7 +51,7 @@ class ChartMark:
 
 @dataclass(frozen=True, kw_only=True)
 class ChartLine:
-    """Values at the places `at` of its figure, None where there is none."""
+    """Values at the places `at` of its figure, None for a gap."""
 
     group: str
     provenance: MarkSource
@@ -63,8 +63,8 @@ class ChartLine:
 class Chart:
     """One chart: marks by category or number (bars, points), or lines over the common places `at`.
 
-    `interval` says what low and high are, `counts` what the count of a mark counts. `ideals` are lines of what would be
-    in proportion, by group: no figures of any run. `notes` are sentences on what was left out, and why.
+    `interval` defines low and high, `counts` the count of a mark. `ideals` are lines of linear scaling by group, not
+    figures of runs. `notes` are sentences on omissions, with reasons.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Chart:
     lines: tuple[ChartLine, ...] = ()
     ideals: tuple[ChartMark, ...] = ()
     notes: tuple[str, ...] = ()
-    baseline: str = ""  # the group that the others are told against
+    baseline: str = ""  # the group that the others are compared with
     baselines: tuple[str, ...] = ()  # those that it could be
 
     @property
@@ -91,7 +91,7 @@ class Chart:
 
     @property
     def sources(self) -> tuple[MarkSource, ...]:
-        """Where its marks come from, in one order."""
+        """The provenances of its marks, in a fixed order."""
         found = {one.provenance for one in self.marks} | {one.provenance for one in self.lines}
         return tuple(source for source in MARK_SOURCES if source in found)
 
@@ -121,7 +121,7 @@ class Chart:
             )
 
     def noted(self, *sentences: str) -> Chart:
-        """Return it with these notes besides; empty ones are none."""
+        """Return a copy with additional notes; empty ones are dropped."""
         return replace(self, notes=(*self.notes, *(one for one in sentences if one)))
 
 
@@ -134,7 +134,7 @@ _MEDIAN_ERROR_FACTOR: Final = math.sqrt(math.pi / 2)  # how much wider a median 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, and draws of what it might as well be; None where nothing tells how far it scatters."""
+    """A figure, and bootstrap draws of it; None if its spread is unknown."""
 
     value: float
     draws: Floats | None
@@ -142,7 +142,7 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float | None, float | None]:
-        """The 90 % interval, which holds the value itself."""
+        """The 90 % interval, which includes the value itself."""
         if self.draws is None:
             return None, None
         low, high = np.percentile(self.draws, [LOW_PERCENTILE, HIGH_PERCENTILE])
@@ -157,16 +157,16 @@ class Estimate:
         return Estimate(1 / self.value, None if self.draws is None else 1 / self.draws, self.count)
 
     def over(self, other: Estimate) -> Estimate:
-        """Return the ratio of two that were measured apart; it has an interval where both have one."""
+        """Return the ratio of two independent estimates; it has an interval if both have one."""
         draws = None if self.draws is None or other.draws is None else self.draws / other.draws
         return Estimate(self.value / other.value, draws, min(self.count, other.count))
 
 
 def seconds_a_step(row: RunData) -> Estimate | None:
-    """Return the median seconds of a run's steps; None where it has none.
+    """Return the median seconds of a run's steps; None without steps.
 
-    Of recorded steps the interval is that of a bootstrap of the median. Where only percentiles were kept it comes from
-    those, as if steps were log-normal. Of a prediction it is the prediction's own.
+    The interval is a bootstrap of the median for recorded steps, derived from percentiles under a log-normal assumption
+    if only those were stored, and the prediction's own for a prediction.
     """
     rng = np.random.default_rng(zlib.crc32(row.id.encode()))
     steps = row.steps()
@@ -192,7 +192,7 @@ def _median_draws(values: Floats, rng: np.random.Generator) -> Floats:
 
 
 def combine_estimates(estimates: Sequence[Estimate], seed: str = "") -> Estimate:
-    """Return the median of repetitions; their interval has both: which of them were run, and which steps they had."""
+    """Return the median of repetitions; the interval includes the variation between runs, and between steps."""
     if len(estimates) == 1:
         return estimates[0]
     value = float(np.median([one.value for one in estimates]))
@@ -213,7 +213,7 @@ PERCENTILE_NOTE: Final = (
 
 @dataclass(frozen=True)
 class MarkKey:
-    """Where a mark goes: the place on the x axis, its group, and the one provenance of the runs that it is made of."""
+    """The key of a mark: the place on the x axis, its group, and the provenance of its runs."""
 
     x: str | float
     group: str
@@ -233,7 +233,7 @@ class ReadingSpread:
 def runs_by_mark(
     rows: Iterable[RunData], x: Callable[[RunData], str | float], group: Callable[[RunData], str]
 ) -> dict[MarkKey, list[RunData]]:
-    """Return the runs of each cell, in the order in which they came."""
+    """Return the runs of each cell, in input order."""
     found: dict[MarkKey, list[RunData]] = defaultdict(list)
     for row in rows:
         found[MarkKey(x(row), group(row), row.provenance)].append(row)
@@ -243,7 +243,7 @@ def runs_by_mark(
 def estimate_marks(
     found: Mapping[MarkKey, Sequence[RunData]], of: Callable[[RunData], Estimate | None]
 ) -> dict[MarkKey, tuple[Estimate, tuple[str, ...]]]:
-    """Return what the runs of each cell come to together, with their ids; cells without any are left out."""
+    """Return the combined estimate of each cell's runs, with their ids; cells without estimates are left out."""
     values = {}
     for cell, rows in found.items():
         known = [(row, one) for row in rows if (one := of(row)) is not None]
@@ -264,7 +264,7 @@ def estimate_mark(cell: MarkKey, estimate: Estimate, runs: tuple[str, ...]) -> C
 
 
 def mark_origin(cell: MarkKey, count: int, runs: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Return of how many values of which runs a mark is made: a prediction of none."""
+    """Return the number of values and the runs of a mark; 0 for a prediction."""
     return (0, ()) if cell.provenance == "predicted" else (count, runs)
 
 
@@ -313,13 +313,13 @@ def sort_marks(
 
 
 def seconds_a_sample(row: RunData) -> Estimate | None:
-    """Return a run's seconds for one sample over all its devices; None where it has no steps, or they count nothing."""
+    """Return a run's seconds per sample over all its devices; None without steps or without a batch."""
     seconds, samples = seconds_a_step(row), row.samples_a_step
     return seconds.scaled(1 / samples) if seconds is not None and samples else None
 
 
 def omission_note(rows: Sequence[RunData], why: str) -> str:
-    """Return a sentence on runs that a figure is not about; '' for none."""
+    """Return a sentence on runs that a figure leaves out; '' for none."""
     if not rows:
         return ""
     return f"Left out: {count_label(rows, 'run')} {why} ({title_list(rows)})."

@@ -1,6 +1,6 @@
 """Runs side by side, and predictions beside runs.
 
-They are made of what was published alone, not of the runs that they stand beside: so they tell how far it is off.
+Predictions use only published figures, not the compared runs, so that the error of the model is visible.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hostwire.training import READINGS
 
 GIGA: Final = 1e9
 ABSENT_TEXT: Final = "–"
-# How fields of a specification are told, as on all other pages.
+# Labels of fields of a specification, as on other pages.
 VALUE_FORMATS: Final[Mapping[str, Callable[[str], str]]] = {
     "precision": str.upper,
     "gradient": str.upper,
@@ -42,14 +42,14 @@ FABRIC_LABELS: Final = {"nvlink": "NVLink", "pcie": "PCIe"}
 
 @dataclass(frozen=True)
 class ComparedFact:
-    """Something that runs are or have, a text a run."""
+    """A property of runs, with a text for each run."""
 
     name: str
     values: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        """Whether it is not the same for all."""
+        """Whether it differs between runs."""
         return len(set(self.values)) > 1
 
 
@@ -62,18 +62,18 @@ class FactGroup:
 
     @property
     def different(self) -> tuple[ComparedFact, ...]:
-        """Those that are not the same for all."""
+        """The facts that differ between runs."""
         return tuple(fact for fact in self.facts if fact.differs)
 
     @property
     def same(self) -> tuple[ComparedFact, ...]:
-        """Those that are."""
+        """The facts that are the same for all runs."""
         return tuple(fact for fact in self.facts if not fact.differs)
 
 
 @dataclass(frozen=True)
 class RelativeValue:
-    """A result of one run with its interval, and over that of the first run; None for what is not known."""
+    """A result of one run with its interval, and its ratio to the first run; None if unknown."""
 
     value: float
     low: float | None
@@ -85,7 +85,7 @@ class RelativeValue:
 
 @dataclass(frozen=True)
 class ComparedResult:
-    """What runs came to, one a run in their order. `interval` says what low and high are."""
+    """A result of all runs, in their order. `interval` defines low and high."""
 
     name: str
     unit: str
@@ -95,7 +95,7 @@ class ComparedResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs in the order that was asked for."""
+    """Runs in the requested order."""
 
     rows: tuple[RunData, ...]
     parts: tuple[FactGroup, ...]
@@ -103,12 +103,12 @@ class Comparison:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether figures of different provenance stand beside each other."""
+        """Whether figures of different provenance are compared."""
         return len({row.provenance for row in self.rows}) > 1
 
 
 def compare_runs(rows: Sequence[RunData]) -> Comparison:
-    """Return runs side by side; each ratio is to the first one that is given."""
+    """Return a comparison of runs; ratios are to the first one."""
     parts = (
         FactGroup("Specification", _facts(rows, _specification)),
         FactGroup("Topology", _facts(rows, lambda row: _topology(row.topology, row.host))),
@@ -188,7 +188,7 @@ def _value_text(value: object) -> str:
 
 
 def _step_results(rows: Sequence[RunData]) -> list[ComparedResult]:
-    """Return what is made of step times, with 90 % intervals of it and of its ratio."""
+    """Return the results from step times, with 90 % intervals of the values and their ratios."""
     steps = [seconds_a_step(row) for row in rows]
     rates = [
         one.inverse().scaled(row.samples_a_step) if one is not None and row.samples_a_step and row.is_training else None
@@ -215,7 +215,7 @@ def _relative_estimates(estimates: Sequence[Estimate | None]) -> tuple[RelativeV
 
 
 def _summary_results(rows: Sequence[RunData]) -> Iterable[list[ComparedResult]]:
-    """Yield what is kept with runs as a value and its percentiles; ratios of these have no interval."""
+    """Yield the results that are stored with percentiles; their ratios have no interval."""
     spread = "5th to 95th percentile"
     summaries = [row.summary for row in rows]
     yield [
@@ -265,7 +265,7 @@ PREDICTION_NOTE: Final = (
 
 
 def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
-    """Return a prediction for each distinct work and place of some runs, and sentences on what they are."""
+    """Return a prediction for each distinct specification and topology of some runs, and notes on them."""
     found: dict[tuple[object, ...], RunData] = {}
     unfit: list[RunData] = []
     for row in rows:
@@ -276,7 +276,7 @@ def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
             continue
         try:
             prediction = predict(row.spec, row.topology)
-        except ModelError:  # it knows no such workload
+        except ModelError:  # the model does not cover the workload
             unfit.append(row)
             continue
         if prediction.fits:
@@ -285,7 +285,7 @@ def predict_runs(rows: Sequence[RunData]) -> tuple[list[RunData], list[str]]:
         found[key] = _predicted_run(row, prediction)
     notes = [PREDICTION_NOTE] if found else []
     if unfit:
-        notes.append(f"The model predicts nothing for {count_label(unfit, 'run')} ({title_list(unfit)}).")
+        notes.append(f"The model has no prediction for {count_label(unfit, 'run')} ({title_list(unfit)}).")
     return list(found.values()), notes
 
 

@@ -13,7 +13,7 @@ from core.downloads import csv_cell, csv_table
 
 
 def chart_json(figure: Chart) -> dict[str, Any]:
-    """Return a figure as the page's script and the API's clients read it."""
+    """Return a figure as JSON for the page's script and API clients."""
     return {
         "name": figure.name,
         "title": figure.title,
@@ -56,19 +56,19 @@ def _line_json(line: ChartLine) -> dict[str, Any]:
 
 
 def chart_csv_lines(figures: Iterable[Chart]) -> Iterator[str]:
-    """Yield the tables of figures one below the other, each with its title above it where there are several."""
+    """Yield the tables of figures in sequence, each below its title if there are several."""
     several = list(figures)
     for number, figure in enumerate(several):
         if len(several) > 1:
             if number:
                 yield "\r\n"
             yield from csv_table([figure.title], [])
-        # Heads have what people call their runs.
+        # Headers contain titles of runs, which are user input.
         yield from csv_table([csv_cell(column) for column in figure.columns], figure.rows())
 
 
 def comparison_json(compared: Comparison) -> dict[str, Any]:
-    """Return runs side by side as the API's clients read them."""
+    """Return a comparison as JSON for API clients."""
     return {
         "runs": [
             {
@@ -97,13 +97,13 @@ def comparison_json(compared: Comparison) -> dict[str, Any]:
     }
 
 
-OPEN_ROWS = 40  # a table of so many rows is open from the start
+OPEN_ROWS = 40  # rows up to which a table is open initially
 MAX_ROWS = 500  # of a table on a page; its file has all
 
 
 @dataclass(frozen=True)
 class DisplayCell:
-    """A cell of a table: what is read, and the exact number, None for words."""
+    """A cell of a table: the displayed text, and the exact number, None for text."""
 
     words: str
     exact: float | int | None
@@ -111,7 +111,7 @@ class DisplayCell:
 
     @property
     def is_number(self) -> bool:
-        """Whether it stands on the right."""
+        """Whether it is right-aligned."""
         return self.exact is not None or self.words == ABSENT_TEXT
 
 
@@ -125,7 +125,7 @@ class DisplayChart:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the page's script draws."""
+        """The data for the page's script."""
         return chart_json(self.figure)
 
     @property
@@ -135,7 +135,7 @@ class DisplayChart:
 
     @property
     def columns(self) -> list[tuple[str, bool]]:
-        """The heads, and whether numbers stand below them."""
+        """The headers, and whether their columns are numeric."""
         first = self.rows[0] if self.rows else []
         return [(name, cell.is_number) for name, cell in zip(self.figure.columns, first, strict=True)]
 
@@ -151,7 +151,7 @@ class DisplayChart:
 
 
 def display_chart(figure: Chart) -> DisplayChart:
-    """Return a figure as a page shows it."""
+    """Return a figure for display on a page."""
     place = 0 if figure.kind == "lines" else 1  # of the x axis
     heads = figure.columns
     rows = [
@@ -162,7 +162,7 @@ def display_chart(figure: Chart) -> DisplayChart:
 
 
 def display_cell(cell: TableCell, *, is_exact: bool = False) -> DisplayCell:
-    """Return a cell of a table; one that `is_exact`, such as a number of threads, has no more digits than it needs."""
+    """Return a cell of a table; an `is_exact` value, such as a number of threads, has no superfluous digits."""
     if cell is None:
         return DisplayCell(ABSENT_TEXT, None)
     if isinstance(cell, str):
@@ -182,7 +182,7 @@ def format_number(value: float) -> str:
 
 @dataclass(frozen=True)
 class DisplayRelativeValue:
-    """A result in words: its value, its interval, its ratio to the first run's."""
+    """A result as text: its value, its interval, its ratio to the first run's."""
 
     value: str
     interval: str
@@ -191,7 +191,7 @@ class DisplayRelativeValue:
 
 
 def display_relative_values(results: Sequence[RelativeValue | None]) -> list[DisplayRelativeValue | None]:
-    """Return the results of runs in words."""
+    """Return the results of runs as text."""
     return [
         None
         if one is None
@@ -210,7 +210,7 @@ def _interval_text(low: float | None, high: float | None) -> str:
 
 
 def _ratio_text(ratio: float | None) -> str:
-    """Return a ratio; one that three decimals would not tell has digits of its own."""
+    """Return a ratio with three decimals, or with more significant digits if it is too small for them."""
     if ratio is None:
         return ""
     return f"{ratio:.3f}" if 0.01 <= ratio < 1000 else format_number(ratio)

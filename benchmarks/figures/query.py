@@ -1,4 +1,4 @@
-"""What an address asks for: which runs, and how they are drawn. One address shows the same to all who may see it."""
+"""The query of a figure page: the runs and the options. A URL shows the same to everybody with the same visibility."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.text import parse_id
 MAX_RUNS: Final = 200
 RUN_STATES: Final = (*Run.State.values, *STATE_GROUPS)
 MAX_VALUE_LENGTH: Final = 200  # characters of a value
-# The first of these are also what the list of runs is filtered by.
+# The first of these are shared with the list of runs.
 SELECTION_PARAMETERS: Final = (
     "q",
     "workload",
@@ -35,15 +35,15 @@ SELECTION_PARAMETERS: Final = (
 )
 OPTION_PARAMETERS: Final = ("baseline", "time", "reading", "with")
 PARAMETERS: Final = (*SELECTION_PARAMETERS, *OPTION_PARAMETERS)
-# What may stand beside runs, and how it is called.
+# Optional additions to runs, with their labels.
 OVERLAYS: Final = {"predicted": "Predictions of the same", "published": "Published figures"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FigureQuery:
-    """Runs by their ids or their sweeps, else all that fit; of several values of one member any fits.
+    """Runs by ids or sweeps, else all that match; several values of one member are alternatives.
 
-    Without a `state` they are those that completed.
+    Without a `state`, completed runs.
     """
 
     runs: tuple[uuid.UUID, ...] = ()
@@ -61,11 +61,11 @@ class FigureQuery:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether it asks for less than all runs."""
+        """Whether it restricts the runs."""
         return self != replace(FigureQuery(), besides=self.besides, options=self.options)
 
     def query(self, *, but: Collection[str] = (), **others: str) -> str:
-        """Return it as the parameters of an address, without those in `but`, with `others` in their place."""
+        """Return it as query parameters, without those in `but`, with `others` added."""
         made = QueryDict(mutable=True)
         given: dict[str, list[str]] = {
             "q": [self.words] if self.words else [],
@@ -92,12 +92,12 @@ class FigureQuery:
         return made.urlencode()
 
     def first(self, run: str) -> str:
-        """Return it as the parameters of an address with one of its runs before the others."""
+        """Return it as query parameters with one of its runs first."""
         return replace(self, runs=tuple(sorted(self.runs, key=lambda one: str(one) != run))).query()
 
     @property
     def since_text(self) -> str:
-        """The begin as an address has it, UTC."""
+        """The start as a query parameter, UTC."""
         if self.since is None:
             return ""
         is_day = self.since.time() == time()
@@ -105,7 +105,7 @@ class FigureQuery:
 
 
 def parse_figure_query(given: QueryDict) -> FigureQuery:
-    """Read an address; raises Invalid with the parameters that are wrong."""
+    """Parse query parameters; raises Invalid with the wrong parameters."""
     errors: dict[str, str] = {}
     values = {name: _distinct_values(given, name) for name in PARAMETERS}
     for name, texts in values.items():

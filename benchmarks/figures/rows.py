@@ -1,4 +1,4 @@
-"""Runs as figures read them, and the labels that tell them apart."""
+"""Runs as input of figures, and distinguishing labels."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class RunData:
     queued_at: datetime | None = None
     keys: frozenset[str] = frozenset()
     read: Callable[[str], tuple[Floats, Floats]] = no_values
-    is_training: bool = True  # it trains a model in steps; else it measures links, storage, or is a command
+    is_training: bool = True  # a training in steps; else a measurement of links or storage, or a command
 
     @property
     def samples_a_step(self) -> int | None:
-        """How many samples a step has over all devices; None where nothing says so."""
+        """The number of samples of a step over all devices; None if unknown."""
         return self.spec.global_batch if self.spec else None
 
     def steps(self) -> Floats:
-        """Return the seconds of its timed steps, without those that nothing is known of."""
+        """Return the seconds of its timed steps, without missing values."""
         if STEP_SECONDS_KEY not in self.keys:
             return np.zeros(0)
         _, values = self.read(STEP_SECONDS_KEY)
@@ -67,7 +67,7 @@ class RunData:
 
 
 def is_reading(key: str, name: str) -> bool:
-    """Tell whether a series is a reading of this name: of the host, or of a device; links have names of their own."""
+    """Return whether a series is a reading of this name, of the host or of a device; links have separate names."""
     return key == name or (key.endswith(f"/{name}") and not key.startswith("link/"))
 
 
@@ -84,7 +84,7 @@ def title_list(rows: Iterable[RunData], most: int = 3) -> str:
 
 
 def distinct_titles(rows: Sequence[RunData]) -> dict[str, str]:
-    """Return by run a name that no other one of these has: its title, numbered where several are called alike."""
+    """Return a unique name for each run: its title, numbered if it is not unique."""
     counts: dict[str, int] = {}
     found = {}
     for row in rows:
@@ -99,17 +99,17 @@ LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS, LOCAL_NVME, FALCON_NVME = (
 # The configurations of the published experiment, in its order.
 PUBLISHED_CONFIGURATIONS: Final = (LOCAL_GPUS, HYBRID_GPUS, FALCON_GPUS, LOCAL_NVME, FALCON_NVME)
 NOT_RECORDED: Final = "not recorded"
-# What a specification may differ in without the work being another: how long is measured, and which numbers are drawn.
+# Fields of a specification that do not change the work: the number of steps, and the seed.
 IGNORED_FIELDS: Final = frozenset({"workload", "steps", "warmup", "seed", "command"})
 
 
 def drawer_of(accelerator: Accelerator) -> str:
-    """Return the drawer that a device is in ('falcon-1/drawer 1'), '' for the host's own."""
+    """Return the drawer of a device ('falcon-1/drawer 1'), '' for the host's own."""
     return "" if accelerator.place == LOCAL else accelerator.place.rpartition("/")[0] or accelerator.place
 
 
 def storage_label(topology: Topology) -> str:
-    """Return where the data lies: 'Falcon NVMe', 'local NVMe' or 'local storage'."""
+    """Return the storage of the data: 'Falcon NVMe', 'local NVMe' or 'local storage'."""
     return _storage_class(topology.storage)
 
 
@@ -120,7 +120,7 @@ def _storage_class(storage: Storage) -> str:
 
 
 def arrangement_label(topology: Topology | None) -> str:
-    """Return where the devices of a run are, whatever its storage: '4 local GPUs, 4 Falcon GPUs in 2 drawers'."""
+    """Return the locations of a run's devices, without storage: '4 local GPUs, 4 Falcon GPUs in 2 drawers'."""
     if topology is None:
         return NOT_RECORDED
     falcon = [one for one in topology.accelerators if one.place != LOCAL]
@@ -134,7 +134,7 @@ def arrangement_label(topology: Topology | None) -> str:
 
 
 def configuration_label(topology: Topology | None) -> str:
-    """Return the published name of a topology where it is one of the five, else what it is in words."""
+    """Return the published name of a topology if it is one of the five, else its description."""
     if topology is None:
         return NOT_RECORDED
     storage = storage_label(topology)
@@ -171,7 +171,7 @@ def software_label(spec: Spec) -> str:
 
 
 def software_sort_key(variant: str) -> tuple[int, int, str]:
-    """Return where a variant stands in an order from plain to optimised."""
+    """Return the sort key of a variant, from plain to optimised."""
     strategies, precisions = ("DP", "DDP", "one device", "sharded"), ("FP32", "FP16", "BF16")
     parts = variant.split(", ")
     strategy = strategies.index(parts[0]) if parts[0] in strategies else len(strategies)
@@ -179,7 +179,7 @@ def software_sort_key(variant: str) -> tuple[int, int, str]:
     return precision, strategy, variant
 
 
-# How a field of a specification is told; others are their name and value.
+# Formats of fields of a specification; other fields show name and value.
 _FIELD_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
     "devices": lambda value: f"{value} {'device' if value == 1 else 'devices'}",
     "batch": lambda value: f"batch {value}",
@@ -196,19 +196,19 @@ _FIELD_LABELS: Final[Mapping[str, Callable[[Any], str]]] = {
 
 
 def field_label(name: str, value: Any) -> str:
-    """Return a field of a specification in words: 'batch 64', 'FP16', 'image 224'."""
+    """Return a field of a specification as text: 'batch 64', 'FP16', 'image 224'."""
     return _FIELD_LABELS[name](value) if name in _FIELD_LABELS else f"{name.replace('_', ' ')} {value}"
 
 
 def work_fields(spec: Spec) -> dict[str, Any]:
-    """Return what decides a run's work, options beside the rest, in one order."""
+    """Return the fields and options that determine a run's work, in a fixed order."""
     plain: dict[str, Any] = msgspec.to_builtins(spec)
     options = plain.pop("options")
     return {name: value for name, value in (plain | options).items() if name not in IGNORED_FIELDS}
 
 
 def differing_fields(specs: Iterable[Spec | None], *, but: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the fields that are not the same in all of these specifications, without those in `but`."""
+    """Return the fields that differ between these specifications, without those in `but`."""
     values: dict[str, set[Any]] = defaultdict(set)
     known = [work_fields(spec) for spec in specs if spec is not None]
     for name in dict.fromkeys(name for one in known for name in one):
@@ -217,9 +217,9 @@ def differing_fields(specs: Iterable[Spec | None], *, but: Collection[str] = ())
 
 
 def work_labels(rows: Sequence[RunData], *, but: Collection[str] = ()) -> dict[str, str]:
-    """Return by run what it did: its workload, with what differs among the runs of that workload ('batch 64').
+    """Return a label of each run's work: its workload, with the fields that differ among its runs ('batch 64').
 
-    Fields in `but` are left out: what the figure itself tells apart. Runs of one name did the same.
+    Fields in `but` are left out because the figure itself shows them. Runs with the same label did the same work.
     """
     of_workload: dict[str, list[RunData]] = defaultdict(list)
     for row in rows:
@@ -237,9 +237,9 @@ def work_labels(rows: Sequence[RunData], *, but: Collection[str] = ()) -> dict[s
 
 
 def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
-    """Return by run its configuration; where runs of one name had other devices or links, that is told besides.
+    """Return the configuration of each run, with devices or links added if they differ among runs of one name.
 
-    A device whose link trained at x8 is no repetition of one at x16: their runs are not one mark.
+    A run on a device whose link trained at x8 is not a repetition of one at x16: they are separate marks.
     """
     alike: dict[str, list[RunData]] = defaultdict(list)
     for row in rows:
@@ -255,7 +255,7 @@ def configuration_labels(rows: Sequence[RunData]) -> dict[str, str]:
 
 
 def _hardware(topology: Topology | None) -> tuple[str, str, str, str]:
-    """Return the models of accelerators, the worst link to one, how local ones reach each other, and the storage."""
+    """Return the models of accelerators, their slowest link, the fabric of local ones, and the storage."""
     if topology is None:
         return "", "", "", ""
     storage = storage_label(topology)
@@ -268,7 +268,7 @@ def _hardware(topology: Topology | None) -> tuple[str, str, str, str]:
 
 
 def ordered_configurations(labels: Iterable[str]) -> list[str]:
-    """Return labels once each: those that are published first and in that order, then the others by name."""
+    """Return distinct labels: the published ones first in their order, then the others by name."""
     place = {name: number for number, name in enumerate(PUBLISHED_CONFIGURATIONS)}
     return sorted(
         dict.fromkeys(labels), key=lambda one: (place.get(one.partition(",")[0], len(place)), natural_key(one))
@@ -277,6 +277,6 @@ def ordered_configurations(labels: Iterable[str]) -> list[str]:
 
 STORAGE_LABELS: Final = ("local storage", "local NVMe", "Falcon NVMe")
 
-# Where a mark comes from. 'published' are the figures of the published experiment, laid beside on request.
+# The provenance of a mark. 'published' are the figures of the published experiment, added on request.
 MarkSource = Literal["measured", "simulated", "predicted", "imported", "published"]
 MARK_SOURCES: Final[tuple[MarkSource, ...]] = ("measured", "simulated", "predicted", "imported", "published")

@@ -29,7 +29,7 @@ from hostwire.training import Spec
 
 Shape = TypeVar("Shape")
 MIN_COMPARED, MAX_COMPARED = 2, 8
-# What a run has besides its results; the rest is not asked for.
+# The columns of a run besides its results; the others are not fetched.
 RUN_FIELDS: Final = (
     "pk", "title", "workload", "provenance", "state", "spec", "topology", "software", "results", "host", "queued_at",
 )  # fmt: skip
@@ -37,9 +37,9 @@ RUN_FIELDS: Final = (
 
 @dataclass(frozen=True)
 class RunSelection:
-    """Runs with results, the newest first, or in the order that was asked for; `found` is how many there are in all.
+    """Runs with results, newest first or in the requested order; `found` is the number of all matches.
 
-    `without` are those that were asked for by their ids and have no results.
+    `without` are runs that were requested by id and have no results.
     """
 
     rows: list[RunData]
@@ -48,12 +48,12 @@ class RunSelection:
 
     @property
     def left_out(self) -> int:
-        """How many are too many."""
+        """The number of runs above the limit."""
         return self.found - len(self.rows)
 
 
 def select_runs(person: User, asked: FigureQuery) -> RunSelection:
-    """Return the runs that are asked for: by their ids whatever became of them, else those that completed.
+    """Return the requested runs: by id in any state, else completed ones.
 
     Five queries, and one a series that a figure reads. Raises NotFound for a run or sweep that the person may not see.
     """
@@ -82,7 +82,7 @@ def select_runs(person: User, asked: FigureQuery) -> RunSelection:
 
 
 def runs_to_compare(person: User, asked: FigureQuery) -> list[RunData]:
-    """Return the runs to compare, in the order that was asked for, whatever came of them.
+    """Return the runs to compare, in the requested order and any state.
 
     Raises NotFound for one that the person may not see.
     """
@@ -93,7 +93,7 @@ def runs_to_compare(person: User, asked: FigureQuery) -> list[RunData]:
 
 
 def load_run_data(runs: Sequence[Run]) -> list[RunData]:
-    """Return runs as figures read them; their series are read once something asks, of all of them at a time."""
+    """Return runs as input of figures; a series is loaded lazily, for all runs together."""
     keys: dict[Any, set[str]] = {run.pk: set() for run in runs}
     for pk, key in Series.objects.filter(run__in=keys).values_list("run", "key"):
         keys[pk].add(key)
@@ -135,7 +135,7 @@ def visible_hosts(person: User) -> list[Host]:
 
 
 def requested_sweeps(person: User, asked: FigureQuery) -> list[Sweep]:
-    """Return the sweeps that are asked for."""
+    """Return the requested sweeps."""
     return list(Sweep.objects.visible_to(person).filter(pk__in=asked.sweeps).order_by("-created_at"))
 
 
@@ -151,7 +151,7 @@ def _refuse_invisible(person: User, asked: FigureQuery) -> None:
 
 
 def _converted(plain: Any, shape: type[Shape]) -> Shape | None:
-    """Return JSON as what it was; None where there is none, or it came from elsewhere in another shape."""
+    """Convert JSON to its type; None without a value, or for an imported one of another shape."""
     if not plain:
         return None
     try:
@@ -166,14 +166,14 @@ EMPTY: Final = np.zeros(0)
 
 
 class SeriesReader:
-    """What was recorded of some runs; `keys` are those of their series."""
+    """The recorded series of some runs; `keys` are those of their series."""
 
     def __init__(self, keys: Mapping[Any, Collection[str]]) -> None:
         self._keys = keys
         self._read: dict[str, dict[Any, SeriesColumn]] = {}
 
     def reader(self, run: Any) -> Callable[[str], SeriesColumn]:
-        """Return what reads a series of one of the runs: times (Unix s) and values, in the order of writing."""
+        """Return a reader of one run's series: times (Unix s) and values, in the order of writing."""
 
         def read(key: str) -> SeriesColumn:
             if key not in self._read:
@@ -209,15 +209,14 @@ class RenderedFigure:
 
     @property
     def shown(self) -> tuple[Chart, ...]:
-        """Those that have something in them."""
+        """The charts that are not empty."""
         return tuple(figure for figure in self.figures if not figure.is_empty)
 
 
 def render_figure(person: User, name: str, asked: FigureQuery) -> RenderedFigure:
-    """Return a figure over the runs that are asked for.
+    """Return a figure over the requested runs.
 
-    Raises NotFound for a figure that there is not and for a run that the person may not see, Invalid for options that
-    cannot be heeded.
+    Raises NotFound for an unknown figure and for a run that the person may not see, Invalid for invalid options.
     """
     if name not in FIGURES:
         raise NotFound("There is no such figure.")

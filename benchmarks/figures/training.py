@@ -49,13 +49,13 @@ from hostwire.training import Spec
 SOFTWARE_FIELDS: Final = ("precision", "gradient", "strategy", "compile", "batch")
 MAX_NAMED: Final = 8  # of what a note is about
 RATIO_CAPTION: Final = (
-    "Time for the same number of samples; below 1 is faster than the baseline. The ratio is made of runs of one "
-    "provenance each: measured against measured, simulated against simulated. "
+    "Time for the same number of samples; below 1 is faster than the baseline. Each ratio is between runs of one "
+    "provenance: measured to measured, simulated to simulated. "
 )
 
 
 def timed_trainings(rows: Sequence[RunData]) -> tuple[list[RunData], str]:
-    """Return the runs that trained in steps, and the sentence on those that did and tell no time."""
+    """Return the training runs, and a sentence on those without step times."""
     training = [row for row in rows if row.is_training]
     timed = [row for row in training if seconds_a_sample(row) is not None]
     without = [row for row in training if row not in timed]
@@ -63,7 +63,7 @@ def timed_trainings(rows: Sequence[RunData]) -> tuple[list[RunData], str]:
 
 
 def time_by_configuration(rows: Sequence[RunData], baseline: str = "") -> Chart:
-    """Return training time by configuration against a baseline, by workload.
+    """Return training time by configuration relative to a baseline, by workload.
 
     Raises Invalid for a baseline that no run has.
     """
@@ -88,7 +88,7 @@ def time_by_configuration(rows: Sequence[RunData], baseline: str = "") -> Chart:
 
 
 def time_by_storage(rows: Sequence[RunData], baseline: str = "") -> Chart:
-    """Return training time by where the data lies against a baseline, for the same workload on the same devices."""
+    """Return training time by storage relative to a baseline, for the same workload on the same devices."""
     timed, note = timed_trainings(rows)
     known = [row for row in timed if row.topology is not None]
     works, there = work_labels(known), {row.id: arrangement_label(row.topology) for row in known}
@@ -146,7 +146,7 @@ def time_by_software(rows: Sequence[RunData], baseline: str = "") -> Chart:
 
 
 def _combined_label(works: Mapping[str, str], places: Mapping[str, str]) -> Callable[[RunData], str]:
-    """Return what a run did, with where it did where the runs were in several places."""
+    """Return the label of a run's work, with its configuration if the runs have several."""
     several = len(set(places.values())) > 1
     return lambda row: f"{works[row.id]}, {places[row.id]}" if several else works[row.id]
 
@@ -181,9 +181,9 @@ def _relative_chart(  # noqa: PLR0917 - one call, read in order
     missing = [f"{x} ({provenance})" for x, provenance in alone]
     note = f"Without a run of {baseline} to compare with: {_shortened_list(missing)}." if missing else ""
     if bare:
-        note = f"With nothing but {baseline}: {_shortened_list(list(bare))}. {note}".rstrip()
+        note = f"Only {baseline}: {_shortened_list(list(bare))}. {note}".rstrip()
     if len(groups) < 2 and groups:
-        note = f"All of these runs have {groups[0]}: there is nothing to compare it with."
+        note = f"All of these runs have {groups[0]}: there is nothing to compare with."
         marks = []
     return replace(
         figure,
@@ -202,7 +202,7 @@ def _shortened_list(names: Sequence[str]) -> str:
 
 
 def _default_baseline(values: Mapping[MarkKey, object], groups: Sequence[str]) -> str:
-    """Return the group that most others can be compared with, of several the first in order; '' for none."""
+    """Return the group that is comparable with the most others, the first in order of several; '' for none."""
     there: dict[tuple[str | float, str], set[str]] = defaultdict(set)
     for cell in values:
         there[cell.x, cell.provenance].add(cell.group)
@@ -211,12 +211,12 @@ def _default_baseline(values: Mapping[MarkKey, object], groups: Sequence[str]) -
 
 
 MIN_PLACES: Final = 2  # places, for something to grow over
-LOG_SCALE_RATIO: Final = 4  # largest over smallest: from here on steps of powers of two
+LOG_SCALE_RATIO: Final = 4  # largest over smallest, above which the axis is logarithmic
 
 
 @dataclass(frozen=True)
 class _ScalingField:
-    """A field of a specification that throughput grows with; `ideal` says what the dotted line is."""
+    """A field of a specification that throughput scales with; `ideal` describes the dotted line."""
 
     field: str
     name: str
@@ -230,7 +230,7 @@ class _ScalingField:
 
 
 def throughput_scaling(rows: Sequence[RunData]) -> tuple[Chart, ...]:
-    """Return throughput by accelerators, by batch, by threads and by loaders: of runs that differ in nothing else."""
+    """Return throughput by accelerators, batch, threads and loaders, each over runs that differ in it alone."""
     timed = [row for row in rows if row.is_training and seconds_a_sample(row) is not None]
     return tuple(_scaling_chart(timed, field) for field in _SCALING_FIELDS)
 
@@ -245,7 +245,7 @@ def _scaling_chart(rows: Sequence[RunData], by: _ScalingField) -> Chart:
     )
     several = len(set(where.values())) > 1
     names = {row.id: f"{works[row.id]}, {where[row.id]}" if several else works[row.id] for row in placed}
-    # Runs that differ in something else besides are no line: each is a place of its own, and left out.
+    # Runs that also differ in another field do not form a line, and are left out.
     lines: dict[tuple[str, str], set[int]] = defaultdict(set)
     for row in placed:
         lines[names[row.id], row.provenance].add(by.of(row))
@@ -280,7 +280,7 @@ def _mark_sort_key(mark: ChartMark) -> tuple[str, str, float]:
 
 
 def _ideals(marks: Sequence[ChartMark]) -> tuple[ChartMark, ...]:
-    """Return what would be in proportion to the first mark of each line, at the places of its others."""
+    """Return linear scaling from the first mark of each line, at the places of its other marks."""
     first: dict[tuple[str, str], ChartMark] = {}
     for mark in marks:
         first.setdefault((mark.group, mark.provenance), mark)
@@ -298,7 +298,7 @@ def _ideals(marks: Sequence[ChartMark]) -> tuple[ChartMark, ...]:
 
 
 def _accelerator_location(row: RunData) -> str:
-    """Return whose the accelerators are, however many."""
+    """Return the location of the accelerators, without their number."""
     found = {one.place == LOCAL for one in row.topology.accelerators} if row.topology else set()
     if not found:
         return "CPU" if row.topology else "places not recorded"
@@ -332,7 +332,8 @@ def loss_chart(rows: Sequence[RunData]) -> Chart:
     return Chart(
         name="loss",
         title="Loss over steps",
-        caption="Loss of the timed steps, as rank 0 tells it." + (f" Each point is the mean of {size}." * (size > 1)),
+        caption="Loss of the timed steps, as reported by rank 0."
+        + (f" Each point is the mean of {size}." * (size > 1)),
         kind="lines",
         groups="Run",
         x=ChartAxis(title="Step"),
@@ -349,7 +350,7 @@ def loss_chart(rows: Sequence[RunData]) -> Chart:
         ),
     ).noted(
         omission_note([row for row in rows if row not in having], "without a loss"),
-        omission_note(having[MAX_LINES:], f"since a chart holds {MAX_LINES} lines at most"),
+        omission_note(having[MAX_LINES:], f"since a chart has at most {MAX_LINES} lines"),
     )
 
 
@@ -363,7 +364,7 @@ def _bucket_means(values: Floats, size: int, places: int) -> tuple[float | None,
 
 
 def step_time_chart(rows: Sequence[RunData]) -> Chart:
-    """Return how steps are distributed: the time that a share of them stayed below."""
+    """Return the distribution of step times: the time that a share of them stayed below."""
     having = [row for row in rows if len(row.steps()) > 1]
     drawn = having[:MAX_LINES]
     names = distinct_titles(drawn)
@@ -371,8 +372,8 @@ def step_time_chart(rows: Sequence[RunData]) -> Chart:
         name="step-time",
         title="Distribution of step times",
         caption=(
-            "How long the quickest share of a run's timed steps took at most: the middle is the median, a steep right "
-            "end are few long steps."
+            "The maximum time of the fastest share of a run's timed steps: the middle is the median, a steep right "
+            "end shows a few long steps."
         ),
         kind="lines",
         groups="Run",
@@ -393,5 +394,5 @@ def step_time_chart(rows: Sequence[RunData]) -> Chart:
             [row for row in rows if row not in having and STEP_SECONDS_KEY not in row.keys],
             "without times of single steps",
         ),
-        omission_note(having[MAX_LINES:], f"since a chart holds {MAX_LINES} lines at most"),
+        omission_note(having[MAX_LINES:], f"since a chart has at most {MAX_LINES} lines"),
     )

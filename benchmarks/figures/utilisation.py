@@ -1,4 +1,4 @@
-"""How busy a run keeps what it has: over its time, and by configuration."""
+"""Utilisation of a run's resources: over its time, and by configuration."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ MAX_LINES: Final = 8
 LINE_POINTS: Final = 200  # of a line over a run
 PERCENT: Final = 100.0
 GIGA: Final = 1e9
-# How a unit of a reading is shown: in what, and times how much.
+# The display unit of a reading, and its factor.
 DISPLAY_UNITS: Final = {"share": ("%", PERCENT), "B": ("GiB", 1 / 2**30), "B/s": ("GB/s", 1 / GIGA)}
 DEVICE_READINGS: Final = ("utilisation", "memory_share", "memory_used", "pcie_to", "pcie_from", "power", "temperature")
 
 
 def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", by_share: bool = True) -> Chart:
-    """Return a reading over each run, the mean of its devices: by the share of the run that is over, or by seconds.
+    """Return a reading over each run, the mean of its devices: by elapsed share of the run, or by seconds.
 
-    At most eight runs are drawn, the first ones. A place without a reading is a gap.
+    Only the first eight runs are drawn. A place without a reading is a gap.
     """
     unit, title = READINGS[reading]
     shown, factor = DISPLAY_UNITS.get(unit, (unit, 1.0))
@@ -80,20 +80,20 @@ def reading_over_time(rows: Sequence[RunData], *, reading: str = "utilisation", 
         lines=tuple(lines),
     ).noted(
         omission_note([row for row in rows if row not in having], "without such readings"),
-        omission_note([row for row in having if row not in drawn], f"since a chart holds {MAX_LINES} lines at most"),
+        omission_note([row for row in having if row not in drawn], f"since a chart has at most {MAX_LINES} lines"),
     )
 
 
 def _reading_span(row: RunData, reading: str) -> tuple[float, float] | None:
-    """Return when (Unix s) a run had its first and its last reading; None where it has none."""
+    """Return the times (Unix s) of a run's first and last reading; None without readings."""
     times = [at for at, _ in row.readings(reading) if len(at)]
     return (min(float(at.min()) for at in times), max(float(at.max()) for at in times)) if times else None
 
 
 def _mean_of_devices(columns: Sequence[tuple[Floats, Floats]], edges: Floats) -> Floats:
-    """Return the mean of all readings between each two edges, f8[edges - 1]; NaN where there are none.
+    """Return the mean of all readings between adjacent edges, f8[edges - 1]; NaN without readings.
 
-    Where readings come further apart than that, each holds until the next one is due.
+    Readings that are further apart than the edges are valid until the next one is due.
     """
     sums, counts = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
     for at, values in columns:
@@ -114,7 +114,7 @@ def _mean_of_devices(columns: Sequence[tuple[Floats, Floats]], edges: Floats) ->
 
 
 def _hold_last_value(values: Floats, edges: Floats, times: Floats) -> Floats:
-    """Return values where each holds for as long as readings usually are apart, half as long again at most."""
+    """Return values, each valid for at most 1.5 times the usual interval of readings."""
     usual = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
     reach = int(1.5 * usual / (edges[1] - edges[0]))
     places = np.arange(len(values))
@@ -174,14 +174,14 @@ def _memory_of_devices(row: RunData) -> float | None:
 
 
 _RESOURCES: Final = (
-    ("gpu", "GPU utilisation", "Share of the time that devices compute, over the timed steps and all devices.",
+    ("gpu", "GPU utilisation", "Share of the time in which devices compute, over the timed steps and all devices.",
      _reading_spread("utilisation", lambda row: 1.0)),
-    ("gpu-memory", "GPU memory in use", "Of the memory of a device, what was taken; the mean over devices and steps.",
+    ("gpu-memory", "GPU memory in use", "Share of a device's memory in use; the mean over devices and steps.",
      _reading_spread("memory_used", _memory_of_devices)),
     ("gpu-memory-busy", "GPU memory busy", "Share of the time in which the memory of a device was read or written.",
      _reading_spread("memory_share", lambda row: 1.0)),
     ("cpu", "CPU utilisation", "Share of the host's CPU in use, over the timed steps.",
      _reading_spread("cpu", lambda row: 1.0)),
-    ("system-memory", "System memory in use", "Of the host's memory, what was taken, over the timed steps.",
+    ("system-memory", "System memory in use", "Share of the host's memory in use, over the timed steps.",
      _reading_spread("memory", lambda row: row.topology.memory_bytes if row.topology else None)),
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""The performance model: step time and traffic from workload, devices, links and options. Knows no database.
+"""The performance model: step time and traffic from workload, devices, links and options. Uses no database.
 
-`predict` answers with interval and reasons; `prior` is the belief before any run, `refit` after runs; `step_seconds`
+`predict` returns interval and reasons; `prior` is the belief before any run, `refit` after runs; `step_seconds`
 draws many cells at once. Reasons, formulas and limits: docs/model.md.
 """
 

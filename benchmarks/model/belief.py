@@ -1,7 +1,7 @@
 """Beliefs about the parameters: draws of them, and their fit to data.
 
-All is in logarithms, so that errors are relative. The derivatives are differences, all of them from one evaluation of
-the formula over as many draws as there are parameters.
+All values are logarithms, so that errors are relative. Derivatives are differences from one evaluation of the formula
+with a draw per parameter.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from hostwire.training import Spec
 
 Cell = tuple[Spec, Topology]
 MIN_STEP_SECONDS = 1e-9  # s, of a step
-# The formula's error that all topologies of one spec share; what is each cell's own is Belief.misfit.
+# The formula's error that all topologies of one spec share; the error of each cell is Belief.misfit.
 SHARED_MISFIT = 0.06
-# Of the variance of a cell's own error, what topologies share that differ in storage alone.
+# The share of the variance of a cell's own error that is common to topologies that differ in storage alone.
 STORAGE_SHARE = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellMeasurement:
-    """What runs of one cell found: the logarithm of their step in seconds, its standard deviation, and how many."""
+    """A cell's measurement: the logarithm of its step in seconds, its standard deviation, and its number of runs."""
 
     log_seconds: float
     spread: float
@@ -43,9 +43,8 @@ class CellMeasurement:
 class Belief:
     """Mean and covariance of the logarithms of PARAMETERS after `runs` (observations by workload).
 
-    After the parameters come the formula's errors for the specs of `specs` (by hash), which were run. `misfit` is the
-    relative error of one cell that is left, known with `freedom` degrees of freedom; `measured` has the cells that were
-    run, by `cell_key`.
+    The parameters are followed by the formula's errors for the measured `specs` (by hash). `misfit` is the remaining
+    relative error of a cell, known with `freedom` degrees of freedom; `measured` has the measured cells, by `cell_key`.
     """
 
     mean: Floats
@@ -86,9 +85,9 @@ def _draws(belief: Belief, count: int, seed: int) -> Draws:
 
 
 def topology_key(topology: Topology, *, storage: bool = True) -> str:
-    """Return what makes topologies equal to a run: hosts and devices may be others, places may have other names.
+    """Return the key of a topology, independent of hosts, devices and the names of places.
 
-    Without `storage`, where and what the drive is makes no difference.
+    Without `storage`, the key is also independent of the drive.
     """
     places = {device.place for device in topology.accelerators} | ({topology.storage.place} if storage else set())
     kinds = []
@@ -103,16 +102,16 @@ def topology_key(topology: Topology, *, storage: bool = True) -> str:
 
 
 def cell_key(spec: Spec, topology: Topology) -> str:
-    """Return what makes two runs repetitions of each other: the spec's hash and the topology's key, as a digest."""
+    """Return the key that is shared by repetitions of a run: a digest of the spec's hash and the topology's key."""
     return hashlib.sha256((spec.hash + topology_key(topology)).encode()).hexdigest()
 
 
 def step_seconds(draws: Draws, cells: Sequence[Cell], *, misfit: bool = True) -> Floats:
-    """Return the seconds of a step, draws by cells. Raises ModelError of a cell that cannot be.
+    """Return the seconds of a step, draws by cells. Raises ModelError for an impossible cell.
 
-    With `misfit` each cell has its own error of the formula, which is the same for the same cell and seed. Without it
-    that error is zero, or what is known of it from runs: medians then do not scatter from one cell to the next. A
-    measured cell is drawn to what was measured.
+    With `misfit` each cell has its own error of the formula, deterministic for a cell and seed. Without it that error
+    is zero, or known from runs, so that medians do not scatter between cells. A measured cell is drawn towards its
+    measurement.
     """
     if not cells:
         return np.zeros((len(draws.logs), 0))
@@ -120,7 +119,7 @@ def step_seconds(draws: Draws, cells: Sequence[Cell], *, misfit: bool = True) ->
 
 
 def formula_seconds(draws: Draws, cells: Sequence[Cell]) -> Floats:
-    """Return the seconds of a step as the formula alone has it, draws by cells."""
+    """Return the seconds of a step by the formula alone, draws by cells."""
     found = np.zeros((len(draws.logs), len(cells)))
     training = [index for index, (spec, _topology) in enumerate(cells) if not is_link_workload(spec)]
     if training:
@@ -134,7 +133,7 @@ def formula_seconds(draws: Draws, cells: Sequence[Cell]) -> Floats:
 
 
 def apply_misfit(draws: Draws, cells: Sequence[Cell], found: Floats, *, scatter: bool = True) -> Floats:
-    """Return steps of the formula with the misfit of each cell, given what was measured of it."""
+    """Return steps of the formula with the misfit of each cell, given its measurements."""
     logs = np.log(np.maximum(found, MIN_STEP_SECONDS))
     belief = draws.belief
     for column, (spec, topology) in enumerate(cells):
@@ -170,7 +169,7 @@ def _normal_draws(draws: Draws, name: str) -> Floats:
 def traffic_rate(draws: Draws, cells: Sequence[Cell]) -> Floats:
     """Return the bytes a second over the links of accelerators in chassis, both ways together, draws by cells.
 
-    Cells train: a workload that measures links has no steady traffic.
+    Cells are trainings: a link workload has no steady traffic.
     """
     rows = feature_columns([features_of(spec, topology) for spec, topology in cells])
     step = apply_misfit(draws, cells, step_times(draws.logs, rows).step)
@@ -214,7 +213,7 @@ class ParameterFit:
 
 
 class FitProblem:
-    """Data with what the formula says of them, as a function of parameters and shared errors."""
+    """Data with their values by the formula, as a function of parameters and shared errors."""
 
     def __init__(self, data: Sequence[FitDatum], size: int) -> None:
         """Take data, and how many parameters there are."""
@@ -233,7 +232,7 @@ class FitProblem:
                 self._shared[row, self.effects.index(datum.effect)] = 1.0
 
     def said(self, states: Floats) -> Floats:
-        """Return the logarithms that the formula says, states by data."""
+        """Return the logarithms by the formula, states by data."""
         logs = states[:, : self.size]
         step = step_times(logs, self._columns).step
         found = np.log(np.where(self._traffic, counted_traffic(logs, self._columns, step), step))
@@ -242,7 +241,7 @@ class FitProblem:
         return answer
 
     def derivatives(self, state: Floats) -> Floats:
-        """Return how what is said changes with the state: data by parameters."""
+        """Return the derivatives by the state: data by parameters."""
         moves = FINITE_DIFFERENCE * np.eye(self.size, len(state))
         both = self.said(np.concatenate([state + moves, state - moves]))
         own = ((both[: self.size] - both[self.size :]) / (2 * FINITE_DIFFERENCE)).T
@@ -254,8 +253,8 @@ def fit_parameters(
 ) -> ParameterFit:
     """Return the fit of data to a normal belief of the parameters.
 
-    `misfit` with `freedom` degrees of freedom is what is believed of the formula's relative error, beyond each datum's
-    own; with `learn` the residuals change it.
+    `misfit` with `freedom` degrees of freedom is the prior of the formula's relative error, beyond each datum's own;
+    with `learn` the residuals update it.
     """
     # It takes each process a third of a second to import, and few of them fit anything.
     from scipy.linalg import cho_factor, cho_solve
@@ -306,8 +305,8 @@ def _estimate_misfit(
 ) -> tuple[float, float]:
     """Return the most probable size of the misfit and its degrees of freedom.
 
-    `away` is how far data lie from what is said before any of them, in the straight line through the fit, and `own` the
-    variances of the data themselves: parameters that the data bent hide nothing, since they are integrated out.
+    `away` is the distance of data from the prior's values, linearised at the fit, and `own` the variances of the data
+    themselves. The parameters are integrated out, so that fitting them to the data does not hide the misfit.
     """
     misfit, freedom = believed
     known = jacobian @ covariance @ jacobian.T

@@ -37,14 +37,14 @@ from benchmarks.model.topology import LOCAL, Accelerator, PcieLink, Storage, Top
 from benchmarks.workloads.catalogue import spec_of
 from hostwire.training import Option, Spec
 
-# Published rates of one network on the same hardware differ by software: as much between sources, less within one.
+# Published rates of one network on the same hardware differ by software, more between sources than within one.
 BETWEEN_SOURCES, WITHIN_SOURCE, BETWEEN_MACHINES = 0.17, 0.05, 0.35
-# What is believed of the formula's own error: the prototype was within about 20 % with all its parameters.
+# The prior of the formula's own error: the prototype was within about 20 % with all its parameters.
 PRIOR_MISFIT, PRIOR_FREEDOM = 0.075, 8.0
 
 
 def _rate_datum(rate: PublishedRate) -> FitDatum:
-    """A host of eight V100-SXM2-16GB; where its loader is not part of the rate, the input keeps up."""
+    """A host of eight V100-SXM2-16GB; if its loader is not part of the rate, the input is not a limit."""
     spec = Spec(
         workload=rate.workload,
         devices=rate.gpus,
@@ -62,7 +62,7 @@ def _rate_datum(rate: PublishedRate) -> FitDatum:
         log_value=math.log(rate.gpus * rate.batch / rate.samples),
         spread=WITHIN_SOURCE,
         effect=rate.row,
-        # Cores and workers of the host that fed the network are not known.
+        # Cores and workers of the feeding host are unknown.
         effect_spread=BETWEEN_MACHINES if rate.includes_loader else BETWEEN_SOURCES,
         name=f"{rate.row}, {rate.gpus} GPU{'s' if rate.gpus > 1 else ''}",
     )
@@ -121,11 +121,11 @@ TRAFFIC_SPREAD = 0.1  # of traffic: counters are read at intervals, and runs are
 
 
 def refit(observations: Sequence[Observation]) -> Belief:
-    """Return the prior after runs: the most probable parameters, their covariance, and the misfit that is left.
+    """Return the belief after runs: the most probable parameters, their covariance, and the remaining misfit.
 
-    Runs of one cell are repetitions: they tell of one error of the formula, not of many. Runs that the model knows
-    nothing of (a user's command, an impossible topology), or whose figures are no numbers, are left out; runs of link
-    workloads count for their own cell.
+    Runs of one cell are repetitions: they share one error of the formula. Runs outside of the model (a user's command,
+    an impossible topology), or with figures that are not numbers, are left out; runs of link workloads count only for
+    their own cell.
     """
     start = prior()
     groups: dict[str, list[Observation]] = defaultdict(list)
@@ -186,7 +186,7 @@ def _weighted_mean(group: Sequence[Observation]) -> tuple[float, float]:
 
 
 def _traffic_data(group: Sequence[Observation], features: Features) -> list[FitDatum]:
-    """Return the traffic that repeated runs measured as one datum; none of a run without devices in chassis."""
+    """Return the traffic of repeated runs as one datum; none for a run without devices in chassis."""
     logs = [math.log(run.traffic) for run in group if run.traffic and 0 < run.traffic < math.inf]
     if not logs or not features.chassis_devices:
         return []
@@ -210,7 +210,7 @@ NORMAL_90 = 1.645  # standard deviations to either side that hold 90 %
 class HeldOutFigure:
     """A published figure beside its prediction from all others; seconds a step, or bytes a second of traffic.
 
-    `error` is relative, `inside` says whether the 90 % interval holds the figure.
+    `error` is relative, `inside`: the 90 % interval includes the figure.
     """
 
     name: str
@@ -242,7 +242,7 @@ def _held_out_figure(datum: FitDatum, fit: ParameterFit) -> HeldOutFigure:
     problem, size = FitProblem([datum], len(PARAMETER_NAMES)), len(PARAMETER_NAMES)
     state, covariance = np.zeros(size + 1), np.zeros((size + 1, size + 1))
     chosen = [*range(size)]
-    if datum.effect in fit.effects:  # others of its row are known, and say how that source differs
+    if datum.effect in fit.effects:  # other rates of its row determine the deviation of that source
         chosen.append(size + fit.effects.index(datum.effect))
     else:
         covariance[size, size] = datum.effect_spread**2
@@ -273,7 +273,7 @@ PAPER_LOCAL_GPU, PAPER_FALCON_GPU, PAPER_DRIVE = "V100-SXM2-16GB", "V100-PCIE-16
 
 
 def paper_spec(workload: str) -> Spec:
-    """Return what the published experiment runs of a workload."""
+    """Return the specification of a workload in the published experiment."""
     return spec_of(workload, "paper", {})
 
 
@@ -336,7 +336,7 @@ PAPER_TOPOLOGIES: Mapping[str, Topology] = MappingProxyType(
 
 
 def paper_cells() -> list[tuple[str, str, Spec, Topology]]:
-    """Return the 25 cells: workload, configuration, what runs and where."""
+    """Return the 25 cells: workload, configuration, specification and topology."""
     return [
         (workload, configuration, paper_spec(workload), PAPER_TOPOLOGIES[configuration])
         for workload in PAPER_WORKLOADS
@@ -346,7 +346,7 @@ def paper_cells() -> list[tuple[str, str, Spec, Topology]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """A run to learn from: what ran where, the median of its steps and the relative spread of that median.
+    """A run to learn from: specification, topology, the median of its steps and the relative spread of that median.
 
     `traffic` is bytes a second over PCIe of all accelerators that are not local, both ways; None: not measured.
     """

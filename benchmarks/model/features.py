@@ -1,4 +1,4 @@
-"""What the formula needs of a run and its topology, and the memory that it needs."""
+"""The features of a run and its topology for the formula, and its memory requirement."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ LOADER_PARAMETERS = {"convolution": "images", "depthwise": "images", "transforme
 MIXED_BYTES = 8.0  # scaled gradients are read and written once more
 NO_EDGE = math.inf
 IMPOSSIBLE_INPUT = (
-    "Its sizes or its links cannot be: nothing can be predicted of it."  # of a record from elsewhere, mostly
+    "Its sizes or its links are impossible: there is no prediction."  # of a record from elsewhere, mostly
 )
 
 
 class ModelError(ValueError):
-    """The model cannot say anything of such a run; its text is a sentence that says why."""
+    """The model does not cover a run; its text is a sentence with the reason."""
 
     def __init__(self, sentence: str) -> None:
         self.sentence = sentence
@@ -60,7 +60,7 @@ class ModelError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Features:
-    """One cell as the formula reads it; of one step on one device where nothing else is said.
+    """One cell as input of the formula; values are of one step on one device unless stated otherwise.
 
     Seconds and bytes are nominal: parameters scale them. Rates of edges are inf where a ring has no such edge.
     """
@@ -113,14 +113,14 @@ def link_rate(link: PcieLink) -> float:
 
 
 def costs_of(spec: Spec) -> Costs:
-    """Return what one sample costs. Raises ModelError of a workload that there is nothing to say of."""
+    """Return the costs of one sample. Raises ModelError for a workload without a model."""
     function = (
         getattr(workload_costs, spec.workload, None)
         if spec.workload in WORKLOAD_FAMILY or is_link_workload(spec)
         else None
     )
     if function is None:
-        raise ModelError(f"There is no model of the workload '{spec.workload}': nothing can be predicted of it.")
+        raise ModelError(f"There is no model of the workload '{spec.workload}': there is no prediction.")
     found: Costs = function(spec)
     return found
 
@@ -131,19 +131,19 @@ def is_link_workload(spec: Spec) -> bool:
 
 
 def accelerators_used(spec: Spec, topology: Topology) -> tuple[Accelerator, ...]:
-    """Return the accelerators that a run uses: the first ones. Raises ModelError where there are too few."""
+    """Return the accelerators of a run, the first ones. Raises ModelError for too few."""
     if spec.backend == "cpu":
         return ()
     if spec.devices > len(topology.accelerators):
         raise ModelError(
-            f"The run wants {spec.devices} devices, and the topology has {len(topology.accelerators)}: "
-            "give it more, or ask for fewer."
+            f"The run needs {spec.devices} devices, but the topology has {len(topology.accelerators)}: "
+            "add devices, or use fewer."
         )
     return topology.accelerators[: spec.devices]
 
 
 def features_of(spec: Spec, topology: Topology) -> Features:
-    """Return the features of one training run. Raises ModelError, also of sizes and links that nothing can have."""
+    """Return the features of one training run. Raises ModelError, also for impossible sizes and links."""
     try:
         found = _features_of(spec, topology)
     except ModelError:
@@ -171,7 +171,7 @@ def _features_of(spec: Spec, topology: Topology) -> Features:
     workers = spec.loader_workers * (1 if spec.strategy == "dp" else devices)
     samples = float(spec.global_batch)
     data = DATA_SETS.get(spec.workload, DEFAULT_DATA_SET)
-    # Of a data set that the host's memory holds, a drive reads only the first pass.
+    # If the data set fits into the host's memory, only the first pass reads the drive.
     from_drive = max(1 / data.epochs, 1 - min(1.0, 0.8 * topology.memory_bytes / data.bytes))
     drive = min(drive_datasheet(topology.storage.model).rate, storage_link_rate(topology))
     return Features(
@@ -231,7 +231,7 @@ def _processor(
 def ring_edges(spec: Spec, topology: Topology, accelerators: Sequence[Accelerator]) -> dict[str, float]:
     """Return the slowest edge of each kind in a ring that visits one place after the other, and its hops.
 
-    Devices of a place stand together, so each uplink carries one stream each way, however many devices are below it.
+    Devices of a place are adjacent, so each uplink carries one stream each way for any number of devices below it.
     """
     rates = {"nvlink": NO_EDGE, "switch": NO_EDGE, "across": NO_EDGE, "loopback": NO_EDGE}
     hops, devices = 0.0, spec.devices
@@ -336,8 +336,8 @@ USABLE_SHARE = 0.98
 def memory_bytes(spec: Spec) -> float:
     """Return the bytes of memory that a run needs on one device, on the CPU backend those of one process.
 
-    Weights, gradients, optimiser, what the backward pass keeps, and the runtime. Raises ModelError of a workload that
-    there is no model of.
+    Weights, gradients, optimiser, tensors kept for the backward pass, and the runtime. Raises ModelError for a workload
+    without a model.
     """
     costs = costs_of(spec)
     fixed = CPU_PROCESS_BYTES if spec.backend == "cpu" else CUDA_CONTEXT_BYTES
@@ -356,7 +356,7 @@ def memory_bytes(spec: Spec) -> float:
 
 
 def fits(spec: Spec, topology: Topology) -> str:
-    """Return '' where the run fits, else a sentence that says what it needs and what there is. Raises ModelError."""
+    """Return '' if the run fits, else a sentence with the required and the available memory. Raises ModelError."""
     needed = memory_bytes(spec)
     if spec.backend == "cpu":
         total = needed * spec.devices

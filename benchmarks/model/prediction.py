@@ -1,4 +1,4 @@
-"""A prediction with its interval, its terms and what it rests on."""
+"""A prediction with its interval, its terms and its basis."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ EDGE_LABELS = {
 def predict(spec: Spec, topology: Topology, belief: Belief | None = None, *, count: int = DRAW_COUNT) -> Prediction:
     """Return the prediction of one run; without a belief, the prior's.
 
-    Of `count` draws. Raises ModelError of a workload that there is no model of, or of too few devices.
+    Uses `count` draws. Raises ModelError for a workload without a model, or too few devices.
     """
     belief = belief or prior()
     draws, cell = belief.draws(count, DRAW_SEED), (spec, topology)
     drawn = step_seconds(draws, [cell])[:, 0]
-    # A median over the formula's draws, which does not scatter: more bandwidth is never slower.
+    # A median over the formula's draws without misfit does not scatter: more bandwidth is never slower.
     centre = float(np.median(step_seconds(draws, [cell], misfit=False)))
     low, high = np.quantile(drawn, [(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2])
     raw = float(formula_seconds(belief.centre(), [cell])[0, 0])
@@ -88,13 +88,15 @@ def _basis(spec: Spec, topology: Topology, belief: Belief) -> tuple[Basis, str]:
     measured = belief.measured.get(cell_key(spec, topology))
     if measured is not None:
         runs = "one run" if measured.runs == 1 else f"{measured.runs} runs"
-        return "measured", f"Measured: {runs} of just this on an equal topology, weighed with the model."
+        return "measured", f"Measured: {runs} of exactly this on an equal topology, combined with the model."
     count = belief.runs.get(spec.workload, 0)
     if count and not is_link_workload(spec):
         runs = "one run" if count == 1 else f"{count} runs"
-        return "calibrated", f"Calibrated: the model was fitted to {runs} of {spec.workload}, none of just this."
+        return "calibrated", f"Calibrated: the model was fitted to {runs} of {spec.workload}, none of exactly this."
     known = "runs of other workloads, published rates" if belief.runs else "Published rates"
-    sentence = f"Prior: no run of {spec.workload} is known. {known[0].upper()}{known[1:]} and data sheets say this."
+    sentence = (
+        f"Prior: no run of {spec.workload} is known. {known[0].upper()}{known[1:]} and data sheets are its basis."
+    )
     doubtful = [
         device.model
         for device in accelerators_used(spec, topology)
@@ -163,7 +165,7 @@ def _exchange_sentence(
     belief: Belief, row: Mapping[str, Floats], found: StepTimes, exposed: float, exchange: float
 ) -> str:
     if row["devices"][0] == 1:
-        return "0 s: one device has nobody to exchange gradients with."
+        return "0 s: a single device exchanges no gradients."
     values = np.exp(belief.mean[: len(PARAMETER_NAMES)])
     slowest = min(EDGE_LABELS, key=lambda kind: values[PARAMETER_INDEX[kind]] * row[f"{kind}_rate"][0])
     sent = float(ring_bytes(belief.mean[None], row)[0, 0])
@@ -195,7 +197,7 @@ def _device_bytes(
 
 
 def _over_pcie(one: Accelerator, other: Accelerator, topology: Topology) -> bool:
-    """Whether what one device of a ring sends to the next goes over PCIe."""
+    """Return whether traffic from one device of a ring to the next uses PCIe."""
     return one.place != LOCAL or other.place != LOCAL or topology.local_fabric == "pcie"
 
 
@@ -218,13 +220,13 @@ def prediction_draws(belief: Belief | None = None, count: int = DRAW_COUNT) -> D
     return (belief or prior()).draws(count, DRAW_SEED)
 
 
-# What a figure rests on: of runs of just this, of a model fitted to other runs, of published rates and data sheets.
+# The basis of a figure: runs of exactly this, a model fitted to other runs, or published rates and data sheets.
 Basis = Literal["measured", "calibrated", "prior"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionInterval:
-    """Between `low` and `high` lies the value with `probability`."""
+    """The value is between `low` and `high` with `probability`."""
 
     low: float
     high: float
@@ -233,9 +235,9 @@ class PredictionInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTerm:
-    """A part of a step: 'compute', 'communication' (what is exposed of it), 'input' (what is waited for), 'optimiser'.
+    """A part of a step: 'compute', 'communication' (the exposed part), 'input' (the waiting time), 'optimiser'.
 
-    `why` is a sentence with its numbers, `source` where they come from.
+    `why` is a sentence with its numbers, `source` their origin.
     """
 
     name: str

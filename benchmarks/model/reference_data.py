@@ -1,10 +1,10 @@
-"""Published figures and data sheets, and the model's parameters with what is known of them before any run.
+"""Published figures and data sheets, and the model's parameters with their prior.
 
 Rates are bytes or operations a second, times seconds. The figures of EXPERIMENT, RATES and CPU_STEPS are those of the
 project's design notes; those of devices are from the manufacturers' data sheets, at boost clock and without sparsity.
 
-The centre is what general knowledge says, the spread one standard deviation of the logarithm: 0.3 says 'within about
-30 %'. An efficiency of a workload is a product: what all share, its family's deviation and its own.
+The centre is general knowledge, the spread one standard deviation of the logarithm: 0.3 means 'within about 30 %'. The
+efficiency of a workload is a product of a common factor, its family's deviation and its own.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LAMBDA_SOURCE = "lambdal/deeplearning-benchmark"
 class DeviceDatasheet:
     """A processor by its data sheet. `half` and `brain` are the rates in fp16 and bf16, `memory_rate` bytes a second.
 
-    `nvlink` is the sum both ways of all its NVLinks, 0 where it has none; `doubt` the relative doubt (of the logarithm)
-    about how far it reaches the efficiency that was fitted to the V100.
+    `nvlink` is the sum both ways of all its NVLinks, 0 for none; `doubt` the relative uncertainty (of the logarithm) of
+    its efficiency against the one fitted to the V100.
     """
 
     name: str
@@ -106,7 +106,7 @@ X16_GEN3_RATE = 16 * LANE_RATES[3]  # what the published table was measured over
 
 @dataclass(frozen=True, kw_only=True)
 class GpuEdge:
-    """How two GPUs reach each other: bytes a second one way, seconds of a small write."""
+    """A path between two GPUs: bytes a second one way, seconds of a small write."""
 
     rate: float
     latency: float
@@ -117,8 +117,8 @@ class GpuEdge:
 NVLINK_PAIR = GpuEdge(rate=72.37 * GB / 2, latency=1.85e-6)
 ACROSS_HOST = GpuEdge(rate=19.64 * GB / 2, latency=2.66e-6)
 SAME_SWITCH = GpuEdge(rate=24.47 * GB / 2, latency=2.08e-6)
-# The table has one figure for two Falcon GPUs, and does not say whether they stood in one drawer: those of two drawers,
-# which reach each other through the host, are taken to be between both.
+# The table has one figure for two Falcon GPUs, without their drawers: pairs in two drawers, which communicate through
+# the host, are assumed to be between both figures.
 BETWEEN_DRAWERS = GpuEdge(rate=math.sqrt(19.64 * 24.47) * GB / 2, latency=math.sqrt(2.66 * 2.08) * 1e-6)
 NVLINK_ALL_REDUCE = 130 * GB  # bus bandwidth over the eight V100 of a hybrid cube mesh
 # Links of one V100 of a hybrid cube mesh that a ring over n of them can use: six over eight, four in a group of four,
@@ -143,12 +143,12 @@ OTHER_DRIVE = DriveDatasheet(rate=5 * GB / 8, source="lower end of 5 to 128 Gb/s
 LOCAL_STORAGE = "local storage"
 
 
-# Parts of what drives of this kind are called.
+# Substrings of the model names of such drives.
 NVME_MODELS = ("nvme", "ssdpe", "p4500", "p4510", "pm17", "pm9")
 
 
 def is_nvme(model: str) -> bool:
-    """Tell whether a drive is one of NVMe, by its model's name."""
+    """Return whether a drive is an NVMe drive, by its model's name."""
     plain = model.casefold()
     return any(one in plain for one in NVME_MODELS)
 
@@ -160,7 +160,7 @@ def drive_datasheet(model: str) -> DriveDatasheet:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """Bytes of a data set, and how often the published runs pass over it."""
+    """Bytes of a data set, and the number of passes of the published runs."""
 
     bytes: float
     epochs: int
@@ -270,7 +270,7 @@ PUBLISHED_CPU_STEPS: tuple[PublishedCpuStep, ...] = (
     PublishedCpuStep(workload="bert_base", batch=2, seconds=2.6, sequence=128),
 )
 
-# ResNet-50 on falconGPUs, ingress and egress ports of the eight Falcon GPUs: what fixes the counting convention.
+# ResNet-50 on falconGPUs, ingress and egress ports of the eight Falcon GPUs: determines the counting convention.
 PUBLISHED_FALCON_TRAFFIC = 11.31 * GB
 
 Floats = npt.NDArray[np.float64]

@@ -1,8 +1,8 @@
 """The formula of a step, of training and of workloads that measure links.
 
 compute   = forward and backward of all batches of the step, on the slowest device
-exposed   = what of the exchange does not hide behind the backward pass, and what slows it while hidden
-step      = both and the optimiser, or the input pipeline where that is slower
+exposed   = the part of the exchange that does not overlap with the backward pass, and its slowdown of that pass
+step      = both and the optimiser, or the input pipeline if that is slower
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from benchmarks.workloads.costs import message_sizes
 from hostwire.training import Spec
 
 BACKWARD = 2 / 3  # of the time of a batch: two of its three passes
-# How sharp the larger of two times wins: near a tie, both are felt, since batches and steps vary.
+# Sharpness of the soft maximum of two times: near a tie both count, since batches and steps vary.
 INPUT_SHARPNESS, LAUNCH_SHARPNESS = 6.0, 4.0
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of a step and its parts, draws by cells; `copied` and the rest are what parts rest on."""
+    """Seconds of a step and its parts, draws by cells; `copied` and the following fields explain the parts."""
 
     step: Floats
     compute: Floats
@@ -131,7 +131,7 @@ def _compute(values: Floats, cells: Mapping[str, Floats]) -> tuple[Floats, Float
 def _communication(
     values: Floats, cells: Mapping[str, Floats], batch: Floats, rate: Floats, copied: Floats
 ) -> tuple[Floats, Floats]:
-    """Return the seconds of exchange that a step feels, and all seconds of it."""
+    """Return the exposed seconds of the exchange, and all its seconds."""
 
     def p(name: str) -> Floats:
         return values[:, PARAMETER_INDEX[name], None]
@@ -261,7 +261,7 @@ def _shared_copy_seconds(device: Accelerator, devices: tuple[Accelerator, ...], 
 
 
 def link_tables(spec: Spec, topology: Topology, logs: Floats) -> dict[str, Any]:
-    """Return what a link workload would find, for one draw of the parameters; units are those of UNITS.
+    """Return the predicted results of a link workload, for one draw of the parameters; units are those of UNITS.
 
     `bandwidth` (both ways together) and `latency` have a row and a column for each device, with None on the diagonal.
     """

@@ -1,7 +1,7 @@
-"""What a run gets: host, accelerators, links, storage; and the JSON file of it.
+"""The topology of a run: host, accelerators, links, storage; and its JSON file.
 
-Rates are bytes a second, sizes bytes, times seconds. A topology is what one run gets: one host, its accelerators with
-the links that lead to them, and where its data lies.
+Rates are bytes a second, sizes bytes, times seconds. A topology has one host, the accelerators of one run with the
+links to them, and the storage of its data.
 
 {"format": "falconweb.topology/1", "name": "hybridGPUs", "cores": 40, "memory_bytes": 811748818944,
  "accelerators": [{"name": "GPU 0", "model": "V100-SXM2-16GB"}, ...],
@@ -33,9 +33,9 @@ class PcieLink:
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """A GPU: its model ('V100-SXM2-16GB'), and where it is.
+    """A GPU: its model ('V100-SXM2-16GB'), and its place.
 
-    `place` is 'local' for the host's own, else what stands for one switch below one host port: 'falcon-1/drawer 1/H1'.
+    `place` is 'local' for the host's own, else the name of a switch below a host port: 'falcon-1/drawer 1/H1'.
     Devices of one place reach each other without the host.
     """
 
@@ -57,9 +57,9 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """What a run gets. `uplinks` are the links from the host to each place of its accelerators that is not local.
+    """The topology of a run. `uplinks` are the links from the host to each place of its accelerators that is not local.
 
-    `local_fabric` says how local accelerators reach each other.
+    `local_fabric` connects the local accelerators.
     """
 
     name: str = ""
@@ -82,7 +82,7 @@ Size = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
 
 
 class TopologyError(ValueError):
-    """A topology file was refused: `field` is where ('accelerators[2].link.lanes'), `line` counts from 1 or is None."""
+    """A topology file was refused: `field` is 'accelerators[2].link.lanes' etc., `line` counts from 1 or is None."""
 
     def __init__(self, sentence: str, *, field: str = "", line: int | None = None) -> None:
         self.sentence, self.field, self.line = sentence, field, line
@@ -90,7 +90,7 @@ class TopologyError(ValueError):
 
 
 class _StrictPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A part of a file: members that it does not know are refused."""
+    """A part of a file, which refuses unknown members."""
 
 
 class LinkPart(_StrictPart, frozen=True):
@@ -133,13 +133,13 @@ class TopologyPart(_StrictPart, frozen=True):
 
 
 def read_topology(text: str | bytes) -> Topology:
-    """Return the topology that a file holds. Raises TopologyError, with the field or the line that is wrong."""
+    """Return the topology of a file. Raises TopologyError, with the wrong field or line."""
     if len(text) > MAX_FILE_BYTES:
         raise TopologyError(f"The file is larger than {MAX_FILE_BYTES // 1024} KiB: a topology is a few of them.")
     try:
         plain = json.loads(text)
     except UnicodeDecodeError:
-        raise TopologyError("The file is no text in UTF-8.") from None
+        raise TopologyError("The file is not UTF-8.") from None
     except RecursionError:
         raise TopologyError("The file nests too deeply.") from None
     except json.JSONDecodeError as wrong:
@@ -200,14 +200,14 @@ def _topology_from_part(part: TopologyPart) -> Topology:
             for device in part.accelerators
         ),
         storage=Storage(model=part.storage.model, place=part.storage.place, link=_link_from_part(part.storage.link)),
-        # A place without a link of its own is taken to be cabled in full.
+        # A place without a link of its own is assumed to have full cabling.
         uplinks={place: _link_from_part(part.uplinks.get(place, LinkPart())) for place in sorted(places - {LOCAL})},
         local_fabric=part.local_fabric,
     )
 
 
 def gpu_memory_bytes(model: str) -> float:
-    """Return the memory of a GPU, bytes: as its name says ('V100-SXM2-32GB'), else as its data sheet does."""
+    """Return the memory of a GPU, bytes: from its name ('V100-SXM2-32GB'), else from its data sheet."""
     named = re.search(r"(\d{1,3})\s?GB", model.upper())
     return float(named[1]) * 1e9 if named else device_datasheet(model).memory_bytes
 
@@ -217,7 +217,7 @@ def _link_from_part(part: LinkPart) -> PcieLink:
 
 
 def topology_json(topology: Topology) -> str:
-    """Return a topology as a file, that `read_topology` reads back."""
+    """Return a topology as the text of a file for `read_topology`."""
 
     def link(one: PcieLink) -> dict[str, int]:
         return {"lanes": one.lanes, "generation": one.generation}

@@ -1,6 +1,6 @@
-"""The recommendation: candidates ranked by what is believed, with reasons, doubts and the run that would decide.
+"""The recommendation: candidates ranked by the belief, with reasons, uncertainty and the deciding run.
 
-Pure: it reads a pool, a request and what runs have shown, and returns a frozen answer.
+Pure: it reads a pool, a request and observations of runs, and returns a frozen answer.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from benchmarks.recommend.request import OBJECTIVE_LABELS, OBJECTIVE_UNITS, Reco
 from benchmarks.runs.rules import Composition
 
 MAX_RANKED: Final = 10
-TERM_DRAWS: Final = 16  # draws for the parts of a prediction; how sure it is was counted before
+TERM_DRAWS: Final = 16  # draws for the terms of a prediction; probabilities use more draws
 
 
 @dataclass(frozen=True, kw_only=True)
 class AmountInterval:
-    """A median, and between what it lies with a probability of 90 %."""
+    """A median with its 90 % interval."""
 
     value: float
     low: float
@@ -56,9 +56,9 @@ class AmountInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class RankedCandidate:
-    """A candidate as it is shown: `objective` in its own unit (seconds, GPU-hours, joules, devices).
+    """A candidate for display: `objective` in its own unit (seconds, GPU-hours, joules, devices).
 
-    `basis` is measured (a run of just this), calibrated (runs of the same workload) or prior (published rates alone).
+    `basis` is measured (a run of exactly this), calibrated (runs of the same workload) or prior (published rates only).
     """
 
     candidate: RunCandidate
@@ -69,7 +69,7 @@ class RankedCandidate:
     gpu_hours: AmountInterval
     joules: AmountInterval
     probability: float  # of being best
-    near: float  # of no other one saving more than ranking.TOLERATED
+    near: float  # that no other candidate saves more than ranking.TOLERATED_REGRET
     regret: float
     basis: Basis
     prediction: Prediction
@@ -77,7 +77,7 @@ class RankedCandidate:
 
     @property
     def devices(self) -> int:
-        """How many GPUs it has."""
+        """The number of its GPUs."""
         return self.candidate.layout.count
 
 
@@ -91,9 +91,9 @@ class DecidingRun:
 
     @property
     def sentence(self) -> str:
-        """What it is worth."""
+        """Its expected effect on the regret."""
         if self.after >= self.before:
-            return f"Run {self.line.words} next: of those that were not run it is the likeliest to be best."
+            return f"Run {self.line.words} next: it is the most likely to be best among candidates without a run."
         return (
             f"Run {self.line.words} next: the expected regret of the choice falls from {format_share(self.before)} "
             f"to {format_share(self.after)}."
@@ -102,10 +102,10 @@ class DecidingRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """Ranked lines, best first, or why there are none.
+    """Ranked lines, best first, or the reason for none.
 
-    `abstains`: the first two overlap, and it matters; `deciding` is the run that would tell. `considered` candidates
-    came of `layouts` that differ; not `exact`: some were left out unlooked at. `runs` were learned from.
+    `abstains`: the first two overlap by a relevant amount; `deciding` is the most informative run. `considered`
+    candidates are from distinct `layouts`; not `exact`: some were not evaluated. `runs` is the number of observations.
     """
 
     asked: RecommendationRequest
@@ -122,39 +122,39 @@ class Recommendation:
 
     @property
     def best(self) -> RankedCandidate | None:
-        """The first line, None where nothing is possible."""
+        """The first line, None if the request is infeasible."""
         return self.lines[0] if self.lines else None
 
     @property
     def sentence(self) -> str:
-        """What is recommended, or why nothing is."""
+        """The recommendation, or the reason for none."""
         if self.impossible is not None:
             return self.impossible.sentence
         first = self.lines[0]
         amount = format_objective(self.asked.objective, first.objective.value)
-        wish = OBJECTIVE_LABELS[self.asked.objective]
-        sure = (
+        objective = OBJECTIVE_LABELS[self.asked.objective]
+        certainty = (
             f"It is best with a probability of {format_share(first.probability)}, and "
             f"within {format_share(TOLERATED_REGRET)} of the best with {format_share(first.near)}; "
             f"the expected regret is {format_share(first.regret)}."
         )
         if self.abstains:
             return (
-                f"Nothing is recommended yet. {first.words} leads for the {wish} ({amount}), but others overlap with "
-                f"it. {sure} A choice is made once it is within {format_share(TOLERATED_REGRET)} of the best "
-                f"with {format_share(DECISION_CONFIDENCE)}."
+                f"Nothing is recommended yet. {first.words} leads for the {objective} ({amount}), but others overlap "
+                f"with it. {certainty} A recommendation requires that it is within {format_share(TOLERATED_REGRET)} of "
+                f"the best with {format_share(DECISION_CONFIDENCE)}."
             )
-        return f"{first.words}, for the {wish}: {amount}. {sure}"
+        return f"{first.words}, for the {objective}: {amount}. {certainty}"
 
     @property
     def search_words(self) -> str:
-        """How far the search went."""
+        """The extent of the search."""
         if self.exact and self.considered == 1:
             return "There is one way to run it."
-        what = f"{self.considered:,} ways to run it, on {self.layouts:,} compositions that differ"
+        compared = f"{self.considered:,} ways to run it, on {self.layouts:,} different compositions"
         if self.exact:
-            return f"All {what}, were compared."
-        return f"The search was not exact: it compared {what}, the most promising of more."
+            return f"All {compared}, were compared."
+        return f"The search was not exact: it compared {compared}, the most promising of more."
 
 
 def recommend(
@@ -168,24 +168,24 @@ def recommend(
     alike = tuple(one for one in observations if one.spec.workload == asked.spec.workload)
     found = enumerate_candidates(pool, asked, belief.centre())
     weighed = evaluate_candidates(found.every, asked, belief, alike, seed=seed) if found.every else None
-    told = Recommendation(
+    answer = Recommendation(
         asked=asked, exact=found.exact, considered=len(found.every), layouts=found.layouts, runs=len(observations),
         unfit=found.unfit, undivided=found.undivided,
     )  # fmt: skip
     if weighed is None:
-        return replace(told, impossible=explain_infeasibility(pool, asked, belief, alike, found))
+        return replace(answer, impossible=explain_infeasibility(pool, asked, belief, alike, found))
     amounts = _AmountTable(asked, weighed)
     basis: Basis = "calibrated" if alike else "prior"
     deciding = weighed.deciding
-    wanted = dict.fromkeys(
+    shown = dict.fromkeys(
         [*weighed.ranking.order[:MAX_RANKED], *([deciding.candidate] if deciding is not None else [])]
     )
     lines = {
         place: _ranked_candidate(pool, amounts, place, belief, "measured" if place in weighed.run else basis)
-        for place in wanted
+        for place in shown
     }
     return replace(
-        told,
+        answer,
         lines=tuple(lines[place] for place in weighed.ranking.order[:MAX_RANKED]),
         abstains=not weighed.ranking.is_decided,
         deciding=DecidingRun(line=lines[deciding.candidate], before=deciding.before, after=deciding.after)
@@ -195,7 +195,7 @@ def recommend(
 
 
 class _AmountTable:
-    """Amounts of candidates, all of them counted at once."""
+    """The objective, times and energies of all candidates, by draw."""
 
     def __init__(self, asked: RecommendationRequest, weighed: CandidateEvaluation) -> None:
         self.weighed = weighed
@@ -253,7 +253,7 @@ CSV_COLUMNS: Final = (
 
 
 def candidate_composition(pool: RecommendationPool, line: RankedCandidate) -> Composition:
-    """Return where a run of a line would run."""
+    """Return the composition of a candidate."""
     layout = line.candidate.layout
     drive = layout.storage(pool)
     return Composition(
@@ -266,7 +266,7 @@ def candidate_composition(pool: RecommendationPool, line: RankedCandidate) -> Co
 
 
 def recommendation_json(pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
-    """Return an answer as the API and the command tell it."""
+    """Return an answer as JSON for the API and the command."""
     deciding = answer.deciding
     return {
         "sentence": answer.sentence,
@@ -304,7 +304,7 @@ def _candidate_json(
     pool: RecommendationPool, answer: Recommendation, line: RankedCandidate, rank: int | None
 ) -> dict[str, Any]:
     layout, factor = line.candidate.layout, OBJECTIVE_UNITS[answer.asked.objective][1]
-    wanted = layout.wanted(pool)
+    desired = layout.wanted(pool)
     return {
         "rank": rank,
         "composition_words": line.words,
@@ -327,8 +327,8 @@ def _candidate_json(
         ],
         "pcie_bytes_per_second": line.prediction.pcie_bytes_per_second,
         "memory_bytes": line.prediction.memory_bytes,
-        "attachments": [{"device_id": device, "host_port_id": port} for device, port in wanted.attachments.items()],
-        "modes": [{"drawer_id": drawer, "mode": mode.value} for drawer, mode in wanted.modes.items()],
+        "attachments": [{"device_id": device, "host_port_id": port} for device, port in desired.attachments.items()],
+        "modes": [{"drawer_id": drawer, "mode": mode.value} for drawer, mode in desired.modes.items()],
     }
 
 
@@ -337,7 +337,7 @@ def _amount_json(amount: AmountInterval, factor: float = 1.0) -> dict[str, float
 
 
 def recommendation_rows(answer: Recommendation) -> Iterator[tuple[object, ...]]:
-    """Yield a row of COLUMNS for each line; everything in it is predicted, but for steps whose basis is measured."""
+    """Yield a row of CSV_COLUMNS for each line; all values are predicted, except steps whose basis is measured."""
     unit, factor = OBJECTIVE_UNITS[answer.asked.objective]
     for rank, line in enumerate(answer.lines, 1):
         spec = line.candidate.spec
@@ -350,7 +350,7 @@ def recommendation_rows(answer: Recommendation) -> Iterator[tuple[object, ...]]:
 
 
 def amount_text(answer: Recommendation, amount: AmountInterval) -> str:
-    """Return an amount of the objective with its interval in words."""
+    """Return an amount of the objective with its interval as text."""
     objective = answer.asked.objective
     if amount.low == amount.high:
         return format_objective(objective, amount.value)

@@ -1,7 +1,7 @@
-"""Layouts with software options: what is compared, and the costs of each as draws of a belief have them.
+"""Candidates, which are layouts with software options, and their costs by draws of a belief.
 
-A GPU draws its most while it computes and a share of that while it waits. The share is an assumption, the same for all
-models; the power of hosts and chassis is not counted.
+A GPU draws its maximum power while it computes and a share of that while it waits. The share is an assumption, the
+same for all models; the power of hosts and chassis is not counted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from hostwire.training import Precision, Spec, Strategy
 
 Array = NDArray[np.float64]
 MAX_CANDIDATES: Final = 1000
-# A limit on time or energy holds where it does in so many of the draws.
+# A limit on time or energy is kept if it is kept in this share of the draws.
 CONSTRAINT_CONFIDENCE: Final = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCandidate:
-    """A layout with a specification that fills it; `topology` is anonymous, as `Layout.topology` has it."""
+    """A layout with a specification for its devices; `topology` is anonymous, as in `Layout.topology`."""
 
     layout: Layout
     spec: Spec
@@ -42,18 +42,18 @@ class RunCandidate:
 
     @cached_property
     def kinds(self) -> dict[DeviceClass, int]:
-        """How many GPUs of each kind it has."""
+        """The number of its GPUs of each kind."""
         return self.layout.kinds
 
     @cached_property
     def watts(self) -> float:
-        """The most that its GPUs draw together."""
+        """The maximum power of its GPUs together."""
         return sum(count * gpu_watts(kind.model)[0] for kind, count in self.kinds.items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateSet:
-    """What can be compared. `exact` says that nothing was left out, `unfit` why devices' memory is too small."""
+    """The candidates. `exact`: none was left out; `unfit` has the reasons why devices' memory is too small."""
 
     every: tuple[RunCandidate, ...] = ()
     exact: bool = True
@@ -64,14 +64,14 @@ class CandidateSet:
 
 @dataclass
 class _SpecCache:
-    """The specifications for so many devices, each made once; and whether they fit into memory."""
+    """A cache of the specifications for each number of devices, and of whether they fit into memory."""
 
     asked: RecommendationRequest
     known: dict[int, list[Spec]] = field(default_factory=dict)
     fit: dict[tuple[int, frozenset[DeviceClass]], str] = field(default_factory=dict)  # by the specification's identity
 
     def of(self, count: int) -> list[Spec]:
-        """Return those for `count` devices; none where they do not divide the global batch."""
+        """Return those for `count` devices; none if it does not divide the global batch."""
         if count not in self.known:
             self.known[count] = list(self._made(count))
         return self.known[count]
@@ -95,7 +95,7 @@ class _SpecCache:
         ]
 
     def unfit(self, spec: Spec, layout: Layout, topology: Topology) -> str:
-        """Return why a device's memory is too small, '' if it is not; asked once a kind."""
+        """Return the reason why a device's memory is too small, '' if it is not; computed once a kind."""
         key = (id(spec), frozenset(layout.kinds))
         if key not in self.fit:
             self.fit[key] = _memory_sentence(spec, layout) if fits(spec, topology) else ""
@@ -118,7 +118,7 @@ def _distinct_accelerators(topology: Topology) -> tuple[Accelerator, ...]:
 def enumerate_candidates(
     pool: RecommendationPool, asked: RecommendationRequest, draws: Draws, *, most: int = MAX_CANDIDATES
 ) -> CandidateSet:
-    """Return what can be compared: all of it up to `most`, else those that few `draws`, such as the centre, find best.
+    """Return the candidates: all up to `most`, else those that are best by a few `draws`, such as the centre.
 
     The limit on power is applied, those on time and energy are not.
     """
@@ -179,14 +179,14 @@ def _most_promising(
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """Of each draw (rows) and candidate (columns): seconds of a step, and how long its devices compute in it."""
+    """By draw (rows) and candidate (columns): seconds of a step, and the computing time of its devices in it."""
 
     step: Array
     alone: Array
 
     @classmethod
     def of(cls, candidates: Sequence[RunCandidate], draws: Draws) -> StepSeconds:
-        """Return what the formula says. How long a device computes is how long it takes alone, input included."""
+        """Return step times by the model. The computing time is that of one device alone, input included."""
         cells = [(one.spec, one.topology) for one in candidates]
         alone: dict[tuple[object, ...], int] = {}
         positions = []
@@ -226,7 +226,7 @@ def job_joules(candidates: Sequence[RunCandidate], asked: RecommendationRequest,
 def objective_values(
     candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds, objective: Objective
 ) -> Array:
-    """Return what is to be least: seconds, GPU-hours, joules or devices, by draw and candidate."""
+    """Return the values to minimise: seconds, GPU-hours, joules or devices, by draw and candidate."""
     devices = np.array([float(one.layout.count) for one in candidates])
     if objective == "energy":
         return job_joules(candidates, asked, seconds)
@@ -240,7 +240,7 @@ def objective_values(
 
 
 def ranking_costs(candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds) -> Array:
-    """Return what candidates are ranked by: the objective, and of as many devices the quicker."""
+    """Return the costs for ranking: the objective; for devices, equal numbers are ordered by time."""
     cost = objective_values(candidates, asked, seconds, asked.objective)
     if asked.objective == "devices":
         time = job_seconds(candidates, asked, seconds)
@@ -251,7 +251,7 @@ def ranking_costs(candidates: Sequence[RunCandidate], asked: RecommendationReque
 def within_constraints(
     candidates: Sequence[RunCandidate], asked: RecommendationRequest, seconds: StepSeconds
 ) -> NDArray[np.bool_]:
-    """Return which candidates keep the limits on time and energy in nine of ten draws."""
+    """Return the candidates that keep the limits on time and energy in nine of ten draws."""
     kept = np.ones(len(candidates), dtype=bool)
     limits = asked.limits
     if limits.most_seconds is not None:
@@ -261,11 +261,11 @@ def within_constraints(
     return kept
 
 
-# Share of the most that a GPU draws while it waits in the middle of a job, clocks up: an assumption.
+# Share of its maximum power that a GPU draws while it waits within a job, clocks up: an assumption.
 IDLE_SHARE: Final = 0.25
 
 
 def gpu_watts(model: str) -> tuple[float, str]:
-    """Return the most that a model draws, W, and where that comes from."""
+    """Return the maximum power of a model, W, and its source."""
     facts = device_datasheet(model)
     return facts.watts, facts.source

@@ -1,7 +1,7 @@
-"""What one drawer can give a host: counts of devices by kind and host port, as the rules of its mode allow.
+"""The options of one drawer for a host: counts of devices by kind and host port, as the rules of its mode allow.
 
-The rules themselves are fabric.operations.rules and fabric.plans.rules: each option is planned, and only one without an
-objection stays. Devices of a drawer that cannot be distinguished are counted, not listed.
+The rules are those of fabric.operations.rules and fabric.plans.rules: each option is planned, and one with a violation
+is dropped. Equivalent devices of a drawer are counted, not listed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ClassCounts = tuple[tuple[DeviceClass, int], ...]  # kinds with their counts, in
 
 @dataclass(frozen=True, kw_only=True)
 class DrawerOption:
-    """One way to use a drawer: which of its devices at which of its host ports, by their places in its lists.
+    """One way to use a drawer: its devices at its host ports, by their indices in its lists.
 
-    `held` are the counts at each host port that has any. `storage` is the place of a drive among the devices, and of
-    its port. `detached` leave their host to make room, `mode` is what the drawer must change to, `steps` what it takes.
+    `held` are the counts at each used host port. `storage` has the indices of a drive and of its port. `detached`
+    devices leave their host to make room, `mode` is the required mode of the drawer, `steps` the plan steps.
     """
 
     held: tuple[tuple[int, ClassCounts], ...] = ()
@@ -35,13 +35,13 @@ class DrawerOption:
 
     @property
     def count(self) -> int:
-        """How many GPUs it takes."""
+        """The number of its GPUs."""
         return len(self.devices)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawerChoices:
-    """A drawer with what a host may have of it; `key` is the same for drawers that nothing tells apart."""
+    """A drawer with its options for a host; `key` is the same for equivalent drawers."""
 
     drawer: DrawerSnapshot
     options: tuple[DrawerOption, ...]
@@ -50,10 +50,10 @@ class DrawerChoices:
 
 @dataclass(frozen=True)
 class _AnonymousDrawer:
-    """A drawer without names and ids: devices and ports are their places in its lists."""
+    """A drawer without names and ids: devices and ports are indices in its lists."""
 
     mode: DrawerMode
-    ports: tuple[tuple[str, int, int | None, bool], ...]  # label, number, host (0: the one asked for), may be used
+    ports: tuple[tuple[str, int, int | None, bool], ...]  # label, number, host (0: the requested one), may be used
     devices: tuple[
         tuple[int, int | None, DeviceClass | None, bool, bool], ...
     ]  # slot, port, kind if free, stays, is storage
@@ -71,7 +71,7 @@ def drawer_choices(
     storage: bool,
     gpus: bool = True,
 ) -> list[DrawerChoices]:
-    """Return what each drawer can give a host; drawers from which no host port leads to it are left out."""
+    """Return the options of each drawer for a host; drawers without a host port to it are left out."""
     found: list[DrawerChoices] = []
     known: dict[_AnonymousDrawer, tuple[DrawerOption, ...]] = {}
     for drawer in pool.drawers:
@@ -87,7 +87,7 @@ def drawer_choices(
 def _anonymised(
     pool: RecommendationPool, drawer: DrawerSnapshot, host: int, *, keep: Collection[int], same_mode: bool
 ) -> tuple[_AnonymousDrawer, DrawerSnapshot]:
-    """Return a drawer without names, and the same as planning takes it: with places instead of ids."""
+    """Return a drawer without names, and its snapshot for planning, with indices instead of ids."""
     others: dict[int, int] = {}
     ports = []
     place_of_port: dict[int, int] = {}
@@ -142,7 +142,7 @@ def _anonymised(
 def _enumerate_options(
     bare: _AnonymousDrawer, seen: DrawerSnapshot, *, models: Collection[str] | None, storage: bool, gpus: bool
 ) -> Iterator[DrawerOption]:
-    """Yield each option once, with the fewest changes: first as the drawer is, then in another mode."""
+    """Yield each option once, with the fewest changes: first in the drawer's current mode, then in others."""
     usable = [place for place, port in enumerate(bare.ports) if port[3]]
     kinds: dict[DeviceClass, list[int]] = {}
     drives: dict[DeviceClass, list[int]] = {}
@@ -179,7 +179,7 @@ def _class_sort_key(kind: DeviceClass) -> tuple[str, float, int, int]:
 
 
 def _splits(most: int, ports: int) -> Iterator[tuple[int, ...]]:
-    """Yield all ways to give at most `most` devices to so many ports."""
+    """Yield all distributions of at most `most` devices to a number of ports."""
     if ports == 0:
         yield ()
         return
@@ -192,13 +192,13 @@ Reachability = Mapping[DrawerMode, Mapping[tuple[int, int], bool]]
 
 
 def _reachability(bare: _AnonymousDrawer, seen: DrawerSnapshot) -> Reachability:
-    """Return which device each port reaches by itself, in each mode that the drawer may be in."""
+    """Return the devices that each port can reach, in each possible mode of the drawer."""
     modes = [bare.mode, *(mode for mode in MODE_DESCRIPTIONS if mode is not bare.mode and bare.may_change_mode)]
     found = {}
     for mode in modes:
         state = replace(seen, mode=mode).state(is_empty=True)
         found[mode] = {
-            # What a BMC lets be where it is stays, whatever the rules say of it.
+            # An existing attachment that the BMC accepts stays, whatever the rules.
             (device, port): seen.id is None
             or (mode is bare.mode and bare.devices[device][1] == port)
             or not attach_violation(state, slot=bare.devices[device][0], label=bare.ports[port][0], others=())
@@ -218,7 +218,7 @@ def _cheapest_option(
     kinds: Mapping[DeviceClass, list[int]],
     drive: tuple[DeviceClass, int, list[int]] | None,
 ) -> DrawerOption | None:
-    """Return the option that needs the least: no change of mode before one, and no device taken from a host before."""
+    """Return the option with the least changes: changes of mode count first, then detached devices."""
     if not wish and drive is None:
         return DrawerOption()
     for mode, reaches in reach.items():
@@ -256,7 +256,7 @@ def _assigned_devices(
     kinds: Mapping[DeviceClass, list[int]],
     drive: tuple[DeviceClass, int, list[int]] | None,
 ) -> tuple[list[tuple[int, int]], tuple[int, int] | None] | None:
-    """Return a device for each place of the wish, those first that are there already; None where there are too few."""
+    """Return a device for each requested place, preferring attached ones; None if there are too few."""
     taken: set[int] = set()
     found: list[tuple[int, int]] = []
     wanted = {port for _, port in wish}

@@ -26,13 +26,13 @@ from benchmarks.recommend.request import Constraints, Objective, RecommendationR
 from core.text import join_words
 
 BASIS_SENTENCES: Final[dict[Basis, str]] = {
-    "measured": "A run of just this was measured; what is shown is its time, with the spread of its steps.",
+    "measured": "Measured by a run of exactly this configuration; the interval is the spread of its steps.",
     "calibrated": "Predicted by the model, fitted to runs of this workload that you see.",
-    "prior": "Predicted from published rates and data sheets alone: no real run of this workload is known yet.",
+    "prior": "Predicted from published rates and data sheets only: there is no real run of this workload yet.",
 }
 BOUND_SENTENCES: Final = {
     "compute": "Computing is most of a step",
-    "communication": "Communication that nothing hides is most of a step",
+    "communication": "Exposed communication is most of a step",
     "input": "Waiting for input is most of a step",
     "optimiser": "The optimiser is most of a step",
 }
@@ -41,18 +41,18 @@ BOUND_SENTENCES: Final = {
 def candidate_reasons(
     pool: RecommendationPool, candidate: RunCandidate, prediction: Prediction, basis: Basis
 ) -> tuple[str, ...]:
-    """Return what bounds it, what is exposed and over which link, and what it takes to compose, in sentences."""
+    """Return sentences on the largest term, exposed communication and its link, memory, and changes to compose it."""
     found = []
     terms = sorted(prediction.terms, key=lambda one: -one.seconds)
     total = sum(term.seconds for term in terms) or 1.0
     if terms and terms[0].seconds > 0:
         first = terms[0]
-        about = BOUND_SENTENCES.get(first.name, f"{first.name.capitalize()} is most of a step")
-        found.append(f"{about}, {format_share(first.seconds / total)}. {first.why}")
+        bound = BOUND_SENTENCES.get(first.name, f"{first.name.capitalize()} is most of a step")
+        found.append(f"{bound}, {format_share(first.seconds / total)}. {first.why}")
     for term in terms[1:]:
         if term.name == "communication" and term.seconds > 0.005 * total:
             found.append(
-                f"Communication that nothing hides takes {format_share(term.seconds / total)} of it"
+                f"Exposed communication takes {format_share(term.seconds / total)} of it"
                 f"{_link_phrase(candidate)}. {term.why}"
             )
         elif term.name == "input" and term.seconds > 0.005 * total:
@@ -82,19 +82,19 @@ def _memory_sentence(candidate: RunCandidate, prediction: Prediction) -> str:
 
 
 def composition_sentence(pool: RecommendationPool, candidate: RunCandidate) -> str:
-    """Return what a plan would have to do, in a sentence."""
-    wanted = candidate.layout.wanted(pool)
-    if not wanted.attachments and not wanted.modes:
+    """Return the changes of a plan as a sentence."""
+    desired = candidate.layout.wanted(pool)
+    if not desired.attachments and not desired.modes:
         return "All of it is composed already."
-    moved = [one for one in wanted.attachments.values() if one is not None]
-    out = len(wanted.attachments) - len(moved)
+    moved = [one for one in desired.attachments.values() if one is not None]
+    out = len(desired.attachments) - len(moved)
     parts = []
     if moved:
         parts.append(f"{len(moved)} device{'' if len(moved) == 1 else 's'} to attach")
     if out:
         parts.append(f"{out} that {'is' if out == 1 else 'are'} idle to detach, to make room")
-    if wanted.modes:
-        drawers = len(wanted.modes)
+    if desired.modes:
+        drawers = len(desired.modes)
         parts.append(f"the mode of {drawers} drawer{'' if drawers == 1 else 's'} to change")
     return f"To compose it there {'is' if len(moved) == 1 and len(parts) == 1 else 'are'} {', '.join(parts)}."
 
@@ -118,9 +118,9 @@ CONSTRAINT_LABELS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Infeasibility:
-    """Why nothing is left: constraints by their names, that cannot hold together; () where it is for none of them.
+    """The conflicting constraints, by name; () if another cause makes the request infeasible.
 
-    `relaxed` has for each of those what there would be without it.
+    `relaxed` has for each of them the result of leaving it out, as a sentence.
     """
 
     constraints: tuple[str, ...]
@@ -135,36 +135,36 @@ def explain_infeasibility(
     alike: Sequence[Observation],
     found: CandidateSet,
 ) -> Infeasibility:
-    """Return which constraints cannot hold; of several that would do, the fewest that stand against each other."""
+    """Return a minimal set of conflicting constraints."""
     if not pool.hosts:
-        return Infeasibility(constraints=(), sentence="There is no host that you may use.")
+        return Infeasibility(constraints=(), sentence="You cannot use any host.")
     if not pool.gpus:
-        return Infeasibility(constraints=(), sentence="No GPU is free: wait until one is, or ask for a lease.")
+        return Infeasibility(constraints=(), sentence="No GPU is free: wait for one, or request a lease.")
 
-    def holds(limits: Constraints) -> bool:
+    def feasible(limits: Constraints) -> bool:
         return _is_feasible(pool, replace(asked, limits=limits), belief, alike)
 
     given = tuple(asked.limits.given())
-    if not holds(asked.limits.without(*given)):
+    if not feasible(asked.limits.without(*given)):
         return _unconstrained_reason(pool, asked, belief)
-    guilty = _minimal_conflict(asked.limits, given, holds)
-    words = [_constraint_label(name, asked.limits, pool) for name in guilty]
-    relaxed = tuple((name, _relaxation_sentence(name, pool, asked, belief, alike)) for name in guilty)
+    conflict = _minimal_conflict(asked.limits, given, feasible)
+    words = [_constraint_label(name, asked.limits, pool) for name in conflict]
+    relaxed = tuple((name, _relaxation_sentence(name, pool, asked, belief, alike)) for name in conflict)
     if len(words) == 1:
-        sentence = f"{words[0][0].upper()}{words[0][1:]}: that cannot hold. {relaxed[0][1]}"
+        sentence = f"{words[0][0].upper()}{words[0][1:]}: not possible. {relaxed[0][1]}"
     else:
-        sentence = f"These cannot hold together: {join_words(words)}. Each of them could without the others."
-    return Infeasibility(constraints=guilty, sentence=sentence, relaxed=relaxed)
+        sentence = f"These constraints conflict: {join_words(words)}. Without any one of them the rest is possible."
+    return Infeasibility(constraints=conflict, sentence=sentence, relaxed=relaxed)
 
 
 def _minimal_conflict(
-    limits: Constraints, given: tuple[str, ...], holds: Callable[[Constraints], bool]
+    limits: Constraints, given: tuple[str, ...], feasible: Callable[[Constraints], bool]
 ) -> tuple[str, ...]:
-    """Return constraints that cannot hold together, none of which could be left out of them."""
+    """Return conflicting constraints of which no proper subset conflicts."""
     needed = list(given)
     for name in given:
         rest = [one for one in needed if one != name]
-        if not holds(limits.only(*rest)):
+        if not feasible(limits.only(*rest)):
             needed = rest
     return tuple(needed)
 
@@ -187,22 +187,23 @@ def _unconstrained_reason(pool: RecommendationPool, asked: RecommendationRequest
     )
     if found.unfit:
         return Infeasibility(
-            constraints=("memory",), sentence=f"It fits into the memory of no free device. {found.unfit[0]}"
+            constraints=("memory",), sentence=f"It does not fit into the memory of any free device. {found.unfit[0]}"
         )
     if found.undivided and asked.global_batch is not None:
         counts = join_words([str(one) for one in found.undivided[:12]])
         return Infeasibility(
             constraints=("global_batch",),
             sentence=f"A global batch of {asked.global_batch} cannot be divided among {counts} "
-            f"device{'' if found.undivided == (1,) else 's'}, and other numbers are not free.",
+            f"device{'' if found.undivided == (1,) else 's'}, and no other number of devices is free.",
         )
     if asked.spec.strategy == "single" and not asked.freedom.strategies:
         return Infeasibility(
-            constraints=("strategy",), sentence="No host has a device free for a run on a single one. Free one first."
+            constraints=("strategy",),
+            sentence="No host has a free device for a run on a single device. Free one first.",
         )
     return Infeasibility(
         constraints=(),
-        sentence="None of the free GPUs can be attached to a host as their drawers' modes and cables are.",
+        sentence="The current modes and cables of the drawers allow no free GPU to be attached to a host.",
     )
 
 
@@ -222,32 +223,32 @@ def _constraint_label(name: str, limits: Constraints, pool: RecommendationPool) 
 def _relaxation_sentence(
     name: str, pool: RecommendationPool, asked: RecommendationRequest, belief: Belief, alike: Sequence[Observation]
 ) -> str:
-    """Return what there would be without a constraint, in a sentence with the number nearest to it."""
+    """Return the result of leaving a constraint out, as a sentence with the nearest possible number."""
     rest = replace(asked, limits=asked.limits.without(name))
     found = enumerate_candidates(pool, rest, belief.centre())
     if not found.every:
-        return "Without it others could not hold either."
+        return "Without it the others are not possible either."
     if name in {"least_devices", "most_devices"}:
         counts = [one.layout.count for one in found.every]
         nearest = max(counts) if name == "least_devices" else min(counts)
-        bound = "most" if name == "least_devices" else "fewest"
-        return f"The {bound} that the rest allows is {nearest}."
+        bound = "maximum" if name == "least_devices" else "minimum"
+        return f"The {bound} under the rest is {nearest}."
     if name == "most_watts":
         least = min(one.watts for one in found.every)
-        return f"The least that the rest allows is {format_short(least)} W, by data sheets."
+        return f"The minimum under the rest is {format_short(least)} W, by data sheets."
     if name in {"most_seconds", "most_joules"}:
-        wanted = replace(rest, objective="time" if name == "most_seconds" else "energy")
-        chosen = promising_candidates(found.every, wanted, belief)
+        request = replace(rest, objective="time" if name == "most_seconds" else "energy")
+        chosen = promising_candidates(found.every, request, belief)
         seconds = posterior_seconds(chosen, belief, alike, draws=FEW_DRAWS)
         amounts = (job_seconds if name == "most_seconds" else job_joules)(chosen, rest, seconds)
         sure = float(np.quantile(amounts, CONSTRAINT_CONFIDENCE, axis=0).min())
-        told = format_duration(sure) if name == "most_seconds" else format_energy(sure)
-        return f"The least that the rest allows is {told}, with a probability of {format_share(CONSTRAINT_CONFIDENCE)}."
-    return f"Without it there would be {len(found.every)} way{'' if len(found.every) == 1 else 's'}."
+        least = format_duration(sure) if name == "most_seconds" else format_energy(sure)
+        return f"The minimum under the rest is {least}, with a probability of {format_share(CONSTRAINT_CONFIDENCE)}."
+    return f"Without it there would be {len(found.every)} candidate{'' if len(found.every) == 1 else 's'}."
 
 
 def format_short(value: float) -> str:
-    """Return three digits, and no fraction of a large number."""
+    """Return a number with three digits, and without a fraction if large."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -268,7 +269,7 @@ def format_energy(joules: float) -> str:
 
 
 def format_objective(objective: Objective, value: float) -> str:
-    """Return an amount of what an objective counts."""
+    """Return the value of an objective with its unit."""
     if objective == "time":
         return format_duration(value)
     if objective == "energy":

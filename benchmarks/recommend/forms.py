@@ -1,4 +1,4 @@
-"""The form of a request: it is in the address, so that an answer can be shared; empty fields are no constraint."""
+"""The form of a request: it is in the query string, so that an answer can be shared; empty fields do not constrain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.recommend.request import DEFAULT_SAMPLES, MAX_BATCHES, OBJECTIVE
 from benchmarks.workloads.catalogue import CATALOGUE
 from core.errors import Invalid
 
-# Names of the form to where they stand in a request, with how they are read.
+# Names of the form fields, with their places in a request and their parsers.
 NUMBER_FIELDS: Final = {
     "samples": ("samples",), "global_batch": ("global_batch",), "least": ("limits", "least_devices"),
     "most": ("limits", "most_devices"), "hours": ("limits", "most_hours"), "kwh": ("limits", "most_kwh"),
@@ -37,7 +37,7 @@ STORAGE_CHOICES: Final = (
     ("chassis", "a drive of a chassis"),
 )
 MAX_VALUE_LENGTH: Final = 100
-# How the form calls what may be wrong, where it is told apart from its field.
+# Labels of fields in the list of errors, where they differ from the label beside the field.
 FIELD_LABELS: Final = {
     "workload": "Workload", "preset": "Preset", "objective": "For the", "samples": "Work", "precision": "Precision",
     "strategy": "Strategy", "batch": "Batches", "global_batch": "One batch over all GPUs", "least": "At least GPUs",
@@ -48,7 +48,7 @@ FIELD_LABELS: Final = {
 
 @dataclass
 class RecommendationForm:
-    """What was typed, and what is wrong with it by the name of the field."""
+    """The submitted values, and their errors by field name."""
 
     given: QueryDict
     pool: RecommendationPool
@@ -56,15 +56,15 @@ class RecommendationForm:
 
     @property
     def is_asked(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether a request was submitted."""
         return "workload" in self.given
 
     def text(self, name: str, usual: str = "") -> str:
-        """Return what was typed."""
+        """Return the submitted value."""
         return self.given.get(name, usual).strip()[:MAX_VALUE_LENGTH]
 
     def plain(self) -> dict[str, Any]:
-        """Return the request as `parse_recommendation_request` takes it; raises Invalid where a number is none."""
+        """Return the input of `parse_recommendation_request`; raises Invalid for a malformed number."""
         plain: dict[str, Any] = {
             "workload": self.text("workload"), "preset": self.text("preset", "paper") or "paper",
             "objective": self.text("objective", "time") or "time",
@@ -87,7 +87,7 @@ class RecommendationForm:
         if models := self.given.getlist("model"):
             plain["limits"]["models"] = [one[:MAX_VALUE_LENGTH] for one in models[:50]]
         if self.errors:
-            raise Invalid("Something in the form is wrong.", errors=self.errors)
+            raise Invalid("Some fields of the form are invalid.", errors=self.errors)
         return plain
 
     def _number(self, name: str, typed: str, *, whole: bool = False) -> float | int:
@@ -102,7 +102,7 @@ class RecommendationForm:
         return int(value) if whole or name in INTEGER_FIELDS else value
 
     def refused(self, error: Invalid | Any) -> None:
-        """Keep what is wrong, by the names of the form."""
+        """Store errors by the names of the form."""
         told: Mapping[str, str] = error.details.get("errors") or {}
         names = {"/".join(where): name for name, where in NUMBER_FIELDS.items()}
         names |= {member: name for name, (member, _) in CHOICE_FIELDS.items()} | {
@@ -116,7 +116,7 @@ class RecommendationForm:
             self.errors.setdefault("", error.sentence)
 
     def context(self) -> dict[str, Any]:
-        """Return what the template shows."""
+        """Return the context of the template."""
         workload = self.text("workload")
         chosen = CATALOGUE.get(workload)
         return {

@@ -1,4 +1,4 @@
-"""One way to compose what a run gets: a host, some of its own GPUs, and devices below its host ports."""
+"""Layouts: a host, a number of its own GPUs, and devices below its host ports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.recommend.pool import DeviceClass, HostPool, RecommendationPool
 from fabric.bmc.types import DrawerMode
 from fabric.plans.rules import DesiredState
 
-MAX_NAMED_PORTS: Final = 3  # host ports that are named one by one
+MAX_NAMED_PORTS: Final = 3  # host ports that are listed individually
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,20 @@ class SwitchPlace:
 
     @cached_property
     def count(self) -> int:
-        """How many GPUs it has."""
+        """The number of its GPUs."""
         return sum(count for _, count in self.held)
 
     @cached_property
     def load(self) -> float:
-        """GPUs a lane and generation of the uplink: how much they share it."""
+        """GPUs per uplink lane and generation, a measure of sharing."""
         return self.count / (self.uplink.lanes * 2.0**self.uplink.generation)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A host with GPUs: `choices` are the positions of drawers in the pool with what is taken of them.
+    """A host with GPUs: `choices` are the positions of drawers in the pool with the chosen options.
 
-    `changes` are changes of modes, and steps of a plan, that it takes.
+    `changes` are the required changes of modes, and plan steps.
     """
 
     host: HostPool
@@ -50,12 +50,12 @@ class Layout:
 
     @property
     def count(self) -> int:
-        """How many GPUs it has."""
+        """The number of its GPUs."""
         return self.local + sum(place.count for place in self.places)
 
     @property
     def kinds(self) -> dict[DeviceClass, int]:
-        """How many GPUs of each kind it has, the host's own first."""
+        """The number of its GPUs of each kind, the host's own first."""
         found: dict[DeviceClass, int] = {self.host.local: self.local} if self.local else {}
         for place in self.places:
             for kind, count in place.held:
@@ -63,7 +63,7 @@ class Layout:
         return found
 
     def topology(self) -> Topology:
-        """Return what a run would get, its GPUs and places numbered: nothing else of them matters to a prediction."""
+        """Return the topology of a run with numbered GPUs and places; a prediction needs no names."""
         places = {f"place {number}": place for number, place in enumerate(self.places, 1)}
         drive = next((name for name, place in places.items() if place.drive is not None), None)
         return Topology(
@@ -85,7 +85,7 @@ class Layout:
         )
 
     def attachments(self, pool: RecommendationPool) -> dict[int, int]:
-        """Return which device is at which host port, in the order of ranks after the local GPUs, by ids."""
+        """Return the host ports of devices by id, in the order of ranks after the local GPUs."""
         return {
             pool.drawers[position].devices[device].id: pool.drawers[position].ports[port].id
             for position, option in self.choices
@@ -93,7 +93,7 @@ class Layout:
         }
 
     def storage(self, pool: RecommendationPool) -> tuple[int, int] | None:
-        """Return the drive that data is read from and its host port, by ids; None: the host's own."""
+        """Return the ids of the data drive and its host port; None: the host's own drive."""
         for position, option in self.choices:
             if option.storage is not None:
                 device, port = option.storage
@@ -101,7 +101,7 @@ class Layout:
         return None
 
     def wanted(self, pool: RecommendationPool) -> DesiredState:
-        """Return what a plan would have to bring about: nothing where all is as it is."""
+        """Return the desired state of a plan, empty without changes."""
         attachments: dict[int, int | None] = {}
         modes: dict[int, DrawerMode] = {}
         for position, option in self.choices:
@@ -116,7 +116,7 @@ class Layout:
         return DesiredState(attachments=attachments, modes=modes)
 
     def named(self, pool: RecommendationPool) -> Topology:
-        """Return what a run would get, with the names that things have."""
+        """Return the topology of a run with the names of its devices and places."""
         accelerators = list(_numbered_accelerators(self.host.local, LOCAL, self.local))
         uplinks: dict[str, PcieLink] = {}
         storage = self.host.storage
@@ -144,7 +144,7 @@ class Layout:
         )
 
     def words(self, pool: RecommendationPool) -> str:
-        """Return it in words: 'node-a: 4 local GPUs, 4 × V100-PCIE-16GB below falcon-1/drawer 1/H1'."""
+        """Return it as text: 'node-a: 4 local GPUs, 4 × V100-PCIE-16GB below falcon-1/drawer 1/H1'."""
         parts = [f"{self.local} local GPU{'' if self.local == 1 else 's'}"] if self.local else []
         ports = [(position, port, held) for position, option in self.choices for port, held in option.held]
         if len(ports) > MAX_NAMED_PORTS:

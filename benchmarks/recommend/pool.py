@@ -1,4 +1,4 @@
-"""What a recommendation may choose from, as frozen values: hosts, drawers with their rules' state, free devices."""
+"""The pool of a recommendation, as frozen values: hosts, drawers with the state of their rules, free devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fabric.operations.rules import DeviceSnapshot, DrawerSnapshot, PortSnapshot
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceClass:
-    """What devices have in common that nothing tells apart but their place: `memory_bytes` is of a GPU, else 0."""
+    """The properties shared by equivalent devices; `memory_bytes` is of a GPU, else 0."""
 
     model: str
     memory_bytes: float = 0.0
@@ -25,7 +25,7 @@ class DeviceClass:
 
 @dataclass(frozen=True, kw_only=True)
 class HostPool:
-    """A host: how many of its own GPUs are free, what they are, and where its own data lies."""
+    """A host: the number and kind of its own free GPUs, and its own data storage."""
 
     id: int
     name: str
@@ -34,14 +34,14 @@ class HostPool:
     local_gpus: int = 0
     local: DeviceClass = field(default_factory=lambda: DeviceClass(model="V100-SXM2-16GB", memory_bytes=16e9))
     local_fabric: Literal["nvlink", "pcie"] = "nvlink"
-    # Which of its own disks it reads from, nobody tells.
+    # The disk that it reads from by default is unknown.
     storage: Storage = field(default_factory=lambda: Storage(model=LOCAL_STORAGE))
-    own_drive: bool = False  # `storage` is an NVMe drive that the host's agent tells of
+    own_drive: bool = False  # `storage` is an NVMe drive that the host's agent reports
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeDevice:
-    """A device of a chassis that may be used: nobody else holds it, and no run is at it."""
+    """A free device of a chassis: not assigned to others, and not used by a run."""
 
     id: int
     name: str
@@ -51,10 +51,10 @@ class FreeDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendationPool:
-    """Hosts by id, drawers as in `fabric.operations.projected_state`, and of their devices those that may be used.
+    """Hosts by id, drawers as in `fabric.operations.projected_state`, and their free devices.
 
-    `uplinks` maps ids of host ports that may be used to the link behind them. `modes` are the ids of drawers whose mode
-    may be changed. `places` names a drawer for a reader: 'falcon-1/drawer 1'.
+    `uplinks` maps ids of usable host ports to their links. `modes` are the ids of drawers whose mode may be changed.
+    `places` are the labels of drawers: 'falcon-1/drawer 1'.
     """
 
     hosts: Mapping[int, HostPool] = field(default_factory=dict)
@@ -66,13 +66,13 @@ class RecommendationPool:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs are free, those of hosts included."""
+        """The number of free GPUs, those of hosts included."""
         return sum(not one.is_storage for one in self.devices.values()) + sum(
             host.local_gpus for host in self.hosts.values()
         )
 
     def place(self, drawer: DrawerSnapshot, label: str) -> str:
-        """Return what stands for the switch below a host port."""
+        """Return the name of the switch below a host port."""
         return f"{self.places.get(drawer.id or 0, drawer.name)}/{label}"
 
 
@@ -86,7 +86,7 @@ Gigabytes = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
 
 
 class PoolError(ValueError):
-    """A file is no pool; its text is a sentence that names the field."""
+    """A file is not a valid pool; its text is a sentence that names the field."""
 
 
 class _Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -134,14 +134,14 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def read_pool(text: str | bytes) -> RecommendationPool:
-    """Return the pool of a file; raises PoolError with a sentence that names what is wrong, and where."""
+    """Parse a pool file; raises PoolError with a sentence that names the error and its place."""
     try:
         file = msgspec.json.decode(text, type=_File)
     except msgspec.ValidationError as error:
         sentence, _, where = str(error).partition(" - at ")
         raise PoolError(f"{where.strip('`').removeprefix('$.') or 'The file'}: {sentence}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PoolError(f"The file is no JSON: {error}.") from error
+        raise PoolError(f"The file is not JSON: {error}.") from error
     names = [host.name for host in file.hosts]
     _refuse_duplicates(names, "hosts")
     hosts = {number: _host_pool(number, host) for number, host in enumerate(file.hosts, 1)}
@@ -213,4 +213,4 @@ def _device_class(device: _Device) -> DeviceClass:
 def _refuse_duplicates(names: list[str], where: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise PoolError(f"{where}: '{name}' is there more than once.")
+            raise PoolError(f"{where}: '{name}' occurs more than once.")

@@ -1,11 +1,11 @@
 """Candidates evaluated and ranked, the covariance between alike cells, and the deciding run.
 
-A matrix of costs has a row a draw and a column a candidate; less is better. Regret is what a choice costs more than
-the best one of the same draw, as a share of the best one's cost.
+A matrix of costs has a row per draw and a column per candidate; less is better. Regret is the extra cost of a choice
+over the best one of the same draw, as a share of the best one's cost.
 
-A cell is a specification on a topology. The logarithm of what a step really takes, over what the model says, is a
-Gaussian process over cells whose covariance falls with how much they differ; draws of it, given what was measured, are
-added to the draws of the model. A cell that was measured comes to what was measured.
+A cell is a specification on a topology. The logarithm of the real step time over the model's is a Gaussian process
+over cells whose covariance falls with their distance; draws of it, conditioned on measurements, are added to the draws
+of the model. The posterior of a measured cell is its measurement.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from benchmarks.recommend.candidates import Array, RunCandidate, StepSeconds, ra
 from benchmarks.recommend.request import RecommendationRequest
 from hostwire.training import Spec
 
-# The first is recommended where with this probability no other one would save more than that.
+# The first is recommended if, with this probability, no other one saves more than TOLERATED_REGRET.
 DECISION_CONFIDENCE: Final = 0.8
 TOLERATED_REGRET: Final = 0.03
-# Of those whose expected regret is within this of the least, the simplest comes first.
+# Among candidates whose expected regret is within this of the least, the simplest comes first.
 NEGLIGIBLE_REGRET: Final = 0.0005
-# Runs that are weighed as deciding ones, and draws that are taken for the truth then.
-# A run is proposed where it is expected to leave at most this part of the regret.
+# Candidate runs that are evaluated as deciding runs, and draws that are taken as the truth.
+# A run is proposed if it is expected to leave at most this part of the regret.
 MAX_REMAINING_REGRET: Final = 0.9
 MAX_PROPOSED_RUNS: Final = 12
 MAX_TRUTHS: Final = 256
@@ -43,7 +43,7 @@ RUN_SPREAD: Final = 0.02
 @dataclass(frozen=True)
 class Ranking:
     """Candidates by position, best first; by candidate the `probability` of being best, that of being `near` the best
-    (no other one saves more than TOLERATED), and the expected `regret`.
+    (no other one saves more than TOLERATED_REGRET), and the expected `regret`.
     """
 
     order: tuple[int, ...]
@@ -53,12 +53,12 @@ class Ranking:
 
     @property
     def first(self) -> int:
-        """The candidate whose regret is expected to be least."""
+        """The candidate with the least expected regret."""
         return self.order[0]
 
     @property
     def is_decided(self) -> bool:
-        """Whether the first is best beyond doubt, or what the doubt is about does not matter."""
+        """Whether the first is within TOLERATED_REGRET of the best with sufficient probability."""
         return bool(self.near[self.first] >= DECISION_CONFIDENCE)
 
 
@@ -72,9 +72,9 @@ class DecidingCandidate:
 
 
 def rank_candidates(costs: Array, effort: Sequence[tuple[int, ...]] = ()) -> Ranking:
-    """Return the ranking of candidates, one column each; raises ValueError where there is none.
+    """Return the ranking of candidates, one column each; raises ValueError without any.
 
-    `effort` of each is what it takes besides: of those that are as good the one that takes least comes first.
+    `effort` is a sort key for each: among equally good candidates the one with the least effort comes first.
     """
     if costs.size == 0:
         raise ValueError("There is nothing to rank.")
@@ -82,7 +82,7 @@ def rank_candidates(costs: Array, effort: Sequence[tuple[int, ...]] = ()) -> Ran
     regret = relative.mean(axis=0)
     winners = np.bincount(costs.argmin(axis=1), minlength=costs.shape[1])
     probability = winners / costs.shape[0]
-    # Of two with the same regret the one that is best more often, then the one that came first.
+    # For equal regret, the one that is best more often comes first, then the earlier one.
     order = [int(one) for one in np.lexsort((-probability, regret))]
     if effort:
         as_good = [one for one in order if regret[one] <= regret[order[0]] + NEGLIGIBLE_REGRET]
@@ -95,20 +95,20 @@ def rank_candidates(costs: Array, effort: Sequence[tuple[int, ...]] = ()) -> Ran
 def find_deciding_run(
     costs: Array, steps: Array, ranking: Ranking, *, skip: Sequence[int] = ()
 ) -> DecidingCandidate | None:
-    """Return the run worth most; None where the choice is made, and none is expected to change it for the better.
+    """Return the run that lowers the expected regret most; None if none is expected to improve the choice.
 
-    `steps` are seconds of a step, by draw and candidate: what the run would measure. Each of some draws is taken for
-    the truth; the others are weighed by how well they agree with what would be measured then, and the choice is made
-    anew. Candidates in `skip` were run already.
+    `steps` are seconds of a step, by draw and candidate: the possible measurements. Each of a sample of draws is taken
+    as the truth; the others are weighted by their agreement with the simulated measurement, and the choice is repeated.
+    Candidates in `skip` were run already.
     """
     known = set(skip)
-    # Whoever may well be best is worth a look, however bad it may turn out; the first of the order besides.
+    # Evaluate candidates that are likely to be best, whatever their regret, and the first of the order.
     likely = sorted((one for one in ranking.order if one not in known), key=lambda one: -ranking.probability[one])
     first = [one for one in ranking.order if one not in known][: MAX_PROPOSED_RUNS // 3]
     asked = list(dict.fromkeys([*first, *likely]))[:MAX_PROPOSED_RUNS]
     if not asked or costs.shape[0] < 2 or ranking.regret[ranking.first] <= 0.0:
         return None
-    # Who is never best in any draw, and not near it, is chosen after no run.
+    # A candidate that is never best or near it in any draw cannot be chosen after a run.
     contenders = np.array(list(dict.fromkeys([*ranking.order[:100], *asked])))
     relative = costs[:, contenders] / costs.min(axis=1, keepdims=True) - 1.0
     before = float(relative.mean(axis=0).min())
@@ -119,30 +119,30 @@ def find_deciding_run(
     for one in asked:
         seen = logs[truths, one] + noise
         weights = np.exp(-0.5 * ((logs[:, one][None, :] - seen[:, None]) / RUN_SPREAD) ** 2)
-        weights[np.arange(len(truths)), truths] = 0.0  # the truth itself is not known to who chooses
+        weights[np.arange(len(truths)), truths] = 0.0  # the choice must not use the true draw itself
         total = weights.sum(axis=1, keepdims=True)
         weights = np.where(total > 1e-9, weights / np.maximum(total, 1e-300), 1.0 / costs.shape[0])
         choice = (weights @ relative).argmin(axis=1)
         after = float(relative[truths, choice].mean())
-        # The same truths without the run: what the sample of truths is worth by itself must not count.
+        # The same truths without the run: excludes the effect of sampling the truths.
         base = float(relative[truths, int(relative.mean(axis=0).argmin())].mean())
         after = before * after / base if base > 0.0 else before
         if after < before and (found is None or after < found.after):
             found = DecidingCandidate(one, before, after)
-    # What a handful of draws makes of noise is no reason to run anything.
+    # Ignore an improvement within the noise of few draws.
     if ranking.is_decided:
         return found if found is not None and found.after <= MAX_REMAINING_REGRET * found.before else None
     return found or DecidingCandidate(likely[0], before, before)
 
 
 def median_interval(values: Array, *, probability: float = 0.9) -> tuple[float, float, float]:
-    """Return the median of draws, and between what ends it lies with the probability."""
+    """Return the median of draws and the ends of the interval of the given probability."""
     tail = (1.0 - probability) / 2
     low, middle, high = np.quantile(values, (tail, 0.5, 1.0 - tail))
     return float(middle), float(low), float(high)
 
 
-# How far cells are apart that differ in a sort, or by a doubling of a size; at 1 a covariance is down to 37 %.
+# Distance of cells that differ in a category, or by a doubling of a size; at 1 the covariance is down to 37 %.
 CATEGORY_DISTANCES: Final = (1.5, 0.4, 0.4, 0.4, 0.6, 0.3, 0.2, 0.01)
 SIZE_DISTANCES: Final = (0.15, 0.15, 0.1, 0.4, 0.1)
 MIN_SPREAD: Final = 0.005  # relative spread that a measured median is believed to have at least
@@ -150,14 +150,14 @@ MIN_SPREAD: Final = 0.005  # relative spread that a measured median is believed 
 
 @dataclass(frozen=True)
 class CellSignature:
-    """A cell as others are compared with it: what differs or not, and what differs by more or less."""
+    """The features of a cell for comparison: categories and sizes."""
 
     sorts: tuple[object, ...]
     sizes: tuple[float, ...]
 
 
 def cell_signature(spec: Spec, topology: Topology) -> CellSignature:
-    """Return what tells a cell from others."""
+    """Return the features that distinguish a cell from others."""
     gpus = topology.accelerators
     shape: dict[str, dict[tuple[str, int, int], int]] = {}
     for gpu in gpus:
@@ -191,7 +191,7 @@ def cell_signature(spec: Spec, topology: Topology) -> CellSignature:
 
 
 def cell_covariance(some: Sequence[CellSignature], others: Sequence[CellSignature]) -> Array:
-    """Return how alike cells are, 1 for the same: a row for each of some, a column for each of the others."""
+    """Return the covariance of cells, 1 for identical ones: a row per cell of `some`, a column per other cell."""
     distance = np.zeros((len(some), len(others)))
     for nth, weight in enumerate(CATEGORY_DISTANCES):
         numbers: dict[object, int] = {}
@@ -210,7 +210,7 @@ def cell_covariance(some: Sequence[CellSignature], others: Sequence[CellSignatur
 
 @dataclass(frozen=True)
 class CellObservation:
-    """What was measured of a cell: the logarithm of seconds a step, and its spread."""
+    """The measurement of a cell: the logarithm of seconds a step, and its spread."""
 
     likeness: CellSignature
     logarithm: float
@@ -226,10 +226,10 @@ def residual_draws(
     floor: float,
     seed: int = 1,
 ) -> Array:
-    """Return draws of what the model leaves out of cells (logarithms), by draw and cell, given what was measured.
+    """Return draws of the model's error for cells (logarithms), by draw and cell, given the measurements.
 
-    `floor` is the standard deviation of it before any run, `modelled` are logarithms of what the model says of the
-    cells that were measured, by draw and cell.
+    `floor` is its standard deviation before any run, `modelled` are logarithms of the model's step times of the
+    measured cells, by draw and cell.
     """
     every = [*cells, *(one.likeness for one in seen)]
     count = len(cells)
@@ -253,7 +253,7 @@ MAX_EVALUATED: Final = 200
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateEvaluation:
-    """Candidates that keep the limits: seconds and costs by draw and candidate, the ranking, and which were run."""
+    """Candidates within the limits: seconds and costs by draw and candidate, the ranking, and which were run."""
 
     candidates: tuple[RunCandidate, ...]
     seconds: StepSeconds
@@ -272,7 +272,7 @@ def evaluate_candidates(
     seed: int = 1,
     draws: int = DRAW_COUNT,
 ) -> CandidateEvaluation | None:
-    """Return candidates that keep the limits, ranked; None where none does. The most promising are looked at."""
+    """Rank the most promising candidates within the limits; None without any."""
     chosen = promising_candidates(candidates, asked, belief)
     seconds = posterior_seconds(chosen, belief, alike, seed=seed, draws=draws)
     kept = within_constraints(chosen, asked, seconds)
@@ -295,7 +295,7 @@ def evaluate_candidates(
 
 
 def candidate_effort(candidate: RunCandidate) -> tuple[int, ...]:
-    """Return what a candidate takes besides its objective: devices, places, modes and steps of a plan to change."""
+    """Return the effort of a candidate: its devices, places, changes of modes and plan steps."""
     layout = candidate.layout
     return (layout.count, len(layout.places), *layout.changes)
 
@@ -303,17 +303,17 @@ def candidate_effort(candidate: RunCandidate) -> tuple[int, ...]:
 def promising_candidates(
     candidates: Sequence[RunCandidate], asked: RecommendationRequest, belief: Belief
 ) -> list[RunCandidate]:
-    """Return those that are looked at closely: all where they are few, else the best by the belief's middle."""
+    """Return the candidates for full evaluation: all if they are few, else the best by the belief's centre."""
     every = list(candidates)
     if len(every) <= MAX_EVALUATED:
         return every
     seconds = StepSeconds.of(every, belief.centre())
     order = np.argsort(np.median(ranking_costs(every, asked, seconds), axis=0), kind="stable")
     if asked.limits.most_seconds is not None or asked.limits.most_joules is not None:
-        # The cheapest may be over the limit: those that keep it come first.
+        # The cheapest may exceed a limit: candidates within the limits come first.
         kept = within_constraints(every, asked, seconds)[order]
         order = np.concatenate([order[kept], order[~kept]])
-    # Many differ in little but where the same devices are: the best of each family first, so that none is missed.
+    # Many differ only in the location of the same devices: the best of each family first, so that none is missed.
     families: dict[object, int] = {}
     for place in order:
         families.setdefault(candidate_family(every[int(place)]), int(place))
@@ -322,7 +322,7 @@ def promising_candidates(
 
 
 def candidate_family(candidate: RunCandidate) -> object:
-    """Return what candidates share that use as many devices of the same kinds, in as many places, with one software."""
+    """Return the key of a family: the same numbers of devices by kind, of places, and the same software."""
     layout, spec = candidate.layout, candidate.spec
     places = sum(place.count > 0 for place in layout.places)
     return (frozenset(layout.kinds.items()), layout.local, places, spec.precision, spec.strategy, spec.batch)
@@ -336,7 +336,7 @@ def posterior_seconds(
     seed: int = 1,
     draws: int = DRAW_COUNT,
 ) -> StepSeconds:
-    """Return seconds of steps by draws: what the model says, times what it leaves out as far as runs tell."""
+    """Return seconds of steps by draw and candidate: the model's, corrected by its error learned from runs."""
     drawn = belief.draws(draws, seed)
     seconds = StepSeconds.of(candidates, drawn)
     modelled: NDArray[Any] = np.zeros((draws, 0))

@@ -1,4 +1,4 @@
-"""What is asked of the recommender: a workload, what may vary of it, what is wanted, and what must hold."""
+"""Requests to the recommender: a workload, its variable options, the objective, and constraints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBJECTIVE_LABELS: Final[dict[Objective, str]] = {
     "energy": "least energy",
     "devices": "fewest devices",
 }
-# What an objective is counted in, and how many of them a second, a joule or a device are.
+# The unit of each objective, and its factor from seconds, joules or devices.
 OBJECTIVE_UNITS: Final[dict[Objective, tuple[str, float]]] = {
     "time": ("h", 1 / 3600),
     "gpu_hours": ("GPU-h", 1.0),
@@ -33,7 +33,7 @@ OBJECTIVE_UNITS: Final[dict[Objective, tuple[str, float]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
-    """What must hold; a member at its default is no constraint.
+    """Constraints; a member at its default does not constrain.
 
     `hosts` are ids, `models` names of GPU models, `most_seconds` and `most_joules` are of the whole job, `most_watts`
     of all GPUs together. `keep` are ids of devices that stay attached where they are. `storage` says where data lies,
@@ -55,24 +55,24 @@ class Constraints:
     one_place: bool = False
 
     def given(self) -> Iterator[str]:
-        """Yield the names of those that constrain anything."""
+        """Yield the names of the effective constraints."""
         for one in fields(self):
             if getattr(self, one.name) != one.default:
                 yield one.name
 
     def without(self, *names: str) -> Constraints:
-        """Return them with some no constraints any more."""
+        """Return a copy without some constraints."""
         defaults: dict[str, Any] = {one.name: one.default for one in fields(self)}
         return replace(self, **{name: defaults[name] for name in names})
 
     def only(self, *names: str) -> Constraints:
-        """Return them with all but some no constraints any more."""
+        """Return a copy with only some constraints."""
         return self.without(*(name for name in self.given() if name not in names))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftwareChoices:
-    """Which software options may vary, () each: as in the template. Batches are for one device."""
+    """The software options that may vary, () each: as in the template. Batches are per device."""
 
     precisions: tuple[Precision, ...] = ()
     strategies: tuple[Strategy, ...] = ()
@@ -81,10 +81,10 @@ class SoftwareChoices:
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendationRequest:
-    """A request. `spec` is the template; its `devices` are not read: how many is what is asked.
+    """A request. `spec` is the template; its `devices` are ignored, because their number is to be determined.
 
-    `samples` is how much the job trains on, over all devices: with other numbers of devices it is the same work. With
-    `global_batch` each device gets its part of it, and numbers of devices that do not divide it are left out.
+    `samples` is the number of samples of the job over all devices, independent of their number. With `global_batch`
+    each device gets its share, and numbers of devices that do not divide it are left out.
     """
 
     spec: Spec
@@ -122,7 +122,7 @@ class ConstraintsInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
 
 class RecommendationInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A request as it comes. `spec` has what differs from the preset; its number of devices is not read."""
+    """An unparsed request. `spec` has the differences from the preset; its number of devices is ignored."""
 
     workload: str
     preset: str = "paper"
@@ -155,7 +155,7 @@ def parse_recommendation_request(plain: Mapping[str, Any], pool: RecommendationP
     own = {name: value for name, value in given.spec.items() if name != "devices"}
     start = workload.presets.get("tiny" if given.preset == "tiny" else "paper", {})
     try:
-        # A template for several devices: a single one is told by its number alone.
+        # A template for several devices: a single device follows from the number alone.
         spec = spec_of(given.workload, given.preset, {"backend": "cuda", **_device_template(start, own), **own})
     except SpecError as error:
         raise Invalid(str(error), errors={f"spec.{name}": words for name, words in error.errors.items()}) from error
@@ -173,7 +173,7 @@ def parse_recommendation_request(plain: Mapping[str, Any], pool: RecommendationP
 
 
 def training_workloads() -> tuple[str, ...]:
-    """Return the names of the workloads that something can be recommended for."""
+    """Return the names of the workloads with recommendations."""
     return tuple(name for name, one in CATALOGUE.items() if one.is_training and one.costs is not None)
 
 

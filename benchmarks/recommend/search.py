@@ -1,8 +1,7 @@
-"""All that a pool can be composed to, each layout that a run could tell from others once.
+"""All layouts that a pool can be composed to, without equivalent ones.
 
-Of those that it could not tell apart the one with the fewest changes stands for them. Where there are more than can be
-looked at, of each mixture of devices the fewest places and the most even spreads stay; the search then says that it was
-not exact.
+Among equivalent layouts, the one with the fewest changes is kept. Above the limit, the layouts with the fewest places
+and the most even spreads are kept for each mixture of devices; the search is then reported as not exact.
 """
 
 from __future__ import annotations
@@ -20,34 +19,34 @@ from benchmarks.recommend.pool import DeviceClass, HostPool, RecommendationPool
 from benchmarks.recommend.request import Constraints
 
 MAX_LAYOUTS: Final = 1000
-# States times options that are put together: of all hosts and drawers, and at least of one drawer.
+# The limit of states times options that are combined: for all hosts and drawers, and at least for one drawer.
 MAX_JOINED: Final = 50_000
 MIN_JOINED: Final = 2_000
 MAX_A_MIXTURE: Final = 4
-PlaceNumbers = tuple[int, ...]  # of places, in order: one may be there more than once
+PlaceNumbers = tuple[int, ...]  # of places, sorted, with repetitions
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutSearch:
-    """All layouts that differ, and whether none was left out unlooked at."""
+    """All distinct layouts, and whether the search was complete."""
 
     layouts: tuple[Layout, ...]
     exact: bool = True
 
 
 def search_layouts(pool: RecommendationPool, limits: Constraints) -> LayoutSearch:
-    """Return what can be composed within the limits that are about places; those on time and energy are not asked."""
+    """Return the layouts within the limits on places; limits on time and energy are not checked."""
     places = _PlaceIndex()
     searches: dict[object, _HostSearch] = {}
     for host in pool.hosts.values():
         if limits.hosts is None or host.id in limits.hosts:
             search = _HostSearch(pool, host, limits, places)
-            searches.setdefault(search.key, search)  # hosts that are alike in all stand for each other
+            searches.setdefault(search.key, search)  # one of several equivalent hosts is enough
     joins = sum(len(search.parts) for search in searches.values())
     found: dict[tuple[object, int, PlaceNumbers], Layout] = {}
     for search in searches.values():
-        # What a run can tell of its host: its GPUs only where it has some of them.
+        # The features of a host that matter to a run: its GPUs only if the run uses some of them.
         own = places.number_of(replace(search.host, id=0, name="", local_gpus=0))
         rest = places.number_of(_without_gpus(search.host))
         for numbers, layout in search.layouts(max(MIN_JOINED, MAX_JOINED // max(1, joins))):
@@ -69,7 +68,7 @@ def _without_gpus(host: HostPool) -> HostPool:
 
 
 class _PlaceIndex:
-    """Places by their numbers, the same in all searches."""
+    """A numbering of places, shared by all searches."""
 
     def __init__(self) -> None:
         self.every: list[SwitchPlace] = []
@@ -77,7 +76,7 @@ class _PlaceIndex:
         self.totals: list[Counter[DeviceClass]] = []
 
     def number_of(self, thing: object) -> int:
-        """Return the number of a place, or of whatever shall be told apart quickly."""
+        """Return the number of a place or another key, for fast comparison."""
         if thing not in self.numbers:
             self.numbers[thing] = len(self.every)
             place = thing if isinstance(thing, SwitchPlace) else SwitchPlace(uplink=PcieLink(), held=())
@@ -92,7 +91,7 @@ class _PlaceIndex:
     def thinned(
         self, items: Sequence[Item] | Mapping[Item, object], groups: Sequence[object], numbers: Sequence[PlaceNumbers]
     ) -> list[Item]:
-        """Return of each group and mixture of devices the spreads that no other beats; few kinds of devices first."""
+        """Return the undominated spreads of each group and mixture of devices; few kinds of devices first."""
         mixtures: dict[object, list[int]] = {}
         kinds = []
         spread = []
@@ -112,7 +111,7 @@ class _PlaceIndex:
 
 @dataclass(slots=True)
 class _PartialLayout:
-    """Drawers put together so far."""
+    """A combination of drawers."""
 
     choices: tuple[tuple[int, DrawerOption], ...] = ()
     changes: tuple[int, int] = (0, 0)
@@ -132,7 +131,7 @@ class _HostSearch:
 
     @cached_property
     def parts(self) -> list[DrawerChoices]:
-        """What each drawer can give, those that are alike one after the other."""
+        """The options of each drawer, with equivalent drawers adjacent."""
         limits = self.limits
         found = drawer_choices(
             self.pool,
@@ -150,7 +149,7 @@ class _HostSearch:
 
     @property
     def key(self) -> object:
-        """What is the same for hosts between which nothing tells."""
+        """Return a key that is equal for equivalent hosts."""
         uplinks = [tuple(self.pool.uplinks.get(port.id) for port in part.drawer.ports) for part in self.parts]
         alike = frozenset(Counter((part.key, links) for part, links in zip(self.parts, uplinks, strict=True)).items())
         return (replace(self.host, id=0, name=""), alike)
@@ -177,7 +176,7 @@ class _HostSearch:
                     yield numbers, layout
 
     def _states(self, most: int, most_joined: int) -> dict[PlaceNumbers, _PartialLayout]:
-        """Return what the drawers come to together, by the numbers of the places that have anything."""
+        """Return the combinations of the drawers, by the numbers of the used places."""
         positions = {id(drawer): position for position, drawer in enumerate(self.pool.drawers)}
         states: dict[PlaceNumbers, _PartialLayout] = {(): _PartialLayout()}
         for part in self.parts:
@@ -190,7 +189,7 @@ class _HostSearch:
         return states
 
     def _options(self, part: DrawerChoices, position: int) -> dict[PlaceNumbers, _PartialLayout]:
-        """Return what a drawer can give by itself."""
+        """Return the states of a single drawer."""
         found: dict[PlaceNumbers, _PartialLayout] = {}
         for option in part.options:
             numbers = self._numbers(part, option)
@@ -230,7 +229,7 @@ class _HostSearch:
         return joined
 
     def _numbers(self, part: DrawerChoices, option: DrawerOption) -> PlaceNumbers:
-        """Return the numbers of the places that an option makes."""
+        """Return the numbers of the places of an option."""
         held = dict(option.held)
         drive = option.storage
         found = []
@@ -250,7 +249,7 @@ class _HostSearch:
 
 
 def _pareto_spreads(positions: list[int], spread: Sequence[tuple[int, float]]) -> list[int]:
-    """Return those of which no other uses fewer places with as little load on each."""
+    """Return the undominated spreads: no other uses fewer places with as little load on each."""
     front: list[int] = []
     least = float("inf")
     for position in sorted(positions, key=lambda one: spread[one]):
@@ -272,7 +271,7 @@ def _each_count_first(items: list[Item], counts: Sequence[int]) -> list[Item]:
 
 
 def _strided(items: list[Item], most: int) -> list[Item]:
-    """Return at most so many: the first half of that, and every so-manyth of the others."""
+    """Return at most a number of items: the first half of it, and an even sample of the others."""
     if len(items) <= most:
         return items
     head = most // 2

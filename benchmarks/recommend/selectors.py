@@ -1,4 +1,4 @@
-"""What a person may choose from: hosts, drawers and devices that are free or theirs, and what runs have shown them."""
+"""The pool of a person: hosts, drawers and devices that are free or theirs, and observations of visible runs."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ CRITICAL_HEALTH = "Critical"
 
 
 def recommendation_pool(person: User) -> RecommendationPool:
-    """Return what a person may use now: a dozen queries, however much there is.
+    """Return the pool that a person may use now, in a constant number of queries (about a dozen).
 
-    A device counts as free if it is the person's (an administrator's: nobody's, or their tenant's), is there and sound,
-    and no run, operation or ending lease is at it. Devices of others count for the rules of their drawers alone.
+    A device counts as free if it is assigned to the person's tenant (for an administrator also if unassigned), is
+    present and healthy, and no run, operation or ending lease uses it. Devices of others count only for the rules of
+    their drawers.
     """
     own = Q(tenant=person.tenant_id) if person.tenant_id is not None else Q(tenant=None)
     if person.is_administrator:
@@ -70,7 +71,7 @@ def recommendation_pool(person: User) -> RecommendationPool:
         if not chassis_unavailable_reason(row.chassis)
         and row.pk not in busy
         and f"device/{row.pk}" not in held
-        # What is attached to somebody else's host port is theirs to let go.
+        # A device at another tenant's host port can only be detached by that tenant.
         and (row.host_port_id is None or row.host_port_id in usable)
     ]
     drawers = tuple(projected_drawers({row.chassis_id for row in free}).values())
@@ -94,7 +95,7 @@ def recommendation_pool(person: User) -> RecommendationPool:
 
 
 def known_observations(person: User) -> list[Observation]:
-    """Return what measured and imported runs that the person sees have shown."""
+    """Return the observations of measured and imported runs that the person sees."""
     return observations(person)
 
 
@@ -126,7 +127,7 @@ def _host_pool(
 
 
 def _can_choose_drive(report: HostReport | None) -> bool:
-    """Tell whether what runs on a host can be told which drive to read; agents of before could not."""
+    """Return whether the host's agent supports the choice of a drive; older agents do not."""
     return report is not None and (report.trainer.drives or "simulated" in report.trainer.executors)
 
 

@@ -1,4 +1,4 @@
-"""From a recommendation to a plan or a run: what a form or the API sends back is checked as if it were new."""
+"""Plans and runs from a recommendation: the values from a form or the API are validated again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAN_ORIGIN = "recommend"
 
 
 def recommendation_plan_create(*, person: User, wanted: Any, title: str = "", idempotency_key: str = "") -> Plan:
-    """Make a draft of what a recommendation takes to compose; raises as `plan_create`, Invalid for nothing."""
+    """Create a draft plan that composes a recommendation; raises as `plan_create`, Invalid without changes."""
     try:
         asked = DesiredState.from_json(wanted)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
@@ -42,9 +42,9 @@ def recommendation_plan_create(*, person: User, wanted: Any, title: str = "", id
 def recommendation_run_create(
     *, person: User, spec: Any, composition: Any, executor: str, title: str = "", idempotency_key: str = ""
 ) -> Run:
-    """Ask for a run of a recommendation: a plan composes it, and its devices are given back after it.
+    """Queue a run of a recommendation: a plan composes it, and its devices are restored after it.
 
-    Raises as `run_create`, Invalid for what is no specification or no composition.
+    Raises as `run_create`, Invalid for a malformed specification or composition.
     """
     try:
         given = msgspec.convert(spec, Spec)

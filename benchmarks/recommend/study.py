@@ -1,8 +1,8 @@
-"""How good recommendations are: random pools, workloads and truths, five runs each, against brute force.
+"""A study of the quality of recommendations: random pools, workloads and truths, five runs each, against brute force.
 
-A truth is not of the model's form. It adds what the model takes the larger of, softly; devices slow each other down by
-a power; links are shared by those below them; and each cell has a deviation of its own. The recommender sees of it only
-what it runs: it runs the deciding run, else the first candidate that it has not run, and learns from it.
+A truth is not of the model's form. It combines by a soft maximum where the model takes the maximum; devices slow each
+other down by a power law; links are shared by the devices below them; and each cell has a deviation of its own. The
+recommender observes only its runs: the deciding run, else the first candidate without a run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEVICE_CLASSES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What came of one: true regrets (shares of the cost of the best) of the first choice and after each run."""
+    """The result of a trial: true regrets (shares of the best cost) of the first choice and after each run."""
 
     workload: str
     objective: Objective
@@ -55,16 +55,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """How long a step really takes; drawn once a trial, around the published rates."""
+    """The true step times of a trial, drawn around the published rates."""
 
     seed: int
     rate: float  # samples a second of one V100-SXM2 in mixed precision
     single: float  # times as long in fp32
-    bound: float  # share of the time that goes with arithmetic; the rest goes with the memory's rate
+    bound: float  # share of the time that scales with arithmetic; the rest scales with the memory's rate
     slowdown: float  # power of the number of devices
-    softness: float  # of the larger of two
+    softness: float  # of the soft maximum
     ring: float
-    shared: float  # how much devices below one uplink are in each other's way
+    shared: float  # contention of devices below one uplink
     core: float  # bytes a second that a core prepares
     unevenness: float
 
@@ -95,7 +95,7 @@ class GroundTruth:
         own = max(self._against_v100(gpu.model, spec.precision) for gpu in gpus)
         compute = samples / self.rate * own * count**self.slowdown
         exchange = self._exchange(spec, topology, 4.0 * costs.parameters)
-        # Exchange hides behind two thirds of computing, and less so the more there is of it.
+        # Exchange overlaps with two thirds of computing, and proportionally less of a longer exchange.
         p = self.softness
         body = compute / 3 + ((2 * compute / 3) ** p + exchange**p) ** (1 / p) + 0.05 * exchange
         workers = max(1, min(spec.loader_workers or 4, topology.cores // count))
@@ -105,7 +105,7 @@ class GroundTruth:
         return float(step * np.exp(self.unevenness * np.random.default_rng(key).standard_normal()))
 
     def _against_v100(self, model: str, precision: str) -> float:
-        """Return how long a device takes against a V100-SXM2 in mixed precision: a mean of powers of its rates."""
+        """Return the time of a device relative to a V100-SXM2 in mixed precision: a mean of powers of its rates."""
         sheet, v100 = device_datasheet(model), device_datasheet("V100-SXM2")
         if precision == "fp32":
             rates, times = v100.single / sheet.single, self.single
@@ -134,17 +134,17 @@ class GroundTruth:
 
 
 def _relative_link_rate(link: PcieLink) -> float:
-    """Return a link's rate against that of sixteen lanes of the third generation."""
+    """Return a link's rate relative to x16 Gen 3."""
     return LANE_RATES[link.generation] * link.lanes / (LANE_RATES[3] * 16)
 
 
 def run_study(trials: int, *, seed: int = 1, runs: int = RUNS_A_TRIAL) -> list[Trial]:
-    """Return what came of trials; the same seed gives the same."""
+    """Return the results of trials; deterministic for a seed."""
     return [run_trial(seed * 10_000 + number, runs=runs) for number in range(trials)]
 
 
 def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
-    """Return what came of one."""
+    """Return the result of one trial."""
     random = np.random.default_rng(seed)
     pool, asked = random_pool(random), random_request(random)
     truth = GroundTruth.drawn(random, seed, asked.spec.workload)
@@ -177,14 +177,14 @@ def run_trial(seed: int, *, runs: int = RUNS_A_TRIAL) -> Trial:
 
 
 def next_run(weighed: CandidateEvaluation) -> int:
-    """Return what is run next: the deciding run, else the first that was not run, else the first."""
+    """Return the next run: the deciding one, else the first candidate without a run, else the first."""
     if weighed.deciding is not None:
         return weighed.deciding.candidate
     return next((one for one in weighed.ranking.order if one not in weighed.run), weighed.ranking.first)
 
 
 def _true_costs(every: Sequence[RunCandidate], asked: RecommendationRequest, truth: GroundTruth, true: Array) -> Array:
-    """Return what each candidate truly costs, energy by the same rule as everywhere."""
+    """Return the true cost of each candidate, with energy by the same rule as in the model."""
     seconds = StepSeconds.of(every, refit([]).centre())
     alone = np.array([
         truth.step(

@@ -1,4 +1,4 @@
-"""What can be imported: the formats by name, how each is told from the others, and how each is read."""
+"""Import formats: their names, detection and readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOOL_PARSERS: Final[dict[str, Callable[[str, ImportProblems], ToolOutput]]] = {
     "mlperf": mlperf.parse, "nvbandwidth": nvbandwidth.parse, "nccl": nccl.parse_table, "nccl_json": nccl.parse_json,
     "p2p": p2p.parse,
 }  # fmt: skip
-# By what each is told from the others, in its first lines; in this order.
+# Patterns in the first lines that identify a format, in this order.
 SIGNATURES: Final = (
     (
         "record",
@@ -45,7 +45,7 @@ SIGNATURES: Final = (
 
 @dataclass
 class FormatReader:
-    """A file that is read as one of the formats: its lines as often as wanted, and what reading them found."""
+    """A file in one of the formats, whose lines can be read repeatedly, with the problems found."""
 
     content: ImportFile
     format: str
@@ -55,7 +55,7 @@ class FormatReader:
     _output: ToolOutput | None = None
 
     def lines(self) -> Iterator[tuple[int, RecordLine]]:
-        """Yield the lines of the records in it; raises TooManyError where more is wrong than is told."""
+        """Yield the lines of its records; raises ProblemLimitReached after too many problems."""
         if self.format == "record":
             yield from read_record_lines(self.content, self.problems)
         elif self.format == "csv":
@@ -65,7 +65,7 @@ class FormatReader:
                 yield from run.lines()
 
     def _read(self) -> ToolOutput:
-        """Return what the output of a tool comes to; such outputs are small, and read once."""
+        """Return the parsed output of a tool, read once because it is small."""
         if self._output is None:
             try:
                 self._output = TOOL_PARSERS[self.format](self.content.text(), self.problems)
@@ -77,7 +77,7 @@ class FormatReader:
 
 
 def open_format(content: ImportFile, format_: str = "") -> FormatReader:
-    """Return a file as one of the formats, '' finds out which; raises Invalid where it is none, or no text."""
+    """Return a file in one of the formats, detected for ''; raises Invalid if unknown, or not text."""
     if format_ and format_ not in FORMATS:
         raise Invalid(
             f"'{format_[:40]}' is no format of an import.", errors={"format": f"One of {', '.join(FORMATS)}."}
@@ -86,7 +86,7 @@ def open_format(content: ImportFile, format_: str = "") -> FormatReader:
 
 
 def detect_format(content: ImportFile) -> str:
-    """Return which format a file is in; raises Invalid where it is none of them."""
+    """Detect the format of a file; raises Invalid if unknown."""
     text = content.head.decode("utf-8-sig", "replace")
     for name, sign in SIGNATURES:
         if sign.search(text):

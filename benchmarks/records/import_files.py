@@ -1,4 +1,4 @@
-"""A file to import: content, problems by line, staging between preview and import."""
+"""Files to import: content, problems by line, staging between preview and import."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOO_LARGE_SENTENCE: Final = (
 )
 BODY_LIMIT: Final = (MAX_UPLOAD_BYTES + 2**20, TOO_LARGE_SENTENCE)  # alone or with the rest of a form
 MAX_DISK_BYTES: Final = 2**30  # by the command
-MAX_TEXT_BYTES: Final = 8 * 2**20  # of what is read at once: the outputs of other tools
+MAX_TEXT_BYTES: Final = 8 * 2**20  # of files that are read as a whole: the outputs of other tools
 MAX_LINE_BYTES: Final = 8 * 2**20
 COMPRESSION_SIGNATURES: Final = {
     b"\x1f\x8b": "gzip",
@@ -41,7 +41,7 @@ CHUNK_BYTES: Final = 2**20
 
 @dataclass(frozen=True)
 class ImportFile:
-    """The bytes of a file, or where they are; `name` is what its owner calls it."""
+    """The bytes of a file, or their path; `name` is the original file name."""
 
     data: bytes = b""
     path: Path | None = None
@@ -72,7 +72,7 @@ class ImportFile:
             return file.read(HEAD_BYTES)
 
     def refuse_unreadable(self, largest: int = MAX_UPLOAD_BYTES) -> None:
-        """Raise Invalid for an empty file and for one that is no text, TooLarge for one that is too large."""
+        """Raise Invalid for an empty file or one that is not text, TooLarge for one that is too large."""
         if self.size > largest:
             raise TooLarge(
                 TOO_LARGE_SENTENCE
@@ -100,7 +100,7 @@ class ImportFile:
                     yield number, text
 
     def text(self) -> str:
-        """Return all of it; raises Invalid where it is too large for that, InvalidDocument for what is no UTF-8."""
+        """Return its whole text; raises Invalid if it is too large for that, InvalidDocument if it is not UTF-8."""
         if self.size > MAX_TEXT_BYTES:
             raise TooLarge(f"The output of a tool may have {MAX_TEXT_BYTES // 2**20} MiB at most.")
         with self.open() as file:
@@ -132,7 +132,7 @@ MAX_FIELD_LENGTH: Final = 120
 
 @dataclass(frozen=True)
 class ImportProblem:
-    """Something that is wrong: `line` counts from 1, 0 for the file as a whole; `field` is '' for all of a line."""
+    """A problem: `line` counts from 1, 0 for the file as a whole; `field` is '' for a whole line."""
 
     line: int
     field: str
@@ -146,18 +146,18 @@ class ImportProblem:
 
 
 class ProblemLimitReached(Exception):
-    """So much is wrong that reading on tells nothing new."""
+    """The limit of problems was reached, so reading stops."""
 
 
 @dataclass
 class ImportProblems:
-    """What was found so far, so much at most."""
+    """The problems found so far, up to a limit."""
 
     found: list[ImportProblem] = field(default_factory=list)
     more: bool = False
 
     def note(self, line: int, where: str, sentence: str) -> None:
-        """Keep one; raises ProblemLimitReached where there is no room for it."""
+        """Add a problem; raises ProblemLimitReached at the limit."""
         if len(self.found) >= MAX_PROBLEMS:
             self.more = True
             raise ProblemLimitReached
@@ -165,7 +165,7 @@ class ImportProblems:
 
 
 def refuse_problems(found: tuple[ImportProblem, ...], more: bool) -> None:
-    """Raise Invalid where there are any, with each of them by its place."""
+    """Raise Invalid if there are any, with each by its place."""
     if not found:
         return
     count = f"More than {len(found)}" if more else str(len(found))
@@ -183,7 +183,7 @@ TOKEN_PATTERN = re.compile(r"[0-9a-f]{64}")
 
 
 def stage_file(person: User, parts: Iterable[bytes], name: str) -> tuple[str, ImportFile]:
-    """Keep what somebody brought; return the word for it, and the file. Raises TooLarge."""
+    """Stage an uploaded file; return its token, and the file. Raises TooLarge."""
     folder = _staging_folder()
     _delete_old(folder, person)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{person.pk}-", suffix=".part", delete=False) as file:
@@ -200,10 +200,10 @@ def stage_file(person: User, parts: Iterable[bytes], name: str) -> tuple[str, Im
 
 
 def staged_file_get(person: User, token: str, name: str) -> ImportFile:
-    """Return what somebody brought before; raises NotFound where it was brought by another, or is not kept any more."""
+    """Return a staged file; raises NotFound if it belongs to another person, or has expired."""
     path = _staging_folder() / f"{person.pk}-{token}"
     if not TOKEN_PATTERN.fullmatch(token) or not path.is_file():
-        raise NotFound("The file was looked at more than an hour ago, or imported since. Choose it again.")
+        raise NotFound("The preview is older than an hour, or the file was imported since. Choose the file again.")
     return ImportFile(path=path, name=name)
 
 
@@ -229,10 +229,10 @@ def _staging_folder() -> Path:
 
 
 def _delete_old(folder: Path, person: User) -> None:
-    """Remove what is too old, and the oldest of a person who has many."""
+    """Remove expired files, and the oldest of a person with too many."""
     times: dict[Path, float] = {}
     for path in folder.iterdir():
-        with suppress(FileNotFoundError):  # somebody else was faster
+        with suppress(FileNotFoundError):  # removed concurrently
             times[path] = path.stat().st_mtime
     old = [path for path, at in times.items() if at < time.time() - STAGED_SECONDS]
     own = sorted((path for path in times if path.name.startswith(f"{person.pk}-")), key=times.__getitem__)

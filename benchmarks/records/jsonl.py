@@ -1,4 +1,4 @@
-"""Records as JSON Lines, read and written."""
+"""Reading and writing of records as JSON Lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _OpenRecord:
     """A record that is being read."""
 
     line: int
-    header: RunLine | None  # None: it was wrong, and what belongs to it is not looked at
+    header: RunLine | None  # None: it was invalid, and its lines are skipped
     lines: int = 1
     counts: dict[str, int] = field(default_factory=dict)
     about: dict[str, tuple[str, str, float]] = field(default_factory=dict)
@@ -44,9 +44,9 @@ class _OpenRecord:
 
 
 def read_record_lines(content: ImportFile, problems: ImportProblems) -> Iterator[tuple[int, RecordLine]]:
-    """Yield the lines of records with their numbers, as far as they are right.
+    """Yield the valid lines of records with their numbers.
 
-    Raises TooManyError where more is wrong than is told.
+    Raises ProblemLimitReached after too many problems.
     """
     reader = RecordReader(problems)
     try:
@@ -61,7 +61,7 @@ def read_record_lines(content: ImportFile, problems: ImportProblems) -> Iterator
 
 
 class RecordReader:
-    """Where reading is: within which record, and what came of it."""
+    """The state of reading: the current record, and the records so far."""
 
     def __init__(self, problems: ImportProblems) -> None:
         self.problems = problems
@@ -69,12 +69,12 @@ class RecordReader:
         self.ids: set[str] = set()
 
     def taken(self, number: int, text: str) -> RecordLine | None:
-        """Return the line, None where it was wrong or belongs to a record that is."""
+        """Return the line, None if it or its record is invalid."""
         try:
             line = _parse_line(text)
         except InvalidDocument as error:
             self.problems.note(number, error.where, error.sentence)
-            # What follows a header that cannot be read would be told to belong to nothing.
+            # Avoids a problem for each line after an unreadable header.
             if self.open is None or '"run"' in text[:200]:
                 self.open = _OpenRecord(number, None)
             elif self.open is not None:
@@ -83,7 +83,7 @@ class RecordReader:
         return self.checked(number, line)
 
     def checked(self, number: int, line: RecordLine) -> RecordLine | None:
-        """Return a line where it belongs, None where it was wrong or belongs to a record that is."""
+        """Add a line to its record and return it, None if it or its record is invalid."""
         if isinstance(line, RunLine):
             return self._begin(number, line)
         if self.open is None:
@@ -97,7 +97,7 @@ class RecordReader:
         return self._within(number, line, self.open, self.open.header)
 
     def finish(self) -> None:
-        """Note a record that has no end."""
+        """Report a record without an end."""
         if self.open is not None and self.open.header is not None:
             self.problems.note(self.open.line, "", "The record has no end: the file was cut off.")
 
@@ -176,13 +176,13 @@ def _series_error(line: SeriesLine, record: _OpenRecord) -> InvalidDocument | No
 def _log_error(line: LogLine, record: _OpenRecord) -> InvalidDocument | None:
     if line.first < record.log_end:
         return InvalidDocument(f"The log went on to byte {record.log_end} already.", "first")
-    # What was no UTF-8 was replaced when it came, and may have become longer than it was.
+    # Invalid UTF-8 was replaced when received, which may have made it longer.
     record.log_end = line.first + 1 if line.text else line.first
     return None
 
 
 CHUNKS_AT_ONCE: Final = 64
-SUMMARISED_KEY: Final = "summarised"  # of a run's source: its results were made here, of the samples of its record
+SUMMARISED_KEY: Final = "summarised"  # of a run's source: its results were computed here from the samples of its record
 
 
 def run_record(run: Run) -> Iterator[RecordLine]:
@@ -223,7 +223,7 @@ def run_header(run: Run) -> RunLine:
         spec_hash=run.spec_hash,
         topology=run.topology,
         software=run.software,
-        # What was made here is no part of the record: it goes on as it came.
+        # Results that were computed here are not part of the record, which is exported as it was imported.
         results={} if run.source.get(SUMMARISED_KEY) else run.results,
         point=run.point,
         started_at=run.started_at,
@@ -233,7 +233,7 @@ def run_header(run: Run) -> RunLine:
 
 
 def run_identity(run: Run) -> str:
-    """Return what makes a run's record the same as another."""
+    """Return the identity of a run's record."""
     identity = RecordIdentity(run_header(run))
     for line in run_series_lines(run):
         identity.add(line)
@@ -261,7 +261,7 @@ def run_series_lines(run: Run) -> Iterator[SeriesLine]:
 
 
 def _blocks(series: Series) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield times and values, so many a line, wherever the database breaks them."""
+    """Yield times and values in lines of constant size, independent of chunks in the database."""
     at, values = np.zeros(0), np.zeros(0)
     chunks = Chunk.objects.filter(series=series).order_by("first").values_list("at", "values")
     for more_at, more_values in chunks.iterator(chunk_size=CHUNKS_AT_ONCE):
@@ -280,7 +280,7 @@ def _json_numbers(values: np.ndarray) -> tuple[float | None, ...]:
 
 
 def _log_lines(run: Run, name: str) -> Iterator[LogLine]:
-    """Yield the log in pieces of one size; a piece that does not follow on the last begins anew."""
+    """Yield the log in parts of constant size; a gap in the log starts a new part."""
     first, text, end = 0, "", 0
     for part in LogPart.objects.filter(run=run).order_by("first").iterator(chunk_size=CHUNKS_AT_ONCE):
         if text and part.first != end:

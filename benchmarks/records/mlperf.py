@@ -1,4 +1,4 @@
-"""Logs of MLPerf Training: lines of ':::MLLOG' with JSON, between whatever else a training writes."""
+"""Logs of MLPerf Training: lines of ':::MLLOG' with JSON among other output of a training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hostwire.training import Spec
 LOG_PREFIX: Final = ":::MLLOG"
 # The benchmarks of MLPerf by the names that this site's workloads have; others keep theirs.
 WORKLOAD_NAMES: Final = {"resnet": "resnet50", "bert": "bert_large"}
-# With these a run begins; after a run's end they begin another one.
+# These events start a run; after a run's end they start another one.
 START_KEYS: Final = ("cache_clear", "init_start", "submission_benchmark", "run_start")
 DEVICE_COUNT_KEYS: Final = ("number_of_ranks", "num_ranks", "world_size", "num_gpus", "number_of_gpus")
 PLATFORM_PATTERN = re.compile(r"(\d{1,5})\s*x")
@@ -32,21 +32,21 @@ INTEGER_KEYS: Final = (
     "eval_samples",
     *DEVICE_COUNT_KEYS,
 )
-# Series by the key that they come from: name, and unit.
+# Series by their MLPerf key: name, and unit.
 SERIES_KEYS: Final = {
     "eval_accuracy": ("eval/accuracy", ""), "eval_loss": ("eval/loss", ""), "train_loss": ("train/loss", ""),
     "throughput": ("train/samples_per_second", "1/s"), "train_step_time": ("train/step_seconds", "s"),
 }  # fmt: skip
 INTERVALS: Final = ("init", "run", "epoch", "block", "eval")
-# Fields of a specification that no log of this kind tells.
+# Fields of a specification that are not in these logs.
 ASSUMED_FIELDS: Final = ("steps", "precision", "gradient", "strategy", "loader_workers")
-MAX_VALUE_LENGTH: Final = 2000  # characters of a value that is kept as it is
+MAX_VALUE_LENGTH: Final = 2000  # characters of a value that is stored unchanged
 MAX_KEYS: Final = 500
 
 
 @dataclass
 class _MlperfRun:
-    """A run that is being read; times in seconds."""
+    """A run while it is parsed; times in seconds."""
 
     line: int
     told: dict[str, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class _MlperfRun:
 
 
 def parse(text: str, problems: ImportProblems) -> ToolOutput:
-    """Return the runs in a log. Lines that are no events are counted; events that cannot be used are named."""
+    """Return the runs in a log. Other lines are counted; invalid events are reported as problems."""
     output = ToolOutput()
     run: _MlperfRun | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -83,7 +83,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
 
 
 def _parse_event(text: str, number: int, problems: ImportProblems) -> tuple[str, float, Any, dict[str, Any]] | None:
-    """Return key, time (Unix s), value and metadata of an event; None where it cannot be used."""
+    """Return key, time (Unix s), value and metadata of an event; None if it is invalid."""
     try:
         event = loads_strict(text.strip())
     except InvalidDocument as error:
@@ -157,20 +157,20 @@ def _record_sample(  # noqa: PLR0917 - as above
 
 def _finish_run(run: _MlperfRun, output: ToolOutput, problems: ImportProblems) -> None:
     if run.began is None:
-        problems.note(run.line, "key", "There is no run_start: nothing tells when it began.")
+        problems.note(run.line, "key", "There is no run_start: its start time is unknown.")
         return
     benchmark = str(run.told.get("submission_benchmark", "") or "unknown")[:40]
     workload = WORKLOAD_NAMES.get(benchmark, benchmark)
     spec = _spec(run, workload)
     if spec is None:
         output.notes.append(
-            f"Line {run.line}: the log does not say on how many devices its batch was, so that the run has no "
+            f"Line {run.line}: the log does not have the number of devices of its batch, so the run has no "
             "specification."
         )
     else:
         output.notes.append(
-            f"Line {run.line}: the log does not say the {', '.join(ASSUMED_FIELDS)}: "
-            "the specification has what is usual here."
+            f"Line {run.line}: the log does not have the {', '.join(ASSUMED_FIELDS)}: "
+            "the specification has the defaults of this site."
         )
     if run.ended is None:
         output.notes.append(f"Line {run.line}: the log ends before the run: kept as failed.")
@@ -201,7 +201,7 @@ def _submitter(run: _MlperfRun) -> str:
 
 
 def _spec(run: _MlperfRun, workload: str) -> Spec | None:
-    """Return what it did, where the log tells how its batch was shared out."""
+    """Return its specification, if the log has the distribution of its batch."""
     whole = run.told.get("global_batch_size")
     ranks = next((run.told[name] for name in DEVICE_COUNT_KEYS if run.told.get(name)), None)
     if ranks is None and (found := PLATFORM_PATTERN.search(str(run.told.get("submission_platform", "")))):
@@ -236,7 +236,7 @@ def _series_lines(run: _MlperfRun, name: str) -> list[SeriesLine]:
 
 
 def _results(run: _MlperfRun) -> dict[str, Any]:
-    """Return medians, and what else the log tells by its keys."""
+    """Return medians, and other values of the log by key."""
     tables: dict[str, Any] = {"mlperf": run.told}
     units: dict[str, str] = {}
     if run.ended is not None and run.began is not None:
@@ -249,7 +249,7 @@ def _results(run: _MlperfRun) -> dict[str, Any]:
     step = _statistic(run.series.get("train/step_seconds"), "s")
     whole = run.told.get("global_batch_size")
     if step is None and throughput is not None and whole and throughput.low > 0:
-        # The log tells one of the two; the other one follows from the batch.
+        # The log has one of the two; the other follows from the batch.
         step = Statistic(
             value=whole / throughput.value, low=whole / throughput.high, high=whole / throughput.low, unit="s",
             count=throughput.count,

@@ -1,4 +1,4 @@
-"""What nccl-tests print, as their table or as the file of -J: time and bandwidths of a collective by size."""
+"""Output of nccl-tests, as a table or as the file of -J: time and bandwidths of a collective by size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD_PATTERN = re.compile(r"^#\s+size\s+count\s+type\b")
 ROW_PATTERN = re.compile(r"^\s*\d+\s+\d+\s+[a-z]")
 UNITS: Final = {"bytes": "B", "time": "µs", "algbw": "GB/s", "busbw": "GB/s", "wrong": ""}
 BUFFER_PLACEMENTS: Final = ("out_of_place", "in_place")
-# The names that columns have in the table and in the file.
+# Names of columns in the table and in the file.
 COLUMN_NAMES: Final = {
     "time": "time", "cputime": "time", "cpu_time": "time", "algbw": "algbw", "alg_bw": "algbw", "busbw": "busbw",
     "bus_bw": "busbw", "#wrong": "wrong", "nwrong": "wrong", "error": "wrong",
@@ -30,7 +30,7 @@ COLUMN_NAMES: Final = {
 
 @dataclass
 class _NcclTable:
-    """A table that is being read: figures by way and name, and what is known of the test."""
+    """A table while it is parsed: figures by buffer placement and name, and the facts of the test."""
 
     line: int
     program: str = ""
@@ -80,7 +80,7 @@ def parse_table(text: str, problems: ImportProblems) -> ToolOutput:
 
 
 def parse_json(text: str, problems: ImportProblems) -> ToolOutput:
-    """Return the run that a file of -J tells of. The environment in it is left out: it may hold secrets."""
+    """Return the run in a file of -J. Its environment is left out because it may contain secrets."""
     output = ToolOutput()
     try:
         whole = loads_strict(text)
@@ -105,7 +105,7 @@ def parse_json(text: str, problems: ImportProblems) -> ToolOutput:
 
 
 def _parse_comment(line: str, number: int, table: _NcclTable, problems: ImportProblems) -> bool:
-    """Take in a line about the test; False where it is none."""
+    """Parse a line about the test; False if it is another line."""
     if device := DEVICE.match(line):
         table.devices[int(device[1])] = device[4]
         table.host = table.host or device[2]
@@ -123,7 +123,7 @@ def _parse_comment(line: str, number: int, table: _NcclTable, problems: ImportPr
 
 
 def _parse_row(line: str, number: int, table: _NcclTable, problems: ImportProblems) -> None:
-    """Take in a row; the oldest versions have neither 'redop' nor 'root'."""
+    """Parse a row; the oldest versions have neither 'redop' nor 'root'."""
     columns, cells = list(table.columns), line.split()
     if "timestamp" in columns:
         columns.remove("timestamp")

@@ -1,4 +1,4 @@
-"""What `nvbandwidth -j` prints: matrices of bandwidth or latency, one a test."""
+"""Output of `nvbandwidth -j`: matrices of bandwidth or latency, one per test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SKIPPED_STATUSES: Final = ("Waived", "Not Found")
 
 
 def parse(text: str, problems: ImportProblems) -> ToolOutput:
-    """Return the one run that the output tells of; tests that did not pass are named in `notes`."""
+    """Return the run in the output; tests that did not pass are named in `notes`."""
     output = ToolOutput()
     begins = text.find("{")
     line = text.count("\n", 0, max(begins, 0)) + 1
@@ -85,7 +85,7 @@ def parse(text: str, problems: ImportProblems) -> ToolOutput:
 def _parse_matrix(
     test: dict[str, Any], where: str, line: int, problems: ImportProblems
 ) -> list[list[float | None]] | None:
-    """Return the matrix of a test, None where something is wrong with it."""
+    """Return the matrix of a test, None if it is invalid."""
     matrix = test["bandwidth_matrix"]
     if not isinstance(matrix, list) or not matrix or not all(isinstance(row, list) and row for row in matrix):
         problems.note(line, f"{where}.bandwidth_matrix", "A matrix is a list of rows, none of them empty.")
@@ -101,7 +101,7 @@ def _parse_matrix(
 
 
 def _parse_cell(cell: Any, where: str, line: int, problems: ImportProblems) -> float | None:
-    """Return a value of a matrix: a number or its text; None for 'N/A', which a device has with itself."""
+    """Return a value of a matrix: a number or its text; None for 'N/A', on the diagonal."""
     if cell == "N/A":
         return None
     try:

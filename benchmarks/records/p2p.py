@@ -1,4 +1,4 @@
-"""What p2pBandwidthLatencyTest of the CUDA samples prints: matrices of bandwidth and latency between GPUs."""
+"""Output of p2pBandwidthLatencyTest of the CUDA samples: matrices of bandwidth and latency between GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = {"us": "µs"}
 
 @dataclass
 class _Matrix:
-    """A matrix that is being read; `columns` is None before its head."""
+    """A matrix while it is parsed; `columns` is None before its header."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ class _Matrix:
 
 
 def parse(text: str, problems: ImportProblems) -> ToolOutput:
-    """Return the one run that the output tells of. A matrix that is cut off or uneven is named by line and row."""
+    """Return the run in the output. An incomplete matrix is reported with line and row."""
     output = ToolOutput()
     names: dict[int, str] = {}
     matrices: list[_Matrix] = []
@@ -87,12 +87,12 @@ def _parse_title(line: str, number: int) -> _Matrix | None:
 def _start_matrix(
     current: _Matrix, head: re.Match[str], number: int, matrices: list[_Matrix], problems: ImportProblems
 ) -> _Matrix:
-    """Return the matrix that a head begins: latencies have one by the GPU's clock, and one by the CPU's."""
+    """Return the matrix that a header starts: latencies have one by the GPU's clock, and one by the CPU's."""
     columns = [int(one) for one in head[2].split()]
     by = head[1].lower()
     if by in {"gpu", "cpu"}:
         _note_incomplete(current if current.columns is not None else None, problems)
-        # The second of the two is what a launch takes by the CPU's clock: no latency between GPUs.
+        # The second is the launch time by the CPU's clock, not a latency between GPUs.
         name = current.name if by == "gpu" else current.name.replace("latency", "cpu_clock")
         made = _Matrix(name, f"{current.title}, {head[1]}", current.unit, number, columns)
         if current.columns is None:

@@ -1,7 +1,7 @@
 """The lines of a record: structure, validation, identity; runs found by other tools.
 
-A record is a header, its series in pieces, its log in pieces, and an end that tells how many lines there were. Times
-are Unix seconds in series, RFC 3339 in headers; sizes and units are told with each series.
+A record is a header, its series in parts, its log in parts, and an end with the number of lines. Times are Unix seconds
+in series, RFC 3339 in headers; each series has its unit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORD_FORMAT: Final = "falconweb.record/1"
 VALUES_A_LINE: Final = 1000
 CHARACTERS_A_LINE: Final = 32_768
 MAX_VALUES: Final = 100_000  # of one line
-MAX_TEXT_LENGTH: Final = 2**20  # of a piece of a log
+MAX_TEXT_LENGTH: Final = 2**20  # of a part of a log
 
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_LENGTH)]
 Name = Annotated[str, msgspec.Meta(max_length=200)]
@@ -112,7 +112,7 @@ def record_schema() -> dict[str, Any]:
     }
 
 
-# How often it went from site to site: more is no chain of anything.
+# The limit of imports from site to site.
 MAX_CHAIN_LENGTH: Final = 20
 FIRST_YEAR, LAST_YEAR = 1970, 9998
 PROVENANCES: Final[tuple[str, ...]] = get_args(Provenance)
@@ -120,7 +120,7 @@ HEADER_SHAPES: Final[dict[str, Any]] = {"topology": Topology, "software": Softwa
 
 
 def header_problems(header: RunLine) -> Iterator[InvalidDocument]:
-    """Yield what does not fit together in a header, each with its field."""
+    """Yield the inconsistencies of a header, each with its field."""
     yield from _spec_problems(header)
     for name, shape in HEADER_SHAPES.items():
         plain = getattr(header, name)
@@ -144,7 +144,7 @@ def header_problems(header: RunLine) -> Iterator[InvalidDocument]:
 
 
 def _spec_problems(header: RunLine) -> Iterator[InvalidDocument]:
-    """Yield what is wrong with a specification, and with its hash."""
+    """Yield the errors of a specification and its hash."""
     if not header.spec:
         if header.spec_hash:
             yield InvalidDocument("There is a hash, but no specification.", "spec_hash")
@@ -165,12 +165,12 @@ def _spec_problems(header: RunLine) -> Iterator[InvalidDocument]:
 
 Floats = NDArray[np.float64]
 STORED_DTYPE: Final = np.dtype("<f8")
-# Of the header: how it came here is not part of it.
+# Fields of the header that are not part of the identity: they depend on the import.
 IDENTITY_EXCLUDED: Final = ("kind", "id", "provenance", "executor", "source")
 
 
 class RecordIdentity:
-    """A hash that grows with a record; neither the order of its series nor where their lines break matters."""
+    """An incremental hash of a record, independent of the order of its series and of line breaks in them."""
 
     def __init__(self, header: RunLine) -> None:
         plain = {name: value for name, value in msgspec.to_builtins(header).items() if name not in IDENTITY_EXCLUDED}
@@ -178,7 +178,7 @@ class RecordIdentity:
         self._series: dict[str, Any] = {}
 
     def add(self, line: SeriesLine) -> None:
-        """Take in values of a series."""
+        """Add values of a series."""
         known = self._series.get(line.key)
         if known is None:
             about = msgspec.json.encode([line.key, line.unit, line.source, float(line.interval)])
@@ -186,7 +186,7 @@ class RecordIdentity:
         known.update(np.column_stack([float_column(line.at), float_column(line.values)]).astype(STORED_DTYPE).tobytes())
 
     def hexdigest(self) -> str:
-        """Return it, hexadecimal."""
+        """Return the hash, hexadecimal."""
         whole = hashlib.sha256(self._header)
         for key in sorted(self._series):
             whole.update(self._series[key].digest())
@@ -194,7 +194,7 @@ class RecordIdentity:
 
 
 def float_column(values: tuple[float | None, ...]) -> Floats:
-    """Return values as float64, NaN where there is none."""
+    """Return values as float64, NaN for null."""
     return np.array([np.nan if one is None else one for one in values], dtype=np.float64)
 
 
@@ -211,7 +211,7 @@ def _canonical(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class ToolRun:
-    """A run that was found: `line` is where it begins, `samples` its series."""
+    """A parsed run: `line` is its first line, `samples` its series."""
 
     line: int
     header: RunLine
@@ -227,7 +227,7 @@ class ToolRun:
 
 @dataclass
 class ToolOutput:
-    """What a tool's output comes to: `skipped` lines meant nothing, `notes` are sentences on what is missing."""
+    """The parsed output of a tool: `skipped` is the number of ignored lines, `notes` are sentences on missing data."""
 
     runs: list[ToolRun] = field(default_factory=list)
     skipped: int = 0
@@ -237,15 +237,15 @@ class ToolOutput:
 def tool_results(
     *, tables: dict[str, Any] | None = None, units: dict[str, str] | None = None, **figures: Any
 ) -> dict[str, Any]:
-    """Return results as a run keeps them."""
+    """Return results as stored with a run."""
     plain: dict[str, Any] = msgspec.to_builtins(Summary(tables=tables or {}, units=units or {}, **figures))
     return plain
 
 
 def tool_software(names: list[str], **known: Any) -> dict[str, Any]:
-    """Return a snapshot of software with the models of the GPUs; what is not known is left out.
+    """Return a snapshot of software with the models of the GPUs, without unknown values.
 
-    Where the GPUs are is told by none of these tools, so that a run of theirs has no topology.
+    These tools do not report the location of GPUs, so their runs have no topology.
     """
     told = {name: value for name, value in known.items() if value}
     plain: dict[str, Any] = msgspec.to_builtins(Software(**told))

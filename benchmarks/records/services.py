@@ -1,4 +1,4 @@
-"""Imports of records: looked at first, then taken as a whole or not at all."""
+"""Import and export of records: an import is previewed, then applied as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from core.downloads import Download
 from core.errors import Conflict, Invalid, NotFound
 from core.strict_json import InvalidDocument
 
-LOOKUP_BATCH: Final = 5000  # records at once: databases take so many values in one query
-KEPT_SOURCE_FIELDS: Final = ("assumed", ADDRESSES_KEY)  # of the source of a record, as it was said where it comes from
+LOOKUP_BATCH: Final = 5000  # records of a batch: databases limit the values of one query
+KEPT_SOURCE_FIELDS: Final = ("assumed", ADDRESSES_KEY)  # of the source of a record, as stated by its origin
 
 
 @dataclass
 class RecordPreview:
-    """A record in a file: what it will become. `known` is the run that it is already."""
+    """A record in a file. `known` is the existing run of the same record."""
 
     line: int
     header: RunLine
@@ -60,18 +60,18 @@ class RecordPreview:
 
     @property
     def values(self) -> int:
-        """How many samples it has."""
+        """The number of its samples."""
         return sum(self.series.values())
 
     @property
     def provenance(self) -> str:
-        """Where its figures came from before they were imported anywhere."""
+        """The provenance of its figures before any import."""
         return original_provenance(self.header)
 
 
 @dataclass(frozen=True)
 class ImportCheck:
-    """A file that was looked at. Without problems it can be imported."""
+    """A checked file. Without problems it can be imported."""
 
     format: str
     runs: tuple[RecordPreview, ...]
@@ -82,29 +82,29 @@ class ImportCheck:
 
     @property
     def format_name(self) -> str:
-        """The format in words."""
+        """The label of the format."""
         return FORMATS[self.format]
 
     @property
     def new(self) -> list[RecordPreview]:
-        """Those that are not here yet."""
+        """The records without an existing run."""
         return [one for one in self.runs if one.known is None]
 
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What an import came to: a run for each record, in the order of the file, and whether it is new."""
+    """The result of an import: a run for each record, in the order of the file, and whether it is new."""
 
     runs: tuple[tuple[Run, bool], ...]
 
     @property
     def new(self) -> list[Run]:
-        """Those that were made."""
+        """The new runs."""
         return [run for run, is_new in self.runs if is_new]
 
     @property
     def known(self) -> list[Run]:
-        """Those that were here already."""
+        """The runs that existed before."""
         return [run for run, is_new in self.runs if not is_new]
 
 
@@ -115,9 +115,9 @@ def records_check(
     format: str = "",  # noqa: A002 - its name for who calls
     largest: int = MAX_UPLOAD_BYTES,
 ) -> ImportCheck:
-    """Look at a file, and keep nothing of it; `format` '' finds out which it is.
+    """Check a file without storing it; `format` '' detects the format.
 
-    Raises Forbidden for those who may only look, TooLarge, and Invalid for what is no text or no known format.
+    Raises Forbidden for read-only users, TooLarge, and Invalid if it is not text or of an unknown format.
     """
     require_composer(person, "import runs")
     content.refuse_unreadable(largest)
@@ -136,12 +136,12 @@ def records_import(
     format: str = "",  # noqa: A002 - its name for who calls
     largest: int = MAX_UPLOAD_BYTES,
 ) -> ImportResult:
-    """Make runs of the records in a file, all or none; one that is here already is not made again.
+    """Create runs for the records in a file, all or none; a record that exists already is not imported again.
 
-    The runs belong to the person's tenant and show as imported. Raises as `records_check`, and Invalid with `problems`
-    where something in the file is wrong.
+    The runs belong to the person's tenant and have the provenance imported. Raises as `records_check`, and Invalid with
+    `problems` for errors in the file.
     """
-    name = content.name[:200] or "what was pasted"
+    name = content.name[:200] or "pasted text"
     with attempt(Action.RECORDS_IMPORT, actor=person, target=Target("record", name=name)) as act:
         require_composer(person, "import runs")
         content.refuse_unreadable(largest)
@@ -171,13 +171,13 @@ def records_import(
 
 
 def original_provenance(header: RunLine) -> str:
-    """Return where the figures of a record come from, however often it was imported since."""
+    """Return the original provenance of a record, however often it was imported since."""
     told = header.source.get("provenance")
     return told if header.provenance == "imported" and isinstance(told, str) and told else header.provenance
 
 
 def _preview_records(person: User, reading: FormatReader) -> list[RecordPreview]:
-    """Read all of a file once; what is wrong with it is in the reading's problems."""
+    """Read a whole file once; errors are in the reading's problems."""
     runs: list[RecordPreview] = []
     try:
         for number, line, identity in _lines_with_identity(reading):
@@ -214,7 +214,7 @@ def _lines_with_identity(reading: FormatReader) -> Iterator[tuple[int, RunLine |
 
 
 def _match_known_runs(person: User, previews: Sequence[RecordPreview]) -> None:
-    """Note with records which run they are already: imported before, or the very one that they were exported from."""
+    """Set the existing run of records: imported before, or the one that they were exported from."""
     seen = Run.objects.visible_to(person).filter(state__in=Run.FINAL)
     mine = Q(tenant=person.tenant_id) if person.tenant_id else Q(requested_by=person)
     for first in range(0, len(previews), LOOKUP_BATCH):
@@ -226,7 +226,7 @@ def _match_known_runs(person: User, previews: Sequence[RecordPreview]) -> None:
         rows: dict[uuid.UUID | None, Run] = {
             run.pk: run for run in seen.filter(before_or_original).order_by("-queued_at")
         }
-        # Of several the oldest.
+        # The oldest of several.
         before = {run.source.get("identity"): run for run in rows.values() if _is_own(run, person)}
         for one, pk in zip(some, ids, strict=True):
             original = rows.get(pk)
@@ -237,7 +237,7 @@ def _match_known_runs(person: User, previews: Sequence[RecordPreview]) -> None:
 
 
 def _is_own(run: Run, person: User) -> bool:
-    """Tell whether a run is one of a person's own tenant, or of theirs where they have none."""
+    """Return whether a run belongs to a person's tenant, or to the person if they have none."""
     return run.tenant_id == person.tenant_id if person.tenant_id else run.requested_by_id == person.pk
 
 
@@ -260,7 +260,7 @@ def _create_run(person: User, preview: RecordPreview, reading: FormatReader) -> 
         title=header.title, state=header.state, workload=header.workload, preset=header.preset, spec=header.spec,
         spec_hash=header.spec_hash, provenance=Run.Provenance.IMPORTED, topology=header.topology,
         software=header.software, results=header.results, point=header.point,
-        # A run that has ended: what is not known of its ending is left open.
+        # An ended run; unknown details of its end are left empty.
         outcome=header.state, trouble=header.trouble, error=header.error, exit_code=header.exit_code,
         steps_done=header.steps_done, started_at=header.started_at, ended_at=header.ended_at, finished_at=now,
         requested_by=person, requested_by_name=person.username, tenant=person.tenant,
@@ -274,7 +274,7 @@ def _create_run(person: User, preview: RecordPreview, reading: FormatReader) -> 
 
 
 def _store_samples(reading: FormatReader, runs: dict[str, Run]) -> None:
-    """Keep the series and logs of those records that become runs, by a second reading of the file."""
+    """Store the series and logs of new records, by a second reading of the file."""
     for _, line in reading.lines():
         if isinstance(line, SeriesLine) and (run := runs.get(line.run)) is not None:
             series_append(
@@ -291,7 +291,7 @@ def _store_samples(reading: FormatReader, runs: dict[str, Run]) -> None:
 
 
 def _summarise_runs(previews: Sequence[RecordPreview], runs: dict[str, Run]) -> None:
-    """Make the results of those runs whose records have samples and no results, so that lists and pages show some."""
+    """Compute the results of runs whose records have samples but no results, for lists and pages."""
     for preview in previews:
         run = runs.get(preview.header.id)
         if run is None or preview.header.results or not preview.values:
@@ -315,7 +315,7 @@ RUNS_A_BATCH: Final = 20
 
 @dataclass(frozen=True)
 class ExportFilter:
-    """Which runs: those named, or those of a sweep, a workload, a provenance; all that somebody sees without any."""
+    """The runs to export: by id, sweep, workload or provenance; all visible ones without any of these."""
 
     runs: tuple[str, ...] = ()
     sweep: str = ""
@@ -326,8 +326,8 @@ class ExportFilter:
 def export_run_list(person: User, wanted: ExportFilter) -> Any:
     """Return the runs, oldest first, as a queryset.
 
-    Those that are named must have ended (Conflict) and be there (NotFound); of a filter those that have not ended are
-    left out. Raises Invalid for what is no id and no provenance.
+    Runs that are named by id must exist (NotFound) and have ended (Conflict); a filter leaves out open runs. Raises
+    Invalid for a malformed id and an unknown provenance.
     """
     seen = Run.objects.visible_to(person)
     if wanted.runs:
@@ -364,7 +364,7 @@ def finished_run_get(person: User, pk: uuid.UUID) -> Run:
 
 
 def records_download(*, person: User, wanted: ExportFilter, kind: str, name: str = "runs") -> Download:
-    """Return the records as a file that is made while it is sent. Raises as `export_run_list`, and Invalid."""
+    """Return the records as a streamed file. Raises as `export_run_list`, and Invalid."""
     if kind not in EXPORT_KINDS:
         raise Invalid(f"'{kind[:20]}' is no kind of export.", errors={"as": f"One of {', '.join(EXPORT_KINDS)}."})
     pks = list(export_run_list(person, wanted).values_list("pk", flat=True))
@@ -375,7 +375,7 @@ def records_download(*, person: User, wanted: ExportFilter, kind: str, name: str
 
 
 def _export_parts(pks: Sequence[uuid.UUID], kind: str) -> Iterator[str]:
-    """Yield the file; each run is read when its turn comes, one that was removed meanwhile is left out."""
+    """Yield the file; each run is read just before it is written, and left out if it was deleted meanwhile."""
     if kind == "jsonl":
         for run in _runs_in_batches(pks):
             yield from run_record_json(run)

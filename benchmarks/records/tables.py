@@ -1,7 +1,7 @@
 """Records as CSV in long form, one row a value, and as a table of many runs; safe to open in a spreadsheet.
 
-The first row of each run has all that is no sample in its last column, so that the file can be imported again. A log is
-no table: it is in JSON Lines alone.
+The first row of each run has its header in its last column, so that the file can be imported again. Logs are only
+exported as JSON Lines.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def samples_csv(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def summary_csv(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield the lines of a table of runs: what they did, and medians of what was recorded, in SI units."""
+    """Yield the lines of a table of runs: their specifications, and medians of their recorded values, in SI units."""
     yield from csv_table(SUMMARY_COLUMNS, (_summary_row(run) for run in runs))
 
 
@@ -70,7 +70,7 @@ def _sample_rows(run: Run) -> Iterator[tuple[object, ...]]:
     record = msgspec.json.encode(run_header(run)).decode()
     for line in run_series_lines(run):
         series = (line.key, line.unit, line.source, line.interval)
-        # A row without time and value tells that there is a series.
+        # A row without time and value declares a series.
         for at, value in zip(line.at, line.values, strict=True) if line.at else [(None, None)]:
             yield (*about, *series, at, value, record)
             record = ""
@@ -171,7 +171,7 @@ class _CsvReader:
             yield self.number, EndLine(run=group.id, lines=group.lines)
 
     def _rows(self, content: ImportFile) -> Iterator[list[str]]:
-        """Yield the rows after the head, each with as many cells."""
+        """Yield the rows after the header, each with the same number of cells."""
         table = csv.reader(self._texts(content), strict=True)
         try:
             for row in table:
@@ -203,7 +203,7 @@ class _CsvReader:
         self.columns = names
 
     def _header(self, cells: dict[str, str], content: ImportFile) -> RunLine | None:
-        """Return the header of a run; None where it is wrong: what follows it cannot be told apart."""
+        """Return the header of a run; None if it is invalid, so that its rows are skipped."""
         try:
             if text := cells.get("record", ""):
                 header: RunLine = convert_value(loads_strict(text), RunLine)
@@ -220,7 +220,7 @@ class _CsvReader:
             return None
 
     def _sample(self, cells: dict[str, str]) -> tuple[float | None, float | None, float] | None:
-        """Return time, value and interval of a row; None where it has none, or something is wrong with it."""
+        """Return time, value and interval of a row; None if it has none, or is invalid."""
         if not cells["series"]:
             if any(cells.get(name) for name in ("at", "value")):
                 self.problems.note(self.number, "series", "A value belongs to a series, and none is named.")
@@ -257,7 +257,7 @@ class _CsvReader:
 
 
 def unescape_cell(cell: str) -> str:
-    """Return a cell as it was before it was made safe for spreadsheets."""
+    """Return a cell without its escape for spreadsheets."""
     rest = cell[1:] if cell.startswith("'") else ""
     return rest if rest.lstrip(" ").startswith(FORMULA_BEGINS) else cell
 

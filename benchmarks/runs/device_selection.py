@@ -256,7 +256,7 @@ def _select_count(lines: Iterable[DeviceField], port: PortChoice, typed: str, ch
 def _selected_storage(
     host: HostChoice, drives: Sequence[DeviceField], given: Mapping[str, str]
 ) -> tuple[str, int, str]:
-    """Return the data source ('', OWN_DRIVE_CHOICE or a device id), its host port, and an error if it is unavailable."""
+    """Return the data source ('', OWN_DRIVE_CHOICE or a device id), its host port, and an error if unavailable."""
     choice = given.get(f"storage-{host.id}", "")
     if choice in {"", OWN_DRIVE_CHOICE}:
         return choice, 0, ""

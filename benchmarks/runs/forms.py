@@ -165,7 +165,7 @@ class RunForm:
         """Return the request; raises Invalid with a sentence for each wrong field."""
         host = self.part
         if host is None:
-            raise Invalid("There is no host.", errors={"host": "There is no host that you may run anything on."})
+            raise Invalid("There is no host.", errors={"host": "You cannot use any host for runs."})
         # All errors are reported together.
         composition, wrong = self._composition(host)
         if self.is_host_gone:

@@ -32,7 +32,7 @@ class Composition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return plain
 
     def as_stored(self) -> dict[str, Any]:
-        """Return it as JSON for a database, with the rank order in a list: PostgreSQL does not keep the order of members."""
+        """Return it as JSON for a database, with the rank order in a list: PostgreSQL does not keep member order."""
         return {**self.as_json(), DEVICE_ORDER: list(self.devices)}
 
     def as_document(self) -> dict[str, Any]:

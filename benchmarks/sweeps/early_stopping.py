@@ -15,14 +15,14 @@ from benchmarks.sweeps.models import Point, Sweep
 
 
 def skip_dominated(sweep: Sweep, early: EarlyStopping) -> int:
-    """Skip the points that wait and that another, which has run, clearly beats; returns how many."""
+    """Skip waiting points that a completed point dominates; return their number."""
     points = {point.position: point for point in Point.objects.filter(sweep=sweep)}
     shown = [
         one for run in _completed_runs(sweep) if (one := _measured_estimate(run, points.get(run.position))) is not None
     ]
     if not shown:
         return 0
-    # A point that is repeated is as its first repeat was.
+    # A repeat counts as its first run.
     measured = {_repeat_key(points[one.position]): one for one in shown}
     skipped = 0
     for point in points.values():
@@ -39,7 +39,7 @@ def skip_dominated(sweep: Sweep, early: EarlyStopping) -> int:
 
 
 def point_label(values: dict[str, Any]) -> str:
-    """Return a point's values in a line: 'batch 64, count 4'."""
+    """Return a point's values as text: 'batch 64, count 4'."""
     return ", ".join(f"{axis} {values[axis]}" for axis in ("count", "batch", "precision") if axis in values)
 
 
@@ -65,7 +65,7 @@ def _predicted_estimate(point: Point) -> PointEstimate | None:
 
 def _point_estimate(point: Point, low: float, high: float, known: EstimateSource) -> PointEstimate:
     spec = point.specification()
-    # At another size it is another task: nobody gives up the larger one because the smaller is quicker.
+    # Another size is another task: a smaller one does not dominate a larger one.
     family = f"{spec.workload} {msgspec.json.encode(spec.options, order='sorted').decode()}"
     return PointEstimate(
         position=point.position,
@@ -79,7 +79,7 @@ def _point_estimate(point: Point, low: float, high: float, known: EstimateSource
 
 
 def _repeat_key(point: Point) -> str:
-    """Return what a point shares with its repeats."""
+    """Return the key that a point shares with its repeats."""
     told = {"spec": point.spec, "composition": point.composition}
     return msgspec.json.encode(told, order="sorted").decode()
 
@@ -89,9 +89,9 @@ EstimateSource = Literal["measured", "simulated", "predicted"]
 
 @dataclass(frozen=True, kw_only=True)
 class PointEstimate:
-    """What is known of a point: seconds a sample between `low` and `high`, on how many devices, and how it is known.
+    """The estimate for a point: seconds a sample between `low` and `high`, the number of devices, and its basis.
 
-    Only points of one `family` (a workload at one size) are held against each other.
+    Only points of one `family` (a workload at one size) are compared.
     """
 
     position: int
@@ -104,10 +104,10 @@ class PointEstimate:
 
 
 def dominating_point(one: PointEstimate, others: Iterable[PointEstimate], early: EarlyStopping) -> PointEstimate | None:
-    """Return the point that beats this one in all objectives, the quickest of several; None where none does.
+    """Return the point that dominates this one in all objectives, the fastest of several; None without any.
 
-    In time the other's interval lies wholly below this one's; of devices it has no more. What is only predicted beats
-    nobody.
+    For time, the other's interval must be entirely below this one's; for devices, it must have no more. A point that is
+    only predicted does not dominate.
     """
     if one.known == "predicted" and not early.predicted:
         return None
@@ -123,7 +123,7 @@ def dominating_point(one: PointEstimate, others: Iterable[PointEstimate], early:
 
 
 def skip_reason(one: PointEstimate, other: PointEstimate, early: EarlyStopping) -> str:
-    """Return the sentence that tells why a point is skipped."""
+    """Return the reason why a point is skipped, as a sentence."""
     aims = " and ".join(EARLY_OBJECTIVES[objective] for objective in early.objectives)
     how = "predicted" if one.known == "predicted" else f"{one.known} before"
     return (

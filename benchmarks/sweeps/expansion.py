@@ -33,14 +33,14 @@ from hostwire.training import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class ExpandedPoint:
-    """A point with what is predicted of it; None where nothing is."""
+    """A point with its prediction; None without one."""
 
     point: GridPoint
     predicted: PointPrediction | None = None
 
     @property
     def told(self) -> dict[str, Any]:
-        """What is predicted, as JSON; {} for nothing."""
+        """The prediction as JSON; {} without one."""
         if self.predicted is None:
             return {}
         one = self.predicted
@@ -52,9 +52,9 @@ class ExpandedPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpandedSweep:
-    """All points in their order, what composing costs, and how long it takes: `seconds`, of `predicted_count` points.
+    """All points in order, the cost of composing, and the duration: `seconds`, of `predicted_count` points.
 
-    `as_given` is what composing would cost in the order of the grid.
+    `as_given` is the cost of composing in the order of the grid.
     """
 
     points: tuple[ExpandedPoint, ...]
@@ -66,19 +66,19 @@ class ExpandedSweep:
 
     @property
     def words_of_time(self) -> str:
-        """How long it takes, as people say it."""
+        """The duration as text."""
         return duration_text(self.seconds)
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration as precisely as it is known: '40 s', '12 min', '3.5 h'."""
+    """Return a rounded duration as text: '40 s', '12 min', '3.5 h'."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def expand_sweep(person: User, grid: SweepGrid, pool: SweepPool | None = None) -> ExpandedSweep:
-    """Return what a checked grid comes to, on the fabric as it is now. Raises Invalid for too many points."""
+    """Expand a checked grid on the current fabric. Raises Invalid for too many points."""
     judge = FeasibilityChecker()
     expansion = expand_grid(grid, pool if pool is not None else sweep_pool(person), judge.refuse)
     wanted = [one.composition.devices for one in expansion.points]
@@ -101,7 +101,7 @@ def expand_sweep(person: User, grid: SweepGrid, pool: SweepPool | None = None) -
 
 
 def _total_seconds(points: Iterable[ExpandedPoint]) -> float:
-    """Return what points take together, those of one host after each other and those of several at the same time."""
+    """Return the duration of points: sequential on one host, parallel on several."""
     hosts: dict[int, float] = {}
     for one in points:
         if one.predicted is not None:
@@ -110,7 +110,7 @@ def _total_seconds(points: Iterable[ExpandedPoint]) -> float:
     return max(hosts.values(), default=0.0)
 
 
-# Seconds that a run takes besides its steps, and a composition: to be seen beside the steps, not to be relied on.
+# Rough overheads in seconds of a run besides its steps, and of a composition.
 RUN_OVERHEAD_SECONDS: Final = 3.0
 COMPOSITION_SECONDS: Final = 15.0
 WARMUP_FACTOR: Final = 1.5
@@ -119,7 +119,7 @@ POOL_KINDS: Final = (Device.Kind.GPU, Device.Kind.NVME)
 
 @dataclass(frozen=True, kw_only=True)
 class PointPrediction:
-    """What is predicted of a point: median seconds of a step with its 90 % interval, samples a second, basis."""
+    """The prediction for a point: median seconds of a step with its 90 % interval, samples a second, basis."""
 
     step_seconds: float
     low: float
@@ -128,12 +128,12 @@ class PointPrediction:
     basis: str
 
     def seconds_of(self, spec: Spec) -> float:
-        """Return what the whole run takes, seconds."""
+        """Return the duration of the whole run, seconds."""
         return self.step_seconds * (spec.steps + WARMUP_FACTOR * spec.warmup) + RUN_OVERHEAD_SECONDS
 
 
 def sweep_pool(person: User) -> SweepPool:
-    """Return the hosts and devices that a person may compose; nothing for those who may only look."""
+    """Return the hosts and devices that a person may compose; none for read-only users."""
     if not person.may_compose:
         return SweepPool()
     hosts = host_choices(person)
@@ -183,13 +183,13 @@ def _pool_host(host: HostChoice) -> PoolHost:
 
 @dataclass
 class FeasibilityChecker:
-    """Says why a specification cannot run on a composition, and how long it takes; each composition is read once."""
+    """Feasibility and duration of specifications on compositions; each composition is read once."""
 
     _topologies: dict[str, Topology | str] = field(default_factory=dict)
     _predicted: dict[tuple[str, str], PointPrediction | None] = field(default_factory=dict)
 
     def refuse(self, spec: Spec, composition: Composition) -> str:
-        """Return '' where it can run, else the sentence with the number or the rule that stands against it."""
+        """Return '' if it can run, else a sentence with the limit or the rule that prevents it."""
         topology = self._topology(composition)
         if isinstance(topology, str):
             return topology
@@ -198,7 +198,7 @@ class FeasibilityChecker:
         return model.fits(spec, topology)
 
     def predicted(self, spec: Spec, composition: Composition) -> PointPrediction | None:
-        """Return what is predicted; None on the CPU, of a user's command, and of what measures links."""
+        """Return the prediction; None on the CPU, for a user's command, and for link measurements."""
         key = spec.hash, composition_key(composition)
         if key not in self._predicted:
             self._predicted[key] = self._predict(spec, composition)
@@ -229,7 +229,7 @@ class FeasibilityChecker:
 
 
 def composition_objection(composition: Composition) -> str:
-    """Return what the rules of a drawer have against a composition, as the fabric is now; '' for nothing."""
+    """Return the violation of a drawer's rules by a composition on the current fabric; '' for none."""
     if not composition.devices:
         return ""
     wanted = DesiredState(attachments=dict(composition.devices))
@@ -242,5 +242,5 @@ def composition_objection(composition: Composition) -> str:
 
 
 def current_attachments(devices: Mapping[int, object]) -> dict[int, int | None]:
-    """Return where devices (ids) are attached, by the mirror."""
+    """Return the current attachments of devices (ids), from the database."""
     return dict(Device.objects.filter(pk__in=devices).values_list("pk", "host_port_id"))

@@ -1,4 +1,4 @@
-"""What the form of a new sweep asks for: a grid from the fields of an address or a form, and the form's axes."""
+"""The form of a new sweep: a grid from form fields or query parameters, and the axes of the form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AXIS_CHOICES: Final = {
     "strategy": ("single", "dp", "ddp", "sharded"),
 }  # fmt: skip
 AXIS_HELP: Final = {
-    "batch": "None chosen: as the preset has it.",
+    "batch": "None chosen: the preset’s.",
     "count": "Accelerators of a run.",
     "threads": "Of each process. None chosen: the library’s own choice.",
     "strategy": "None chosen: single on one device, ddp on more.",
@@ -48,7 +48,7 @@ MORE_SUFFIX: Final = "_more"
 
 @dataclass(frozen=True, kw_only=True)
 class AxisChoice:
-    """A value of an axis, to be ticked."""
+    """A value of an axis, as a checkbox."""
 
     value: str
     words: str
@@ -58,7 +58,7 @@ class AxisChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class FormAxis:
-    """An axis of the form: its values, the text of further ones, and what is wrong with it."""
+    """An axis of the form: its values, the text of further ones, and its error."""
 
     name: str
     words: str
@@ -69,7 +69,7 @@ class FormAxis:
 
 
 def grid_from_form(given: QueryDict) -> SweepGrid:
-    """Return the grid that a form or an address asks for; raises Invalid with a sentence for each wrong field."""
+    """Return the grid of a form or query parameters; raises Invalid with a sentence for each wrong field."""
     errors: dict[str, str] = {}
     plain: dict[str, Any] = {}
     for axis in NUMERIC_AXES:
@@ -101,7 +101,7 @@ def grid_from_form(given: QueryDict) -> SweepGrid:
 
 
 def initial_form_data(pool: SweepPool) -> QueryDict:
-    """Return what the form begins with: one workload over devices and batches, simulated, on the first host."""
+    """Return the initial values: one workload over devices and batches, simulated, on the first host."""
     given = QueryDict(mutable=True)
     given["workload"] = "resnet50"
     given.setlist("count", ["1", "2", "4"])
@@ -122,7 +122,7 @@ def initial_form_data(pool: SweepPool) -> QueryDict:
 
 
 def form_axes(given: QueryDict, pool: SweepPool, errors: Mapping[str, str]) -> list[FormAxis]:
-    """Return the axes of the form as they are ticked."""
+    """Return the axes of the form with their selected values."""
     named: dict[str, Sequence[tuple[str, str, str]]] = {
         "workload": [(one.name, one.title, "") for one in CATALOGUE.values() if one.family != "command"],
         "host": [(str(one.id), one.name, " and ".join(one.executors) or "no agent") for one in pool.hosts],
@@ -148,7 +148,7 @@ def form_axes(given: QueryDict, pool: SweepPool, errors: Mapping[str, str]) -> l
 
 
 def objective_choices(given: QueryDict) -> list[AxisChoice]:
-    """Return the objectives of the early stop as they are ticked."""
+    """Return the objectives of early stopping with the selected ones."""
     chosen = given.getlist("objectives") or ["time", "devices"]
     return [AxisChoice(value=name, words=words, chosen=name in chosen) for name, words in EARLY_OBJECTIVES.items()]
 
@@ -185,7 +185,7 @@ def _choice_axis(
 
 
 def _own_drive_choices(pool: SweepPool) -> list[tuple[str, str, str]]:
-    """Return the choice of a host's own drive, with the models, where a host has one."""
+    """Return the choice of a host's own drive, with the models, if any host has one."""
     models = sorted({one.own_drive for one in pool.hosts} - {""})
     return [(OWN_DRIVE_STORAGE, "the host’s own NVMe drive", ", ".join(models))] if models else []
 

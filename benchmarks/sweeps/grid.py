@@ -1,6 +1,7 @@
-"""A grid: the values of its axes, what is the same for all, and the points that it comes to. Pure: no database.
+"""Grids: the values of their axes, common fields, and the resulting points. Pure: no database.
 
-A combination that cannot be is left out and told why; the rest are points, each with its specification and composition.
+An impossible combination is left out with its reason; the others are points, each with its specification and
+composition.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from core.errors import Invalid
 from hostwire.training import Executor, Option, Precision, Spec, Strategy
 
 MAX_POINTS: Final = 1000
-MAX_COMBINATIONS: Final = 20_000  # that are looked at
-MAX_EXCLUDED: Final = 500  # that are told one by one
+MAX_COMBINATIONS: Final = 20_000  # that are evaluated
+MAX_EXCLUDED: Final = 500  # that are listed individually
 MAX_VALUES: Final = 64  # of one axis
 MAX_REPEATS: Final = 50
 MAX_LIMIT_SECONDS: Final = 7 * 86400.0
@@ -44,12 +45,12 @@ AxisName = Annotated[str, msgspec.Meta(max_length=100)]
 
 
 class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a sweep goes over. An axis without values is as the preset has it; each with several is varied.
+    """The parameters of a sweep. An axis without values uses the preset's; one with several values is varied.
 
-    `batch` is of one device, or with `batch_of` 'all' of all devices together. `placement` is 'cpu', 'local',
-    'drawer:ID', 'spread' or 'hybrid'; `storage` is 'host', 'own' (the host's own NVMe drive) or 'nvme:ID'; `host` has
-    ids, `accelerator` models of devices. `same` are further fields of a specification and options of workloads, the
-    same for all.
+    `batch` is per device, or with `batch_of` 'all' over all devices. `placement` is 'cpu', 'local', 'drawer:ID',
+    'spread' or 'hybrid'; `storage` is 'host', 'own' (the host's own NVMe drive) or 'nvme:ID'; `host` has ids,
+    `accelerator` models of devices. `same` are further fields of a specification and options of workloads, common to
+    all points.
     """
 
     workload: tuple[AxisName, ...] = ()
@@ -84,17 +85,17 @@ class SweepGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @classmethod
     def from_json(cls, plain: Any) -> SweepGrid:
-        """Read what `as_json` returned or somebody wrote; raises Invalid that names the member which is wrong."""
+        """Parse the JSON of `as_json` or of a user; raises Invalid that names the wrong member."""
         try:
             return msgspec.convert(plain, cls)
         except msgspec.ValidationError as error:
             said = str(error)
             member = said.rpartition("`$.")[2].rstrip("`").partition("[")[0] if "`$." in said else ""
             sentence = said.partition(" - at ")[0].rstrip(".") + "."
-            raise Invalid(f"The grid is not understood: {sentence}", errors={member or "grid": sentence}) from None
+            raise Invalid(f"The grid is invalid: {sentence}", errors={member or "grid": sentence}) from None
 
 
-# Axes in the order of a point's values: what is varied last is varied most.
+# Axes in the order of a point's values: the last one varies fastest.
 AXES: Final = (
     "workload", "framework", "host", "placement", "accelerator", "storage", "count", "strategy", "precision",
     "gradient", "compile", "accumulation", "batch", "threads", "loader_workers",
@@ -108,13 +109,13 @@ AXIS_LABELS: Final = {
 }  # fmt: skip
 FIXED_FIELDS: Final = ("steps", "warmup", "seed", "bucket_bytes")
 AxisValues = dict[str, Option]
-# Why a specification cannot run on a composition, '' if it can: memory, rules of a drawer, what the host can do.
+# The reason why a specification cannot run on a composition, '' if it can: memory, drawer rules, host capabilities.
 RefusalCheck = Callable[[Spec, Composition], str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridPoint:
-    """A run that a grid asks for."""
+    """A run of a grid."""
 
     values: AxisValues
     spec: Spec
@@ -123,7 +124,7 @@ class GridPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ExcludedCombination:
-    """A combination that becomes no point, and why."""
+    """A combination that is left out, and the reason."""
 
     values: AxisValues
     why: str
@@ -131,7 +132,7 @@ class ExcludedCombination:
 
 @dataclass(frozen=True, kw_only=True)
 class GridExpansion:
-    """What a grid comes to; `left_out` is not longer than MAX_EXCLUDED, `left_out_count` tells how many they are."""
+    """An expanded grid; `left_out` has at most MAX_EXCLUDED entries, `left_out_count` is their number."""
 
     points: tuple[GridPoint, ...] = ()
     left_out: tuple[ExcludedCombination, ...] = ()
@@ -139,7 +140,7 @@ class GridExpansion:
 
     @property
     def reasons(self) -> list[tuple[str, int]]:
-        """Why combinations were left out, and how many for each reason, the most frequent first."""
+        """The reasons for leaving combinations out, with their numbers, the most frequent first."""
         counted: dict[str, int] = {}
         for one in self.left_out:
             counted[one.why] = counted.get(one.why, 0) + 1
@@ -147,7 +148,7 @@ class GridExpansion:
 
 
 def validated_grid(grid: SweepGrid) -> SweepGrid:
-    """Return the grid with each value of an axis once; raises Invalid with a sentence for each field that is wrong."""
+    """Return the grid with unique values of each axis; raises Invalid with a sentence for each wrong field."""
     errors: dict[str, str] = {}
     cleaned: dict[str, Any] = {}
     for axis in AXES:
@@ -158,8 +159,8 @@ def validated_grid(grid: SweepGrid) -> SweepGrid:
     errors |= _axis_errors(grid)
     if not errors and (number := _combination_count(cleaned)) * max(grid.repeats, 1) > MAX_COMBINATIONS:
         errors["grid"] = (
-            f"These are {number * grid.repeats:,} combinations; at most {MAX_COMBINATIONS:,} are looked at. "
-            "Take values out, or make several sweeps."
+            f"These are {number * grid.repeats:,} combinations; at most {MAX_COMBINATIONS:,} are possible. "
+            "Remove values, or create several sweeps."
         )
     if errors:
         raise Invalid(" ".join(errors.values()), errors=errors)
@@ -167,7 +168,7 @@ def validated_grid(grid: SweepGrid) -> SweepGrid:
 
 
 def expand_grid(grid: SweepGrid, pool: SweepPool, refuse: RefusalCheck) -> GridExpansion:
-    """Return the points of a checked grid, repeats one after the other. Raises Invalid where they are too many."""
+    """Return the points of a checked grid, with repeats adjacent. Raises Invalid for too many."""
     points: list[GridPoint] = []
     left_out: list[ExcludedCombination] = []
     count = 0
@@ -184,13 +185,13 @@ def expand_grid(grid: SweepGrid, pool: SweepPool, refuse: RefusalCheck) -> GridE
             told = {**values, "repeat": repeat} if grid.repeats > 1 else values
             points.append(GridPoint(values=told, spec=spec, composition=composition))
         if len(points) > MAX_POINTS:
-            sentence = f"A sweep has at most {MAX_POINTS:,} runs. Take values out, or make several sweeps."
+            sentence = f"A sweep has at most {MAX_POINTS:,} runs. Remove values, or create several sweeps."
             raise Invalid(sentence, errors={"grid": sentence})
     return GridExpansion(points=tuple(points), left_out=tuple(left_out), left_out_count=count)
 
 
 def varied_axes(grid: SweepGrid) -> list[str]:
-    """Return the axes that have several values, and 'repeat' where each is repeated."""
+    """Return the axes that have several values, and 'repeat' if points are repeated."""
     names = [axis for axis in AXES if len(getattr(grid, axis)) > 1]
     return [*names, *(["repeat"] if grid.repeats > 1 else [])]
 
@@ -211,7 +212,7 @@ def _axis_products(grid: SweepGrid) -> Iterator[AxisValues]:
 def _point_or_reason(
     grid: SweepGrid, pool: SweepPool, values: AxisValues, refuse: RefusalCheck, seen: set[tuple[str, str]]
 ) -> tuple[Spec, Composition] | str:
-    """Return what a combination comes to, or why it cannot be or is none of its own."""
+    """Return the point of a combination, or the reason why it is impossible or a duplicate."""
     try:
         spec, composition = _build_point(grid, pool, values, refuse)
     except PlacementError as error:
@@ -226,7 +227,7 @@ def _point_or_reason(
 def _build_point(
     grid: SweepGrid, pool: SweepPool, values: AxisValues, refuse: RefusalCheck
 ) -> tuple[Spec, Composition]:
-    """Return what a combination comes to; raises Impossible."""
+    """Return the point of a combination; raises Impossible."""
     host, placement, count = int(values["host"]), str(values["placement"]), int(values["count"])
     of_pool = pool.host(host)
     framework = str(values["framework"])
@@ -263,7 +264,7 @@ def _point_spec(grid: SweepGrid, values: AxisValues) -> Spec:
         given["command"] = grid.command
     preset = grid.preset if grid.preset in known.presets else "custom"
     if "strategy" not in given:
-        # The preset's is of its own number of devices.
+        # The preset's strategy is for its own number of devices.
         given["strategy"] = "single" if count == 1 and "single" in known.strategies else "ddp"
     if given["backend"] == "cpu" and "precision" not in given and known.presets[preset].get("precision") == "fp16":
         given["precision"] = "fp32"
@@ -318,18 +319,18 @@ def _option_errors(grid: SweepGrid) -> dict[str, str]:
     if grid.command and grid.workload != ("command",):
         errors["command"] = "Only the workload 'command' takes a command."
     if "command" in grid.workload and not grid.command:
-        errors["command"] = "Say what to run."
+        errors["command"] = "Enter a command."
     if grid.early is not None:
         if unknown := [one for one in grid.early.objectives if one not in EARLY_OBJECTIVES]:
             errors["early"] = f"'{unknown[0][:40]}' is none of {', '.join(EARLY_OBJECTIVES)}."
         elif set(grid.early.objectives) <= {"devices"}:
-            errors["early"] = "Besides fewer devices, say what shall be little: time or device_time."
+            errors["early"] = "Besides devices, name an objective to minimise: time or device_time."
     if grid.preset not in get_args(Preset):
         errors["preset"] = f"A preset is one of {', '.join(get_args(Preset))}."
     return errors
 
 
-# Of each, less is better. The words are of people.
+# Objectives to minimise, with their labels.
 EARLY_OBJECTIVES: Final = {
     "time": "time a sample",
     "device_time": "device-seconds a sample",
@@ -338,7 +339,7 @@ EARLY_OBJECTIVES: Final = {
 
 
 class EarlyStopping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Points that are clearly worse in all of `objectives` are skipped; with `predicted` also by prediction alone."""
+    """Points that are dominated in all of `objectives` are skipped; with `predicted` also by prediction alone."""
 
     objectives: tuple[str, ...] = ("time", "devices")
     predicted: bool = True

@@ -1,6 +1,6 @@
-"""FfDL manifests: each field becomes a part of a grid, is kept, is ignored and told why, or is refused. Pure.
+"""FfDL manifests: each field becomes a part of a grid, is kept, is ignored with a reason, or is refused. Pure.
 
-Nothing that stands in `data_stores` is echoed: not in what is explained, not in problems, not in what is kept.
+Values in `data_stores` are never echoed: not in explanations, not in problems, not in the stored manifest.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from core.documents import DocumentProblem, DocumentProblems, DocumentSyntaxErro
 from core.errors import Invalid
 
 MAX_MANIFEST_LENGTH: Final = 100_000  # characters
-REDACTED_PROBLEM: Final = "Something is wrong here. It is not shown, since it may hold what a data store is reached by."
+REDACTED_PROBLEM: Final = "The value is invalid. It is not shown, since it may contain credentials of a data store."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What was read: members of a grid, a title, what became of each field, and what is wrong.
+    """A parsed manifest: members of a grid, a title, the treatment of each field, and the problems.
 
-    `kept` is the manifest as it may be stored and shown: without what data stores are reached by.
+    `kept` is the manifest that may be stored and shown, without credentials of data stores.
     """
 
     grid: Mapping[str, Any] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Manifest:
     kept: str = ""
 
     def grid_with(self, chosen: Mapping[str, Any]) -> SweepGrid:
-        """Return the grid, with what was `chosen` beside the manifest where that says nothing. Raises Invalid."""
+        """Return the grid, with `chosen` values for members that the manifest does not set. Raises Invalid."""
         if self.problems:
             raise manifest_error(self)
         return SweepGrid.from_json({**chosen, **self.grid})
@@ -53,7 +53,7 @@ def manifest_error(manifest: Manifest) -> Invalid:
 
 
 def read_manifest(text: str) -> Manifest:
-    """Return what a manifest, YAML or JSON, comes to; what is wrong with it is told with line and column."""
+    """Parse a manifest, YAML or JSON; problems have line and column."""
     text = text.removeprefix("\ufeff")
     problems = DocumentProblems(text)
     if len(text) > MAX_MANIFEST_LENGTH:
@@ -66,7 +66,7 @@ def read_manifest(text: str) -> Manifest:
     except DocumentSyntaxError as error:
         problems.add_last(error.sentence, error.offset)
     except TooManyProblemsError:
-        problems.add_last("More is wrong than is told here.", 0)
+        problems.add_last("There are more problems than are listed here.", 0)
     told = _redact_secrets(problems.told(), fields.secrets)
     if told:
         return Manifest(problems=told, explained=tuple(fields.explained))
@@ -76,7 +76,7 @@ def read_manifest(text: str) -> Manifest:
 
 
 def _redact_secrets(problems: Sequence[DocumentProblem], secrets: Collection[str]) -> tuple[DocumentProblem, ...]:
-    """Return problems; of those that would show what stands in a data store only where they are."""
+    """Return problems; those that would reveal a value of a data store have only their place."""
     told = []
     for one in problems:
         in_stores = one.place.path.startswith("data_stores")

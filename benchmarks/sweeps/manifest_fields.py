@@ -1,4 +1,4 @@
-"""The fields of an FfDL manifest, one by one: what each becomes, and why. Pure."""
+"""The fields of an FfDL manifest: the treatment of each, and the reason. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.documents import DocumentNode, DocumentProblems, member_path, unknown_
 from core.errors import Invalid
 
 MAX_TEXT_LENGTH: Final = 4096
-MIN_SECRET_LENGTH: Final = 4  # characters; what is shorter is found everywhere by chance
+MIN_SECRET_LENGTH: Final = 4  # characters; shorter values occur elsewhere by chance
 FieldTreatment = Literal["used", "kept", "ignored"]
 MEMORY_PATTERN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:(?:[KMGT]i?)?[Bb]?)?\s*")
 MANIFEST_FIELDS: Final = (
@@ -26,14 +26,14 @@ FRAMEWORK_FIELDS: Final = ("name", "version", "command", "image_tag")
 # Members of `grid` that the manifest has its own fields for.
 MANIFEST_ONLY_FIELDS: Final = ("framework", "workload", "threads", "count", "accelerator", "command")
 SCALAR_FIELDS: Final = ("batch_of", "repeats", "preset", "same", "executor", "limit_seconds", "at_once", "early")
-# Members of a data store that name nothing secret; all others of a connection do, and these names anywhere.
+# Members of a data store that are not secret; all other members of a connection are.
 PUBLIC_MEMBERS: Final = ("type", "name", "path", "region")
 SECRET_NAMES = re.compile(r"pass|secret|token|key|cred|user|auth", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldExplanation:
-    """What became of a field: 'used' as this part of the grid, 'kept' with the sweep, or 'ignored', and why."""
+    """The treatment of a field: 'used' as a part of the grid, 'kept' with the sweep, or 'ignored', with the reason."""
 
     field: str
     line: int
@@ -42,7 +42,7 @@ class FieldExplanation:
 
 
 class ManifestReader:
-    """Goes through a manifest field by field."""
+    """Parser of a manifest, field by field."""
 
     def __init__(self, problems: DocumentProblems) -> None:
         self.problems = problems
@@ -56,7 +56,7 @@ class ManifestReader:
         self.words: list[str] = []
 
     def read(self, root: DocumentNode) -> None:
-        """Read the whole of it."""
+        """Parse the whole manifest."""
         if not isinstance(root.value, dict):
             self.problems.add("A manifest is an object with members such as name, gpus and framework.", "", root.offset)
             return
@@ -80,19 +80,17 @@ class ManifestReader:
         self._what(root)
 
     def _what(self, root: DocumentNode) -> None:
-        """Settle what runs: definitions of the catalogue, or else the command."""
+        """Determine the workload: definitions of the catalogue, or else the command."""
         place = _node_at(root, "framework", "command")
         if "workload" not in self.grid and self.words:
             self.grid |= {"workload": ["command"], "command": self.words}
-            self._tell("framework.command", place, "used", "The workload 'command': it runs as it is, on its host.")
+            self._tell("framework.command", place, "used", "The workload 'command': it runs unchanged on its host.")
         elif "command" in self.grid.get("workload", []):
             self.grid["command"] = self.words
         elif self.words:
-            self._tell("framework.command", place, "ignored", "The definitions of 'workload' run in place of it.")
+            self._tell("framework.command", place, "ignored", "Replaced by the definitions of 'workload'.")
         elif "workload" not in self.grid and not self.problems.found:
-            self.problems.add(
-                "Say what to run: 'workload' (a name of the catalogue), or 'command' in 'framework'.", "workload", 0
-            )
+            self.problems.add("Add 'workload' (a name of the catalogue), or 'command' in 'framework'.", "workload", 0)
 
     def _tell(self, path: str, node: DocumentNode, fate: FieldTreatment, sentence: str) -> None:
         line = self.problems.place(path, node.offset).line
@@ -100,7 +98,7 @@ class ManifestReader:
 
     def _keep(self, line: str) -> None:
         if any(secret in line for secret in self.secrets):
-            self.problems.add("A value of 'data_stores' stands elsewhere in the manifest: take it out there.", "", 0)
+            self.problems.add("A value of 'data_stores' occurs elsewhere in the manifest: remove it there.", "", 0)
         self.kept.append(line)
 
     def _name(self, node: DocumentNode) -> None:
@@ -119,7 +117,7 @@ class ManifestReader:
             self.problems.add("'version' is a text or a number.", "version", node.offset)
             return
         self._keep(f"version: {_inline(str(node.value))}")
-        self._tell("version", node, "kept", "Of the manifest, by you: nothing here depends on it.")
+        self._tell("version", node, "kept", "Your version of the manifest; it has no effect.")
 
     def _gpus(self, node: DocumentNode) -> None:
         if values := self._numbers(node, "gpus", least=0, most=64):
@@ -173,7 +171,7 @@ class ManifestReader:
             self.problems.add("'memory' is a size such as 8Gb or 512MiB.", "memory", node.offset)
             return
         self._keep(f"memory: {_inline(str(value))}")
-        self._tell("memory", node, "ignored", "A run has the whole host: no share of its memory is set apart.")
+        self._tell("memory", node, "ignored", "A run has the whole host: no share of its memory is reserved.")
 
     def _gpu_type(self, node: DocumentNode) -> None:
         if values := self._texts_of(node, "gpu_type"):
@@ -185,10 +183,10 @@ class ManifestReader:
         if not isinstance(node.value, list):
             self.problems.add("'data_stores' is a list.", "data_stores", node.offset)
             return
-        self._keep(f"data_stores: []  # {len(node.value)} given; what they are reached by is not kept")
+        self._keep(f"data_stores: []  # {len(node.value)} given; their credentials are not kept")
         self._tell(
             "data_stores", node, "ignored",
-            f"{len(node.value)} of them. Runs make their own data, of the published sizes: no store is asked, and "
+            f"{len(node.value)} of them. Runs generate their own data, of published sizes: no store is accessed, and "
             "neither names nor passwords are kept.",
         )  # fmt: skip
 
@@ -232,7 +230,7 @@ class ManifestReader:
         self._keep(f"  {name}: {_inline(str(node.value))}")
         self._tell(
             f"framework.{name}", node, "ignored",
-            "A run has the framework that is installed on its host; which one that was is kept with each run.",
+            "A run has the framework that is installed on its host; each run records which.",
         )  # fmt: skip
 
     def _command(self, node: DocumentNode) -> None:
@@ -247,9 +245,9 @@ class ManifestReader:
             )
             return
         if any(secret in text for secret in self.secrets):
-            # It would be kept with each run, and be seen in the list of processes of the host.
+            # It would be stored with each run, and be visible in the process list of the host.
             self.problems.add(
-                "The command holds a value of 'data_stores': it would be seen by others. Take it out.",
+                "The command contains a value of 'data_stores', which others would see. Remove it.",
                 "framework.command", node.offset,
             )  # fmt: skip
             return
@@ -305,7 +303,7 @@ class ManifestReader:
             return
         self.grid[name] = value
         self._keep(f"  {name}: {_inline(value)}")
-        self._tell(member_path("grid", name), node, "used", "As the form of a sweep has it.")
+        self._tell(member_path("grid", name), node, "used", "As in the form of a sweep.")
 
     def _text(self, node: DocumentNode, path: str) -> str | None:
         if not isinstance(node.value, str) or not node.value.strip():
@@ -340,7 +338,7 @@ class ManifestReader:
 
 
 def secret_values(plain: Any, *, is_connection: bool = False) -> set[str]:
-    """Return the values of data stores that may be secret, those that are long enough to be told from others."""
+    """Return the values of data stores that may be secret, if they are long enough to be distinctive."""
     if isinstance(plain, list):
         return set[str]().union(*(secret_values(one, is_connection=is_connection) for one in plain))
     found: set[str] = set()
@@ -362,7 +360,7 @@ def plain_value(node: DocumentNode) -> Any:
 
 
 def _node_at(root: DocumentNode, *path: str) -> DocumentNode:
-    """Return the node at a path, or the last on the way to it that there is."""
+    """Return the node at a path, or its nearest existing ancestor."""
     node = root
     for name in path:
         if not isinstance(node.value, dict) or name not in node.value:

@@ -1,9 +1,9 @@
-"""From a pool and a placement to a composition, and the order that moves the fewest devices. Pure.
+"""Compositions from a pool and a placement, and the order of runs that moves the fewest devices. Pure.
 
-Devices are taken in one order, so that a run with fewer of them uses some of those that one with more has composed.
+Devices are taken in a fixed order, so that a run with fewer devices reuses some of those of a larger run.
 
-What a run brought to its host stays there for the next. So only what the next run needs elsewhere is moved, and devices
-that wait unused stay where they are until the end. The order counts moves first, then how often something is moved.
+Devices of a run stay on its host for the next. So a device is moved only if the next run needs it elsewhere, and unused
+devices stay where they are until the end. The order minimises moved devices first, then compositions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from benchmarks.runs.rules import Composition
 
-# Where accelerators are, besides 'drawer:7' for those of one drawer.
+# Placements of accelerators, besides 'drawer:7' for those of one drawer.
 CPU_PLACEMENT, LOCAL_PLACEMENT, SPREAD_PLACEMENT, HYBRID_PLACEMENT = "cpu", "local", "spread", "hybrid"
 DRAWER_PREFIX = "drawer:"
 HOST_STORAGE = "host"
@@ -26,9 +26,9 @@ NVME_PREFIX = "nvme:"
 
 @dataclass(frozen=True, kw_only=True)
 class PoolHost:
-    """A host: how many GPUs of its own it has, and what it can run ('torch', 'simulated').
+    """A host: the number of its own GPUs, and its executors ('torch', 'simulated').
 
-    `own_drive` is the model of its own NVMe drive, '' where it has none.
+    `own_drive` is the model of its own NVMe drive, '' for none.
     """
 
     id: int
@@ -42,9 +42,9 @@ class PoolHost:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolDevice:
-    """A device that may be composed. `ports` has the host port by which each host (id) reaches it.
+    """A device that may be composed. `ports` maps hosts (ids) to the host ports by which they reach it.
 
-    `attached` is the host (id) that it is attached to now; one of another host is not taken away from there.
+    `attached` is the host (id) that it is attached to now; a device of another host is not moved.
     """
 
     id: int
@@ -82,12 +82,12 @@ class SweepPool:
 
 
 class PlacementError(Exception):
-    """A wish for devices that nothing fulfils; its text is the sentence that says why."""
+    """A request for devices that is impossible; its text is the reason, a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementRequest:
-    """Which devices a run asks for: how many of which model ('' any) for which host, where, and where its data lies."""
+    """The devices that a run requests: number, model ('' any), host, placement, and storage of its data."""
 
     host: int
     count: int
@@ -97,10 +97,10 @@ class PlacementRequest:
 
 
 def compose_placement(pool: SweepPool, wish: PlacementRequest) -> Composition:
-    """Return the composition that a wish comes to; raises Impossible."""
+    """Return the composition for a request; raises Impossible."""
     host = pool.host(wish.host)
     if host is None:
-        raise PlacementError(f"There is no host {wish.host} that you may compose with.")
+        raise PlacementError(f"You cannot compose with host {wish.host}, or it does not exist.")
     drive, devices = _storage_drive(pool, host, wish.storage)
     own = wish.storage == OWN_DRIVE_STORAGE
     if wish.placement == CPU_PLACEMENT:
@@ -119,12 +119,12 @@ def compose_placement(pool: SweepPool, wish: PlacementRequest) -> Composition:
 
 
 def composition_key(composition: Composition) -> str:
-    """Return what tells a composition from others, whatever the order of its devices."""
+    """Return the identity of a composition, independent of the order of its devices."""
     return msgspec.json.encode(composition.as_json(), order="sorted").decode()
 
 
 def placement_label(pool: SweepPool, placement: str) -> str:
-    """Return a placement as people read it."""
+    """Return the label of a placement."""
     if placement.startswith(DRAWER_PREFIX):
         drawer = placement.removeprefix(DRAWER_PREFIX)
         return pool.drawers.get(int(drawer), placement) if drawer.isdecimal() else placement
@@ -160,7 +160,7 @@ def _chassis_devices(pool: SweepPool, host: PoolHost, wish: PlacementRequest, co
     if wish.placement.startswith(DRAWER_PREFIX):
         drawer = wish.placement.removeprefix(DRAWER_PREFIX)
         if not drawer.isdecimal() or int(drawer) not in pool.drawers:
-            raise PlacementError(f"There is no drawer {drawer[:20]} that you may compose with.")
+            raise PlacementError(f"You cannot compose with drawer {drawer[:20]}, or it does not exist.")
         return _drawer_devices(pool, host, wish.accelerator, int(drawer), count)
     drawers = pool.drawers_of(host.id)
     if not drawers:
@@ -180,7 +180,7 @@ def _drawer_devices(pool: SweepPool, host: PoolHost, model: str, drawer: int, co
 def _spread_devices(
     pool: SweepPool, host: PoolHost, model: str, drawers: Sequence[int], count: int
 ) -> list[PoolDevice]:
-    """Return devices of the drawers in turn, as even as can be."""
+    """Return devices spread over the drawers as evenly as possible."""
     shelves = [_free_devices(pool, host, model, {drawer}) for drawer in drawers]
     free = sum(map(len, shelves))
     if free < count:
@@ -190,12 +190,12 @@ def _spread_devices(
         for shelf in shelves:
             if shelf and len(taken) < count:
                 taken.append(shelf.pop(0))
-    # Those of one drawer are neighbours among the ranks.
+    # Devices of one drawer have adjacent ranks.
     return sorted(taken, key=lambda one: drawers.index(one.drawer))
 
 
 def _free_devices(pool: SweepPool, host: PoolHost, model: str, drawers: Collection[int]) -> list[PoolDevice]:
-    """Return accelerators that the host may have: those it has before those that are attached to no host."""
+    """Return the accelerators available to the host: its attached ones, then the detached ones."""
     fitting = [
         one
         for one in pool.devices
@@ -209,7 +209,7 @@ def _free_devices(pool: SweepPool, host: PoolHost, model: str, drawers: Collecti
 
 
 def _storage_drive(pool: SweepPool, host: PoolHost, storage: str) -> tuple[int | None, dict[int, int]]:
-    """Return the drive of a chassis that data is read from, None for the host's, and what is attached for that."""
+    """Return the chassis drive for data, None for the host's storage, and its attachment."""
     if storage == OWN_DRIVE_STORAGE and not host.own_drive:
         raise PlacementError(f"{host.name} shows no NVMe drive of its own.")
     if storage in {HOST_STORAGE, OWN_DRIVE_STORAGE}:
@@ -217,7 +217,7 @@ def _storage_drive(pool: SweepPool, host: PoolHost, storage: str) -> tuple[int |
     drive = next((one for one in pool.devices if one.is_storage and f"{NVME_PREFIX}{one.id}" == storage), None)
     if drive is None:
         raise PlacementError(
-            f"There is no NVMe drive {storage.removeprefix(NVME_PREFIX)[:20]} that you may compose with."
+            f"You cannot compose with NVMe drive {storage.removeprefix(NVME_PREFIX)[:20]}, or it does not exist."
         )
     if host.id not in drive.ports:
         raise PlacementError(f"{host.name} does not reach {drive.name}.")
@@ -231,25 +231,25 @@ def _count_label(count: int, model: str) -> str:
 
 
 Attachments = Mapping[int, int | None]  # device to host port; None: to none
-MAX_EXACT: Final = 7  # compositions: each order of so many is looked at
-MAX_IMPROVED: Final = 40  # compositions: more are left as the first search finds them
+MAX_EXACT: Final = 7  # compositions: up to this number, all orders are evaluated
+MAX_IMPROVED: Final = 40  # compositions: above this number, the first search is not improved
 
 
 class CompositionCost(NamedTuple):
-    """How many devices are moved, and in how many goes."""
+    """The number of moved devices, and of compositions."""
 
     moves: int = 0
     compositions: int = 0
 
     def plus(self, moved: int) -> CompositionCost:
-        """Return it with a composition that moves so many devices; one that moves none is none."""
+        """Return it plus a composition that moves a number of devices; without moves it does not count."""
         return CompositionCost(self.moves + moved, self.compositions + bool(moved))
 
 
 def cheapest_order(wanted: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
-    """Return the runs' numbers in an order of little cost; `wanted` is what each needs, device to host port.
+    """Return the runs' numbers in an order of low cost; `wanted` has the attachments of each, device to host port.
 
-    Runs of one composition stay together and in their order. Of up to 7 compositions no order costs less.
+    Runs of one composition stay together and in their order. For up to 7 compositions the order is optimal.
     """
     groups: dict[frozenset[tuple[int, int]], list[int]] = {}
     for number, places in enumerate(wanted):
@@ -264,7 +264,7 @@ def cheapest_order(wanted: Sequence[Mapping[int, int]], now: Attachments) -> lis
 
 
 def composition_cost(wanted: Sequence[Mapping[int, int]], now: Attachments) -> CompositionCost:
-    """Return what it costs to compose these one after the other; giving back is not counted: it costs all the same."""
+    """Return the cost of composing these in order, without the final restoring, which is the same for all orders."""
     at, cost = dict(now), CompositionCost()
     for places in wanted:
         cost = cost.plus(_moved_count(places, at))
@@ -277,7 +277,7 @@ def _moved_count(places: Mapping[int, int], at: Attachments) -> int:
 
 
 def _exact_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
-    """Return the cheapest order, the first of several; orders that are dearer already are not followed."""
+    """Return the cheapest order, the first of several, by branch and bound."""
     best: tuple[CompositionCost, list[int]] | None = None
     dearest: dict[tuple[frozenset[int], frozenset[tuple[int, int | None]]], CompositionCost] = {}
 
@@ -302,9 +302,9 @@ def _exact_order(compositions: Sequence[Mapping[int, int]], now: Attachments) ->
 
 
 def _greedy_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
-    """Return an order in which what is composed already comes next, else what takes fewest from where runs had them.
+    """Return a greedy order: a composition without moves comes next, else the one with the fewest moves.
 
-    Among those the largest: what needs fewer of its devices then finds them in place.
+    Ties go to the largest, so that compositions with a subset of its devices follow without moves.
     """
     left, at, brought, order = list(range(len(compositions))), dict(now), set[int](), list[int]()
     while left:
@@ -322,7 +322,7 @@ def _greedy_order(compositions: Sequence[Mapping[int, int]], now: Attachments) -
 
 
 def _improved_order(order: list[int], compositions: Sequence[Mapping[int, int]], now: Attachments) -> list[int]:
-    """Return an order in which no single composition would cost less elsewhere."""
+    """Return an order in which moving any single composition does not lower the cost."""
     if len(order) > MAX_IMPROVED:
         return order
     best = composition_cost([compositions[one] for one in order], now)

@@ -1,7 +1,6 @@
 """Throughput against one axis, a chart for each workload and a line for each combination of the other axes: pure.
 
-A mark has one provenance. Repeats of a point are one mark: their median, from the least to the greatest of what they
-span.
+A mark has one provenance. Repeats of a point are one mark: their median, with the union of their intervals.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAX_CHARTS: Final = 24
 
 @dataclass(frozen=True, kw_only=True)
 class RunThroughput:
-    """What a completed run has shown: the values of its axes, samples a second with the 5th and 95th percentile."""
+    """The result of a completed run: the values of its axes, samples a second with the 5th and 95th percentile."""
 
     values: dict[str, Any]
     rate: float
@@ -31,7 +30,7 @@ class RunThroughput:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingMark:
-    """A mark of a chart: `runs` is how many it is of."""
+    """A mark of a chart; `runs` is the number of its runs."""
 
     x: float
     rate: float
@@ -42,7 +41,7 @@ class ScalingMark:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingLine:
-    """A line of a chart: what is the same for all its marks, and where its figures come from."""
+    """A line of a chart: the common values of its marks, and their provenance."""
 
     name: str
     provenance: str
@@ -51,7 +50,7 @@ class ScalingLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingChart:
-    """Throughput of a workload, called `of`, along an axis; `more` is how many lines are left out."""
+    """Throughput of a workload, labelled `of`, along an axis; `more` is the number of lines left out."""
 
     axis: str
     words: str
@@ -64,7 +63,7 @@ class ScalingChart:
 def scaling_charts(
     shown: Iterable[RunThroughput], *, workloads: Sequence[str], varied: Sequence[str], words: dict[str, dict[Any, str]]
 ) -> list[ScalingChart]:
-    """Return a chart for each workload and each numeric axis that is varied; `words` has how values are called."""
+    """Return a chart for each workload and each varied numeric axis; `words` has the labels of values."""
     runs = list(shown)
     along = [(axis, workload) for axis in SCALING_AXES if axis in varied for workload in workloads]
     return [
@@ -96,8 +95,8 @@ def _scaling_chart(
         )
         for (name, provenance), marks in lines.items()
     ]
-    # Those with most marks say most of how it scales. They stay in the order of the runs: which line has how many
-    # marks changes while somebody looks, and with its place a line would change its colour.
+    # Lines with the most marks are kept, in the order of the runs: ordering by marks would change the colours of lines
+    # while the sweep runs.
     fullest = sorted(made, key=lambda line: -len(line.marks))[:MAX_LINES]
     return ScalingChart(
         axis=axis,
@@ -120,7 +119,7 @@ def _scaling_mark(x: float, runs: Sequence[RunThroughput]) -> ScalingMark:
 
 
 def value_label(axis: str, value: Any, words: dict[str, dict[Any, str]]) -> str:
-    """Return a value of an axis so that it says by itself what it is: 'batch 64'; `words` has those of named ones."""
+    """Return a self-explanatory label of an axis value: 'batch 64'; `words` has the labels of named values."""
     named = words.get(axis, {}).get(value)
     if named is not None:
         return named

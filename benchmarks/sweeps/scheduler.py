@@ -1,9 +1,7 @@
 """A sweep's next step: start points, skip, complete, restore devices.
 
-A step is taken by the worker that has claimed the sweep; all that it needs is in the database, so that any worker goes
-on where one died.
-
-All is read from the plans of its runs: nothing is kept in a process, so that one that dies takes nothing with it.
+A step is taken by the worker that has claimed the sweep. All state is in the database, and the devices to restore
+follow from the plans of its runs, so that any worker can continue after another has died.
 """
 
 from __future__ import annotations
@@ -38,14 +36,14 @@ from fabric.plans.rules import DesiredState
 from fabric.plans.services import plan_apply, plan_create, rollback_state
 
 logger = logging.getLogger(__name__)
-POINT_RETRY_INTERVAL: Final = timedelta(seconds=5)  # until a point that could not begin is tried again
+POINT_RETRY_INTERVAL: Final = timedelta(seconds=5)  # until a point that could not start is retried
 MAX_ATTEMPTS: Final = 5
-MAX_CONSECUTIVE_FAILURES: Final = 5  # in a row: whatever it is, the next run would fail of it too
+MAX_CONSECUTIVE_FAILURES: Final = 5  # in a row: the next run would fail for the same reason
 State = Sweep.State
 
 
 def sweeps_due() -> list[str]:
-    """Return the sweeps (ids) with something to do that nobody tends."""
+    """Return the unclaimed sweeps (ids) with pending work."""
     now = timezone.now()
     has_open = Exists(Run.objects.filter(sweep=OuterRef("pk")).exclude(state__in=Run.FINAL))
     rows = Sweep.objects.filter(Q(state=State.RUNNING) | Q(settled=False) | has_open)
@@ -61,7 +59,7 @@ class SweepClaim(RowClaim[Sweep]):
 
 
 def sweep_advance(pk: str, *, worker: str) -> None:
-    """Take a sweep one step further, unless somebody else does."""
+    """Advance a sweep by one step, unless another worker has claimed it."""
     claim = SweepClaim.take(Sweep.objects.all(), pk, worker)
     if claim is None:
         return
@@ -74,7 +72,7 @@ def sweep_advance(pk: str, *, worker: str) -> None:
 def _advance(sweep: Sweep) -> None:
     running = list(open_runs(sweep))
     if running and sweep.settled:
-        # Somebody ran a point of an ended sweep once more: what it brings is given back too.
+        # A point of an ended sweep was run again: its devices are restored, too.
         Sweep.objects.filter(pk=sweep.pk).update(settled=False)
         sweep.settled = False
     if sweep.state == State.HALTED:
@@ -88,14 +86,16 @@ def _advance(sweep: Sweep) -> None:
 def _continue_sweep(sweep: Sweep, running: list[Run]) -> None:
     person = sweep.requested_by
     if person is None or not person.is_active or not person.may_compose:
-        _pause(sweep, f"{sweep.requested_by_name} may not run anything any more: somebody else makes a sweep like it.")
+        _pause(sweep, f"{sweep.requested_by_name} may no longer run anything. Another user can create a sweep like it.")
         return
     if sweep.tenant_id is not None and person.tenant_id != sweep.tenant_id:
-        # Whoever resumes it would have things run in the name, and before the eyes, of another tenant.
-        _pause(sweep, f"{sweep.requested_by_name} left the tenant: somebody else makes a sweep like it.")
+        # Resuming it would run in the name of, and be visible to, another tenant.
+        _pause(sweep, f"{sweep.requested_by_name} left the tenant. Another user can create a sweep like it.")
         return
     if failures := _consecutive_failures(sweep):
-        _pause(sweep, f"The last {failures} runs failed, the newest with: {_last_error(sweep)} Mend that, then resume.")
+        _pause(
+            sweep, f"The last {failures} runs failed, the newest with: {_last_error(sweep)} Fix the cause, then resume."
+        )
         return
     if sweep.again_at is not None and sweep.again_at > timezone.now():
         return
@@ -111,7 +111,7 @@ def _continue_sweep(sweep: Sweep, running: list[Run]) -> None:
 
 
 def _start_points(sweep: Sweep, person: User, grid: SweepGrid, waiting: list[Point], running: list[Run]) -> None:
-    """Begin as many points as there are hosts that none of the sweep's runs is on."""
+    """Start a point on each host without a run of the sweep."""
     busy = [Composition.from_json(run.composition) for run in running]
     at_work = {run.position for run in running}
     for point in waiting:
@@ -127,22 +127,22 @@ def _start_points(sweep: Sweep, person: User, grid: SweepGrid, waiting: list[Poi
 
 
 def _overlap(one: Composition, other: Composition) -> bool:
-    """Tell whether two runs are on one host, or take one device."""
+    """Return whether two runs share a host or a device."""
     return one.host == other.host or bool(set(one.devices) & set(other.devices))
 
 
 def _may_attach(sweep: Sweep, composition: Composition, busy: Iterable[Composition]) -> bool:
-    """Tell whether a drawer's rules let a composition be, after what earlier runs left there is out of its way."""
+    """Return whether a drawer's rules allow a composition once the devices of earlier runs are detached."""
     if not composition.devices or not composition_objection(composition):
         return True
     used = {device for other in busy for device in other.devices} | set(composition.devices)
     stale = set(moved_devices(sweep)) - used
-    # With nothing of its own in the way the run is asked for, and says itself what it waits for.
+    # Without a conflict within the sweep the run is queued, and reports itself what it waits for.
     return not stale or restore_devices(sweep, stale)
 
 
 def _start_point(sweep: Sweep, person: User, grid: SweepGrid, point: Point, composition: Composition) -> bool:
-    """Ask for the run of a point; False where it could not be."""
+    """Create the run of a point; False if it was refused."""
     earlier = Run.objects.filter(sweep=sweep, position=point.position).order_by("-queued_at").first()
     try:
         with audit_batch():
@@ -179,28 +179,28 @@ def _start_point(sweep: Sweep, person: User, grid: SweepGrid, point: Point, comp
 
 
 def _record_start_failure(sweep: Sweep, point: Point, error: FalconWebError) -> None:
-    """Note that a point could not begin: what may pass is tried again, the rest is skipped."""
+    """Record that a point could not start: a temporary failure is retried, otherwise the point is skipped."""
     attempts = point.attempts + 1
     passes = error.retry_helps or isinstance(error, Conflict)
     if passes and attempts < MAX_ATTEMPTS:
-        Point.objects.filter(pk=point.pk).update(attempts=attempts, sentence=f"Tried again: {error.sentence}")
+        Point.objects.filter(pk=point.pk).update(attempts=attempts, sentence=f"Retrying: {error.sentence}")
         sweep.again_at = timezone.now() + POINT_RETRY_INTERVAL
         Sweep.objects.filter(pk=sweep.pk).update(again_at=sweep.again_at)
         return
     Point.objects.filter(pk=point.pk).update(
-        state=Point.State.SKIPPED, attempts=attempts, sentence=f"It could not begin: {error.sentence}"
+        state=Point.State.SKIPPED, attempts=attempts, sentence=f"It could not start: {error.sentence}"
     )
 
 
 def _mark_completed_points(sweep: Sweep) -> None:
-    """Count points as begun whose run has completed although it was to be ended: it was quicker."""
+    """Mark points as begun whose run completed before it could be stopped."""
     points = with_newest_run(Point.objects.filter(sweep=sweep, state=Point.State.WAITING))
     done = list(points.filter(run_state=Run.State.COMPLETED).values_list("pk", flat=True))
     Point.objects.filter(pk__in=done).update(state=Point.State.BEGUN)
 
 
 def _complete(sweep: Sweep) -> None:
-    """End a sweep of which nothing is left to run; its devices go back after that."""
+    """Complete a sweep without remaining points; its devices are restored after that."""
     points = with_newest_run(Point.objects.filter(sweep=sweep))
     counts: dict[str, int] = {}
     for state, run_state in points.values_list("state", "run_state"):
@@ -217,7 +217,7 @@ def _pause(sweep: Sweep, sentence: str) -> None:
 
 
 def _cancel_remaining(sweep: Sweep, running: list[Run]) -> None:
-    """End runs of a halted sweep that nobody has ended: who halted it may have died half-way."""
+    """Stop remaining runs of a halted sweep, in case the halting process died halfway."""
     person = sweep.requested_by
     for run in running:
         if person is not None and run.cancel_requested_at is None and run.state != Run.State.RETURNING:
@@ -228,7 +228,7 @@ def _cancel_remaining(sweep: Sweep, running: list[Run]) -> None:
 
 
 def _consecutive_failures(sweep: Sweep) -> int:
-    """Return how many of the newest runs failed one after the other since the sweep was last resumed, if too many."""
+    """Return the number of consecutive failures since the sweep was last resumed, 0 below the limit."""
     newest = Run.objects.filter(sweep=sweep, state__in=Run.FINAL, finished_at__gt=sweep.going_since)
     states = list(newest.exclude(state=Run.State.CANCELLED).order_by("-finished_at").values_list("state", flat=True))
     failures = list(itertools.takewhile(lambda state: state == Run.State.FAILED, states))
@@ -237,23 +237,23 @@ def _consecutive_failures(sweep: Sweep) -> int:
 
 def _last_error(sweep: Sweep) -> str:
     last = Run.objects.filter(sweep=sweep, state=Run.State.FAILED).order_by("-finished_at").first()
-    return (last.error if last is not None else "") or "no reason was told."
+    return (last.error if last is not None else "") or "no reason was given."
 
 
-RESTORE_RETRY_INTERVAL: Final = timedelta(seconds=10)  # until giving back is tried again
+RESTORE_RETRY_INTERVAL: Final = timedelta(seconds=10)  # until restoring is retried
 
 
 @dataclass(frozen=True)
 class MovedDevice:
-    """Where a device was before the first run of a sweep took it, and where the newest of them wanted it."""
+    """The attachment of a device before the first run of a sweep, and that requested by the newest run."""
 
     origin: int | None
     wanted: int | None
-    is_done: bool  # whether it came there
+    is_done: bool  # whether the request was carried out
 
 
 def moved_devices(sweep: Sweep) -> dict[int, MovedDevice]:
-    """Return the devices that runs of a sweep moved since it last had given all back."""
+    """Return the devices that runs of a sweep moved since it last restored all."""
     plans = Plan.objects.filter(pk__in=Run.objects.filter(sweep=sweep).values("plan")).exclude(applied_at=None)
     if sweep.settled_at is not None:
         plans = plans.filter(applied_at__gt=sweep.settled_at)
@@ -270,9 +270,9 @@ def moved_devices(sweep: Sweep) -> dict[int, MovedDevice]:
 
 
 def devices_to_restore(sweep: Sweep, only: Collection[int] | None = None) -> dict[int, int | None]:
-    """Return the devices that are still where runs of a sweep brought them, and the host ports that they came from.
+    """Return the devices that are still where runs of a sweep attached them, with their original host ports.
 
-    What somebody else has moved meanwhile is theirs. Of `only` these, unless None.
+    Devices that were moved by others meanwhile are left out. Of `only` these, unless None.
     """
     brought = moved_devices(sweep)
     if only is not None:
@@ -286,7 +286,7 @@ def devices_to_restore(sweep: Sweep, only: Collection[int] | None = None) -> dic
 
 
 def restore_devices(sweep: Sweep, only: Collection[int] | None = None) -> bool:
-    """Take the way back of a sweep, or of some of its devices, one step further; True once nothing is left to do.
+    """Take the next step of restoring the devices of a sweep, or `only` some; True once all is done.
 
     To be called again until then.
     """
@@ -298,8 +298,8 @@ def restore_devices(sweep: Sweep, only: Collection[int] | None = None) -> bool:
         return False
     left = devices_to_restore(sweep, only)
     if plan is not None and plan.state in {Plan.State.LEFT, Plan.State.CANCELLED} and only is None and left:
-        # A person decided that: it is not asked of the hardware again.
-        _mark_settled(sweep, f"Somebody left {len(left)} devices where they are.")
+        # A person decided that, so it is not retried.
+        _mark_settled(sweep, f"{len(left)} devices were left attached by a user's decision.")
         return True
     if not left:
         if only is None:
@@ -307,14 +307,14 @@ def restore_devices(sweep: Sweep, only: Collection[int] | None = None) -> bool:
         return True
     held = Hold.objects.filter(key__in=[f"device/{pk}" for pk in left]).select_related("run").first()
     if held is not None:
-        _postpone(sweep, f"Gives its devices back as soon as ‘{held.run.title}’ has ended.")
+        _postpone(sweep, f"Its devices are given back as soon as ‘{held.run.title}’ has ended.")
         return False
     _start_restore_plan(sweep, left)
     return False
 
 
 def _start_restore_plan(sweep: Sweep, left: dict[int, int | None]) -> None:
-    """Begin the plan that brings devices back, in the name of who asked, else of the site: they may have left."""
+    """Start the plan that restores devices, as the requester, or as the site if they are no longer permitted."""
     person = sweep.requested_by
     for by in ([person] if person is not None and person.may_compose else []) + [None]:
         try:
@@ -339,10 +339,10 @@ def _start_restore_plan(sweep: Sweep, left: dict[int, int | None]) -> None:
 
 
 def _resume_stopped(sweep: Sweep, plan: Plan) -> None:
-    """Have a plan go on that has stopped: whatever stood against it may be gone."""
+    """Resume a stopped plan, because the conflict may be resolved."""
     if plan.state != Plan.State.STOPPED:
         return
-    _postpone(sweep, f"Giving its devices back has stopped, and is tried again: {plan.sentence}")
+    _postpone(sweep, f"Giving its devices back has stopped. Retrying: {plan.sentence}")
     try:
         plan_resume(person=None, plan=plan)
     except Conflict:

@@ -1,4 +1,4 @@
-"""What a person sees of sweeps: the list, one sweep with its points, what its runs have shown."""
+"""The sweeps that a person sees: the list, one sweep with its points, and the results of its runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ POINT_CSV_COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class PointStatus:
-    """A point as it stands: of STATES, with its newest run, and what that has shown."""
+    """A point with its state of POINT_STATES, its newest run, and the results of that run."""
 
     position: int
     values: dict[str, Any]
@@ -55,12 +55,12 @@ class PointStatus:
 
     @property
     def number(self) -> int:
-        """Which point it is, from 1."""
+        """Its number, from 1."""
         return self.position + 1
 
     @property
     def state_words(self) -> str:
-        """Where it is: of a run that goes on, where that is."""
+        """The label of its state, or of the state of its open run."""
         return self.run.get_state_display() if self.state == "open" and self.run is not None else self.state
 
     @property
@@ -78,19 +78,19 @@ class PointStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepProgress:
-    """How a sweep stands: how many points are in which state, of how many."""
+    """The progress of a sweep: the number of points in each state, and of all."""
 
     counts: Mapping[str, int]
     total: int
 
     @property
     def ended(self) -> int:
-        """How many need not be run any more."""
+        """The number of points that need no further run."""
         return self.total - self.counts["waiting"] - self.counts["open"]
 
     @property
     def percent(self) -> int:
-        """The same of a hundred."""
+        """The share of points that need no further run, in percent."""
         return 100 * self.ended // self.total if self.total else 0
 
 
@@ -122,7 +122,7 @@ def sweep_get(person: User, pk: UUID) -> Sweep:
 
 
 def progress_of_sweeps(sweeps: Sequence[Sweep]) -> dict[UUID, SweepProgress]:
-    """Return how sweeps stand; three queries, however many they are."""
+    """Return the progress of sweeps; three queries for any number of them."""
     found = {sweep.pk: dict.fromkeys(POINT_STATES, 0) for sweep in sweeps}
     totals = dict(Point.objects.filter(sweep__in=found).order_by().values_list("sweep").annotate(n=Count("pk")))
     newest: dict[tuple[UUID, int], str] = {}
@@ -144,7 +144,7 @@ def point_list(sweep: Sweep) -> list[PointStatus]:
 
 
 def point_filter(points: Sequence[PointStatus], *, state: str = "", sort: str = "") -> list[PointStatus]:
-    """Return those points that are in a state, sorted; raises Invalid. What has shown nothing comes last."""
+    """Return the points in a state, sorted; raises Invalid. Points without results come last."""
     if state and state not in POINT_STATES:
         raise Invalid("There is no such state.", errors={"state": f"One of {', '.join(POINT_STATES)}."})
     name = sort.removeprefix("-") or "position"
@@ -170,15 +170,15 @@ def sweep_scaling(points: Sequence[PointStatus], sweep: Sweep, names: dict[str, 
                     values=one.values, rate=rate.value, low=rate.low, high=rate.high, provenance=one.run.provenance
                 )
             )
-    # Also of those that have shown nothing yet: their charts fill while somebody looks.
+    # Including points without results: their charts fill while the sweep runs.
     workloads = list(dict.fromkeys(str(one.values["workload"]) for one in points if "workload" in one.values))
     return scaling_charts(shown, workloads=workloads, varied=varied_axes(grid), words=names)
 
 
 def axis_value_labels(person: User, values: Sequence[Mapping[str, Any]]) -> dict[str, dict[Any, str]]:
-    """Return how hosts, places, drives and workloads among the values of axes are called; three queries.
+    """Return the labels of hosts, placements, drives and workloads among the values of axes; three queries.
 
-    What the person does not see, or not any more, has no name here.
+    Hosts, drawers and drives that the person does not see have no label.
     """
     hosts = {one["host"] for one in values if "host" in one}
     places = {str(one["placement"]) for one in values if "placement" in one}
@@ -205,7 +205,7 @@ def axis_value_labels(person: User, values: Sequence[Mapping[str, Any]]) -> dict
 
 
 def remaining_time(points: Sequence[PointStatus], sweep: Sweep) -> tuple[timedelta | None, str]:
-    """Return how long the rest of a sweep takes, and what that rests on; None where nothing tells."""
+    """Return the remaining time of a sweep, and the basis of the estimate; None if unknown."""
     rest = [one for one in points if one.state in {"waiting", "open"}]
     ended = [one.run for one in points if one.run is not None and one.run.state == Run.State.COMPLETED]
     took = [
@@ -230,7 +230,7 @@ def remaining_time(points: Sequence[PointStatus], sweep: Sweep) -> tuple[timedel
 
 
 def point_rows(points: Sequence[PointStatus]) -> Iterator[tuple[object, ...]]:
-    """Yield points as a table has them; seconds, samples a second."""
+    """Yield points as table rows; seconds, samples a second."""
     for one in points:
         steps = one.figures.step_seconds if one.figures is not None else None
         rate = one.figures.samples_per_second if one.figures is not None else None
@@ -245,7 +245,7 @@ def point_rows(points: Sequence[PointStatus]) -> Iterator[tuple[object, ...]]:
 
 
 def sweep_rows(rows: QuerySet[Sweep]) -> Iterator[tuple[object, ...]]:
-    """Yield sweeps as a table has them."""
+    """Yield sweeps as table rows."""
     sweeps = list(rows)
     standings = progress_of_sweeps(sweeps)
     for sweep in sweeps:
@@ -275,14 +275,14 @@ def _point_status(point: Point, run: Run | None) -> PointStatus:
 
 
 def _point_state(point: str, run: str | None) -> str:
-    """Return where a point is, by itself and by its newest run."""
+    """Return the state of a point, from itself and its newest run."""
     if point == Point.State.SKIPPED:
         return "skipped"
     if run is not None and run not in Run.FINAL:
         return "open"
     if point == Point.State.WAITING:
         return "waiting"
-    # Its run was deleted: whoever did that wants no more of it.
+    # Its run was deleted by a user, so it is not run again.
     return run if run is not None else "cancelled"
 
 

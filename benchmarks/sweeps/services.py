@@ -1,4 +1,4 @@
-"""Sweeps: requested, paused, resumed, halted, retried, deleted; their steps are in benchmarks.sweeps.scheduler."""
+"""Create, pause, resume, halt, retry and delete sweeps; their steps are in benchmarks.sweeps.scheduler."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ State = Sweep.State
 def sweep_create(
     *, person: User, grid: SweepGrid, title: str = "", manifest: str = "", idempotency_key: str = ""
 ) -> Sweep:
-    """Ask for a sweep; its first runs begin within seconds. `manifest` is what it was read from, without secrets.
+    """Create a sweep; its first runs start within seconds. `manifest` is its source, without secrets.
 
-    Raises Invalid with a sentence for each wrong field, and where no point is left (the reasons are told); Forbidden
-    for those who may only look, Conflict for too many at once. The same person and key answer the same sweep.
+    Raises Invalid with a sentence for each wrong field, and with the reasons if no point is left; Forbidden for
+    read-only users, Conflict for too many open sweeps. The same person and key return the same sweep.
     """
     named = _clean_title(title)
     with attempt(Action.SWEEP_CREATE, actor=person, target=Target("sweep", name=named)) as act:
@@ -78,15 +78,15 @@ def sweep_create(
 
 
 def sweep_pause(*, person: User, sweep: Sweep) -> Sweep:
-    """Begin no further run; those that run end by themselves, then all devices are given back.
+    """Pause a sweep: it starts no further run; running ones complete, then all devices are restored.
 
-    Raises NotFound, Forbidden, and Conflict where it is not running.
+    Raises NotFound, Forbidden, and Conflict if it is not running.
     """
     with _changed_sweep(Action.SWEEP_PAUSE, person, sweep) as (act, row):
         if row.state != State.RUNNING:
             raise Conflict(f"Only a running sweep can be paused: it is '{row.get_state_display().lower()}'.")
-        _set_state(row, State.PAUSED, f"{person.username} paused it. What runs ends by itself.")
-        # What has not begun waits with its point: it would keep devices from being given back.
+        _set_state(row, State.PAUSED, f"{person.username} paused it. Running runs complete.")
+        # Queued runs are cancelled and wait as points again: they would prevent the restoring of devices.
         waiting = list(open_runs(row).filter(state=Run.State.QUEUED))
         _cancel_runs(person, row, waiting)
         act.after = {"state": row.state, "cancelled": len(waiting)}
@@ -94,9 +94,9 @@ def sweep_pause(*, person: User, sweep: Sweep) -> Sweep:
 
 
 def sweep_resume(*, person: User, sweep: Sweep) -> Sweep:
-    """Go on with a sweep that was paused or halted; what a halt has ended is run again.
+    """Resume a paused or halted sweep; runs that were stopped by a halt are run again.
 
-    Raises NotFound, Forbidden, and Conflict where it is neither.
+    Raises NotFound, Forbidden, and Conflict if it is neither.
     """
     with _changed_sweep(Action.SWEEP_RESUME, person, sweep) as (act, row):
         if row.state not in {State.PAUSED, State.HALTED}:
@@ -107,9 +107,9 @@ def sweep_resume(*, person: User, sweep: Sweep) -> Sweep:
 
 
 def sweep_halt(*, person: User, sweep: Sweep) -> Sweep:
-    """End all runs of a sweep and begin no further one; then all devices are given back. It can be resumed.
+    """Halt a sweep: all its runs are stopped, no further one starts, then all devices are restored. It can be resumed.
 
-    Raises NotFound, Forbidden, and Conflict where it has ended.
+    Raises NotFound, Forbidden, and Conflict if it has ended.
     """
     with _changed_sweep(Action.SWEEP_HALT, person, sweep) as (act, row):
         if row.state not in {State.RUNNING, State.PAUSED}:
@@ -122,10 +122,10 @@ def sweep_halt(*, person: User, sweep: Sweep) -> Sweep:
 
 
 def sweep_retry(*, person: User, sweep: Sweep) -> Sweep:
-    """Let those points wait again that failed, were cancelled or could not begin, and go on with the sweep.
+    """Set points that failed, were cancelled or could not start to waiting again, and continue the sweep.
 
-    One that is paused stays so: they run when it is resumed. Raises NotFound, Forbidden, and Conflict where there is
-    none.
+    A paused sweep stays paused: they run when it is resumed. Raises NotFound, Forbidden, and Conflict without such
+    points.
     """
     with _changed_sweep(Action.SWEEP_RETRY, person, sweep) as (act, row):
         points = failed_points(row)
@@ -138,16 +138,16 @@ def sweep_retry(*, person: User, sweep: Sweep) -> Sweep:
 
 
 def sweep_delete(*, person: User, sweep: Sweep, runs: bool = False) -> None:
-    """Delete a sweep with its points; its runs stay as runs of their own, or with `runs` go with it: all, or nothing.
+    """Delete a sweep with its points; its runs stay as separate runs, or with `runs` are deleted too: all, or nothing.
 
-    Raises NotFound, Forbidden (with `runs` also for those of others), and Conflict where it has not ended.
+    Raises NotFound, Forbidden (with `runs` also for runs of others), and Conflict if it has not ended.
     """
     with _locked_sweep(Action.SWEEP_DELETE, person, sweep) as (act, row):
         if reason := why_not_delete(row):
             raise Conflict(reason)
         if runs and (others := runs_of_others(person, row)):
             raise Forbidden(
-                f"Others asked for {others} of its runs: only they, or an administrator, may delete those. "
+                f"Others requested {others} of its runs: only they, or an administrator, may delete those. "
                 "Delete the sweep without its runs."
             )
         of_it = list(Run.objects.filter(sweep=row))
@@ -159,7 +159,7 @@ def sweep_delete(*, person: User, sweep: Sweep, runs: bool = False) -> None:
 
 
 def why_not_delete(sweep: Sweep) -> str:
-    """Return why a sweep cannot be deleted, '' where it can."""
+    """Return the reason why a sweep cannot be deleted, '' if it can."""
     if sweep.state in {State.RUNNING, State.PAUSED}:
         return "It has not ended. Halt it first."
     if open_runs(sweep).exists():
@@ -168,7 +168,7 @@ def why_not_delete(sweep: Sweep) -> str:
 
 
 def runs_of_others(person: User, sweep: Sweep) -> int:
-    """Return how many runs of a sweep are not the person's to delete."""
+    """Return the number of a sweep's runs that the person may not delete."""
     if person.is_administrator:
         return 0
     return Run.objects.filter(sweep=sweep).exclude(requested_by=person).count()
@@ -186,7 +186,7 @@ def with_newest_run(points: QuerySet[Point]) -> QuerySet[Any]:
 
 
 def failed_points(sweep: Sweep) -> QuerySet[Point]:
-    """Return the points of a sweep whose newest run failed or was cancelled, or that could not begin."""
+    """Return the points of a sweep whose newest run failed or was cancelled, or that could not start."""
     points = with_newest_run(Point.objects.filter(sweep=sweep))
     ended = points.filter(state=Point.State.BEGUN, run_state__in=[Run.State.FAILED, Run.State.CANCELLED])
     refused = points.filter(state=Point.State.SKIPPED, attempts__gt=0)
@@ -195,13 +195,13 @@ def failed_points(sweep: Sweep) -> QuerySet[Point]:
 
 
 def enqueue_advance(sweep_id: UUID) -> None:
-    """Have a worker advance a sweep; call it once the change is committed."""
-    # A broker that is away loses nothing: beat enqueues it again.
+    """Enqueue a step of a sweep; to be called after commit."""
+    # An unreachable broker loses nothing: beat enqueues it again.
     enqueue("sweeps.advance", str(sweep_id))
 
 
 def lock_sweep(sweep: Sweep) -> Sweep:
-    """Wait until nobody else changes a sweep, and return it; raises NotFound."""
+    """Lock a sweep and return it; raises NotFound."""
     row = sweep.locked()
     if row is None:
         raise NotFound("There is no such sweep.")
@@ -210,7 +210,7 @@ def lock_sweep(sweep: Sweep) -> Sweep:
 
 @contextmanager
 def _changed_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[AuditedAction, Sweep]]:
-    """Change a locked sweep in a person's name, as `_locked_sweep`; a worker looks at it then."""
+    """Change a locked sweep in a person's name, as `_locked_sweep`, and enqueue its next step."""
     with _locked_sweep(action, person, sweep) as (act, row):
         yield act, row
         transaction.on_commit(partial(enqueue_advance, row.pk), robust=True)
@@ -218,7 +218,7 @@ def _changed_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple
 
 @contextmanager
 def _locked_sweep(action: Action, person: User, sweep: Sweep) -> Iterator[tuple[AuditedAction, Sweep]]:
-    """Have a sweep locked in a person's name, with an entry in the audit log. Raises NotFound, Forbidden."""
+    """Lock a sweep in a person's name, with an entry in the audit log. Raises NotFound, Forbidden."""
     with audited(action, actor=person, target=target_of(sweep, sweep.title)) as act:
         if not Sweep.objects.visible_to(person).filter(pk=sweep.pk).exists():
             raise NotFound("There is no such sweep.")
@@ -237,12 +237,12 @@ def _set_state(row: Sweep, state: Sweep.State, sentence: str) -> None:
 
 
 def _cancel_runs(person: User, row: Sweep, runs: list[Run]) -> None:
-    """Ask for the end of runs; their points wait again, for when the sweep is resumed."""
+    """Cancel runs; their points wait again until the sweep is resumed."""
     for run in runs:
         try:
             run_cancel(person=person, run=run)
         except Conflict:
-            continue  # it has just ended, or is being cancelled
+            continue  # it has just ended, or is being cancelled already
     Point.objects.filter(sweep=row, position__in=[run.position for run in runs]).update(
         state=Point.State.WAITING, sentence=""
     )
@@ -276,7 +276,7 @@ def _save_sweep(person: User, grid: SweepGrid, drawn: ExpandedSweep, **more: str
 
 
 def default_title(grid: SweepGrid) -> str:
-    """Return what a sweep is called as long as nobody gives it another name: 'ResNet-50 by batch and devices'."""
+    """Return the title of a sweep without a title of its own: 'ResNet-50 by batch and devices'."""
     titles = [CATALOGUE[name].title for name in grid.workload]
     what = titles[0] if len(titles) == 1 else f"{len(titles)} workloads"
     axes = [AXIS_LABELS[axis].lower() for axis in varied_axes(grid) if axis != "workload"]
@@ -293,13 +293,13 @@ def _refuse_empty(drawn: ExpandedSweep) -> None:
 
 
 def _clean_title(title: str) -> str:
-    """Return a title as it is kept: one line, without what cannot be shown."""
+    """Return a title as stored: one line, without unprintable characters."""
     shown = " ".join("".join(one if one.isprintable() else " " for one in title).split())
     return shown[:MAX_TITLE_LENGTH]
 
 
 def on_run_changed(sender: Any, run: Run, **_: Any) -> None:
-    """Have the sweep of a run that has ended advanced."""
+    """Enqueue a step of the sweep of an ended run."""
     if run.sweep_id is not None and not run.is_open:
         enqueue_advance(run.sweep_id)
 

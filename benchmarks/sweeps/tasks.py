@@ -1,4 +1,4 @@
-"""Celery's faces of sweeps."""
+"""Celery tasks of sweeps."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from celery import shared_task
 from benchmarks.sweeps.scheduler import sweep_advance, sweeps_due
 from core.enqueue import enqueue, worker_name
 
-# How often beat asks: whatever was not taken until then is asked for again.
+# The period of beat; an unstarted task expires after it, and is scheduled again.
 SCHEDULE_SECONDS = 2.0
 
 
 @shared_task(name="sweeps.advance")
 def advance(sweep_id: str) -> None:
-    """Take a sweep one step further, unless somebody else does."""
+    """Advance a sweep by one step, unless another worker has claimed it."""
     sweep_advance(sweep_id, worker=worker_name())
 
 
 @shared_task(name="sweeps.tend")
 def schedule() -> None:
-    """Have those sweeps go on that have something to do."""
+    """Enqueue a step of each unclaimed sweep with pending work."""
     for sweep_id in sweeps_due():
         enqueue("sweeps.advance", sweep_id, expires=SCHEDULE_SECONDS)

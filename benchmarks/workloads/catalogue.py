@@ -1,8 +1,8 @@
-"""What can be run: every workload with its parameters, its presets and where its figures come from.
+"""The catalogue of workloads, with their parameters, presets and sources.
 
-`tiny` runs on a CPU in two processes within a minute and says nothing about speed. `paper` has the sizes and batches
-of the published experiment (batches of 64 and 128 a GPU; 88, 96 and 48 over eight GPUs), or, for workloads that it
-does not hold, of the publication that the source names. `custom` begins at full size on one GPU.
+`tiny` runs on a CPU in two processes within a minute and is no measure of speed. `paper` has the sizes and batches
+of the published experiment (batches of 64 and 128 a GPU; 88, 96 and 48 over eight GPUs), or, for other workloads, of
+the publication that the source names. `custom` starts at full size on one GPU.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ CATALOGUE: Mapping[str, Workload] = {workload.name: workload for workload in _WO
 
 
 class UnknownWorkload(KeyError):
-    """The catalogue has no such workload; its text is a sentence that names those it has."""
+    """The workload is not in the catalogue; its text is a sentence that lists the known ones."""
 
     def __init__(self, name: str) -> None:
         self.sentence = f"There is no workload '{name}'. There are: {', '.join(CATALOGUE)}."
@@ -282,7 +282,7 @@ def workload_of(name: str) -> Workload:
 
 
 def spec_of(name: str, preset: str, given: Mapping[str, Any]) -> Spec:
-    """Return the Spec of a workload's preset with what is `given` in place of it, every option filled in.
+    """Return the Spec of a workload's preset with `given` values in its place, every option filled in.
 
     `given` holds fields of Spec by name; options stand in 'options' or by their own names. Raises SpecError with
     `errors` by field: 'workload', 'preset', 'batch', 'image' or 'options.image' as it was given.
@@ -299,5 +299,5 @@ def spec_of(name: str, preset: str, given: Mapping[str, Any]) -> Spec:
 
 
 def workload_title(name: str) -> str:
-    """Return how a workload is called; of one that came by import, its name."""
+    """Return the title of a workload; of an imported one, its name."""
     return CATALOGUE[name].title if name in CATALOGUE else name

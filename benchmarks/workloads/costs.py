@@ -1,9 +1,9 @@
-"""What one sample of each workload costs, layer by layer. Pure.
+"""The costs of one sample of each workload, layer by layer. Pure.
 
 Multiply and add count as two operations, and a step of training computes each layer three times. Nothing here is a
-measurement. Sizes of files are those of the data set that the workload stands for: 110 kB for an image of ImageNet
-(141 GB over 1.28 million), 165 kB for one of COCO (19 GB over 118 thousand), at the side that the network is usually
-fed with; other sides are scaled by their pixels, as the trainer makes images of the size that is asked for.
+measurement. Sizes of files are those of the data set that the workload represents: 110 kB for an image of ImageNet
+(141 GB over 1.28 million), 165 kB for one of COCO (19 GB over 118 thousand), at the usual input side of the network;
+other sides are scaled by their pixels, as the trainer generates images of the requested size.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class LayerTally:
     ) -> None:
         """Add a convolution with padding: with normalisation it has no bias.
 
-        `kept` tensors of its output's size are needed backwards: what the normalisation reads and what the next layer
-        reads; a smooth activation such as SiLU keeps what it reads as well.
+        `kept` tensors of its output's size are needed backwards: the inputs of the normalisation and of the next layer,
+        and the input of a smooth activation such as SiLU.
         """
         self.side = math.ceil(self.side / stride)
         weights = kernel * kernel * self.channels / groups * channels
@@ -51,7 +51,7 @@ class LayerTally:
         self.channels = channels
 
     def pool(self, kernel: int = 2, *, padded: bool = False) -> None:
-        """Add a pooling layer that halves the side, with padding or without, and keeps where its maxima lay.
+        """Add a pooling layer that halves the side, with padding or without, and keeps the positions of its maxima.
 
         A maximum's place is an index of 8 bytes.
         """
@@ -80,14 +80,14 @@ class LayerTally:
 
 
 def round_channels(channels: float, divisor: int = 8) -> int:
-    """Return a scaled number of channels as a multiple of `divisor`, nearest, and at least 90 % of what was asked."""
+    """Return a scaled number of channels as the nearest multiple of `divisor`, at least 90 % of the exact value."""
     near = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return near + divisor if near < 0.9 * channels else near
 
 
 IMAGENET_FILE_BYTES, COCO_FILE_BYTES = 110e3, 165e3  # bytes
 TOKEN_BYTES = 8.0  # bytes of an index as PyTorch sends it to a device
-SIZE_FACTOR = 4  # from one size of message to the next
+SIZE_FACTOR = 4  # factor between sizes of messages
 
 
 def _option_value(spec: Spec, name: str, default: float) -> float:
@@ -110,7 +110,7 @@ def mobilenet_v2(spec: Spec) -> Costs:
 @cache
 def _mobilenet_v2(side: float, classes: float, width: float) -> Costs:
     net = LayerTally(side=int(side), channels=3)
-    net.convolution(round_channels(32 * width), 3, 2, kept=3)  # ReLU6 keeps what it reads
+    net.convolution(round_channels(32 * width), 3, 2, kept=3)  # ReLU6 keeps its input
     # Expansion, channels, repetitions, stride of the first: table 2 of the publication.
     for expansion, channels, count, stride in (
         (1, 16, 1, 1),
@@ -173,7 +173,7 @@ def yolov5l(spec: Spec) -> Costs:
 
 
 class _YoloTally(LayerTally):
-    """A tally that knows the blocks of YOLOv5; its SiLU keeps what it reads."""
+    """A tally with the blocks of YOLOv5; its SiLU keeps its input."""
 
     def conv(self, channels: int, kernel: int = 1, stride: int = 1) -> None:
         self.convolution(channels, kernel, stride, kept=3)
@@ -202,7 +202,7 @@ def _yolov5l(side: float, classes: float, width: float, depth: float) -> Costs:
     net = _YoloTally(side=int(side), channels=3)
     net.channels, net.side = 12, -(-net.side // 2)  # two by two pixels folded into channels
     net.conv(channels(64), 3)
-    skips: list[tuple[int, int]] = []  # channels and side of what the neck takes up again
+    skips: list[tuple[int, int]] = []  # channels and side of the maps that the neck reuses
     for full, count in ((128, 3), (256, 9), (512, 9)):
         net.conv(channels(full), 3, 2)
         net.csp(channels(full), times(count))
@@ -251,7 +251,7 @@ def _bert(spec: Spec, *, layers: int, hidden: int, heads: int) -> Costs:
     embeddings = (_option_value(spec, "vocabulary", 30522) + 512 + 2 + 2) * width
     # A layer: four projections and two of four times the width, their biases, and two normalisations.
     layer = 12 * width**2 + 13 * width
-    head = 2 * width + 2  # where the answer begins and ends
+    head = 2 * width + 2  # start and end of the answer
     products = depth * (12 * width**2 * length + 2 * width * length**2) + head * length
     # Kept a layer and token in half precision: 34 bytes a channel, and 5 bytes a head and token of attention
     # (Korthikanti and others, 2022); twice that in fp32.
@@ -334,7 +334,7 @@ def _mnist_cnn(side: float, classes: float) -> Costs:
 
 
 def efficientnet_b0(spec: Spec) -> Costs:
-    """Not run here: its published rates stand in for MobileNetV2's. 5.3 million parameters, 0.4 billion products."""
+    """Not run here: its published rates substitute MobileNetV2's. 5.3 million parameters, 0.4 billion products."""
     return _efficientnet_b0(_option_value(spec, "image", 224), _option_value(spec, "classes", 1000))
 
 
@@ -387,17 +387,17 @@ def _transfer_costs(spec: Spec) -> Costs:
 
 
 def gpu_bandwidth(spec: Spec) -> Costs:
-    """Every size of message, as often as asked, from each device to each other one."""
+    """Every size of message, repeated as specified, from each device to each other one."""
     return _transfer_costs(spec)
 
 
 def all_reduce(spec: Spec) -> Costs:
-    """Every size of message, as often as asked, summed over all devices."""
+    """Every size of message, repeated as specified, summed over all devices."""
     return _transfer_costs(spec)
 
 
 def host_copy(spec: Spec) -> Costs:
-    """Every size of message, as often as asked, from the host to each device and back."""
+    """Every size of message, repeated as specified, from the host to each device and back."""
     return _transfer_costs(spec)
 
 

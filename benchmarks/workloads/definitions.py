@@ -1,4 +1,4 @@
-"""What a workload is, the parameters people may set, and how a specification is validated. Pure."""
+"""Definitions of workloads, their parameters, and the validation of specifications. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Family = Literal["vision", "detection", "language", "link", "command"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadParameter:
-    """A size of a workload that people may set: a whole number from `least` to `most`, or one of `choices`."""
+    """A parameter of a workload: a number from `least` to `most`, or one of `choices`."""
 
     name: str
     label: str
@@ -32,7 +32,7 @@ class WorkloadParameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What one sample asks for, at the sizes of a spec; the performance model's inputs.
+    """The costs of one sample, at the sizes of a spec; the performance model's inputs.
 
     `flops`: forward and backward, multiply and add counted as two. `input_bytes`: from storage; `device_bytes`: host to
     device. `activation_bytes`: kept for the backward pass, in the precision of fp32. `late_share`: of the parameters,
@@ -52,8 +52,8 @@ class Costs:
 class Workload:
     """A definition. `samples` names what a batch counts ('images', 'sequences').
 
-    `presets` maps tiny and paper to fields of Spec that differ from its defaults. `costs` is None where there is
-    nothing to model: of a user's own command. `source` tells where parameters, depth and costs come from.
+    `presets` maps tiny and paper to fields of Spec that differ from its defaults. `costs` is None for a user's own
+    command, which has no model. `source` names the origin of parameters, depth and costs.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Workload:
         return self.family in ("vision", "detection", "language")
 
 
-# Fields of hostwire.training.Spec, in the order of a form. 'command' is apart: it is no number and no choice.
+# Fields of hostwire.training.Spec, in the order of a form, without 'command', which is neither a number nor a choice.
 COMMON_PARAMETERS: tuple[WorkloadParameter, ...] = (
     WorkloadParameter(
         name="devices", label="Devices", default=1, most=64, help="One process for each, except with DP."
@@ -176,7 +176,7 @@ BLOCK_BYTES = WorkloadParameter(name="block_bytes", label="Block", default=2**20
 
 
 def image_parameter(side: int, *, least: int = 32, most: int = 2048, channels: int = 3) -> WorkloadParameter:
-    """Return the parameter of a square image whose side is `side` pixels where nothing else is asked."""
+    """Return the parameter of a square image whose side is `side` pixels by default."""
     colours = "three colours" if channels == 3 else "grey"
     return WorkloadParameter(
         name="image", label="Image side", default=side, unit="px", least=least, most=most, help=f"Square, {colours}."
@@ -184,7 +184,7 @@ def image_parameter(side: int, *, least: int = 32, most: int = 2048, channels: i
 
 
 def classes_parameter(number: int) -> WorkloadParameter:
-    """Return the parameter of how many classes are told apart."""
+    """Return the parameter for the number of classes."""
     return WorkloadParameter(name="classes", label="Classes", default=number, least=2, most=100_000)
 
 
@@ -202,7 +202,7 @@ def transformer_parameters(*, layers: int, hidden: int, heads: int) -> tuple[Wor
 
 
 MAX_COMMAND_LENGTH = 4096
-# They halve an image five times and normalise over what is left and the batch: more than one value is needed.
+# They halve an image five times and normalise over the remaining pixels and the batch: this needs several values.
 _BATCH_NORMALISED = ("mobilenet_v2", "resnet50", "yolov5l")
 
 
@@ -215,7 +215,7 @@ class SpecError(ValueError):
 
 
 def spec_of_workload(workload: Workload, preset: Preset, given: Mapping[str, Any]) -> Spec:
-    """Return the Spec of a preset with what is `given` in place of it; every option of the workload is filled in.
+    """Return the Spec of a preset with `given` values in its place; every option of the workload is filled in.
 
     `given` holds fields of Spec by name; options stand in 'options' or by their own names, as a form sends them.
     Raises SpecError.
@@ -227,20 +227,20 @@ def spec_of_workload(workload: Workload, preset: Preset, given: Mapping[str, Any
     options.update(start.pop("options", {}))  # type: ignore[call-overload]  # a mapping of options
     fields.update(start)
     command = fields.pop("command", ())
-    asked = dict(given)
-    nested = asked.pop("options", {})
+    values = dict(given)
+    nested = values.pop("options", {})
     if not isinstance(nested, Mapping):
         errors["options"] = "Options are an object of names and values."
         nested = {}
-    if asked.pop("workload", workload.name) != workload.name:
+    if values.pop("workload", workload.name) != workload.name:
         errors["workload"] = f"This is the specification of {workload.name}."
-    if asked.pop("framework", "pytorch") != "pytorch":
+    if values.pop("framework", "pytorch") != "pytorch":
         errors["framework"] = "Only pytorch runs here."
-    if "command" in asked:
-        command = _parse_command(asked.pop("command"), errors)
+    if "command" in values:
+        command = _parse_command(values.pop("command"), errors)
     common = {parameter.name: parameter for parameter in COMMON_PARAMETERS}
     own = {parameter.name: parameter for parameter in workload.parameters}
-    for name, value in asked.items():
+    for name, value in values.items():
         if name in own:
             options[name] = _parameter_value(own[name], value, name, errors)
         elif name in common:
@@ -261,7 +261,7 @@ def spec_of_workload(workload: Workload, preset: Preset, given: Mapping[str, Any
 
 
 def validate_spec(workload: Workload, spec: Spec) -> Spec:
-    """Return the spec. Raises SpecError where its fields do not go together."""
+    """Return the spec. Raises SpecError if its fields are inconsistent."""
     errors = _inconsistencies(workload, spec)
     if errors:
         raise SpecError(errors)
@@ -269,7 +269,7 @@ def validate_spec(workload: Workload, spec: Spec) -> Spec:
 
 
 def _parameter_value(parameter: WorkloadParameter, value: Any, field: str, errors: dict[str, str]) -> Any:
-    """Return the value as the parameter's kind, also from text; else note what is wrong with it."""
+    """Return the value converted to the parameter's type, also from text; else record its error."""
     if parameter.choices:
         for choice in parameter.choices:
             if value == choice and isinstance(value, bool) == isinstance(choice, bool):
@@ -322,10 +322,10 @@ def _parse_command(value: Any, errors: dict[str, str]) -> tuple[str, ...]:
 
 
 def _inconsistencies(workload: Workload, spec: Spec) -> dict[str, str]:
-    """Return a sentence for each field that does not go with the others."""
+    """Return a sentence for each field that is inconsistent with the others."""
     if workload.family == "command":
         if not spec.command or not spec.command[0].strip():
-            return {"command": "Say what to run."}
+            return {"command": "Enter a command."}
         return {}
     errors: dict[str, str] = {}
     if spec.command:
@@ -380,7 +380,7 @@ def _option_errors(workload: Workload, spec: Spec) -> dict[str, str]:
 
 
 def spec_from_json(data: bytes | str) -> Spec:
-    """Return the Spec that JSON holds, without a look at the catalogue. Raises SpecError, naming the field."""
+    """Return the Spec in JSON, without validation against the catalogue. Raises SpecError, naming the field."""
     try:
         return msgspec.json.decode(data, type=Spec)
     except msgspec.DecodeError as wrong:

@@ -95,11 +95,11 @@ def test_a_manifest_is_explained_without_leaving_the_page(page: Page) -> None:
     page = page.context.new_page()
     page.goto("/benchmarks/sweeps/new/manifest/")
     page.get_by_label("Manifest", exact=True).fill(MANIFEST + "memory: much\n")
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("region", name="Problems")).to_contain_text("'memory' is a size")
     judge(page, "a manifest with a problem")
     page.get_by_label("Manifest", exact=True).fill(MANIFEST)
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("region", name="Fields")).to_contain_text("The axis 'workload'")
     judge(page, "a manifest that is explained")
     assert page.get_by_label("Manifest", exact=True).input_value() == MANIFEST

@@ -1,4 +1,4 @@
-"""`manage.py recommend`: what to compose for a training job, of a pool in a file or of what a person may use."""
+"""`manage.py recommend`: a composition for a training job, from a pool in a file or the resources of a person."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ OK, USAGE, PROBLEMS, IMPOSSIBLE = 0, 2, 3, 4
 EXPLAINED = """\
 exit codes:
   0  answered, also where nothing is recommended yet
-  2  wrong usage: a file that cannot be read, a person that there is not
-  3  the pool file or the request has problems; each is told with its field
-  4  impossible: the constraint that cannot hold is named
+  2  wrong usage: a file that cannot be read, an unknown person
+  3  the pool file or the request has problems; each is reported with its field
+  4  impossible: the conflicting constraint is named
 
-With --pool nothing of the site is read, and the answer rests on published rates and data sheets. docs/recommend.md says
-what a pool file holds.
+With --pool no database is read, and the answer uses only published rates and data sheets. docs/recommend.md describes
+the format of a pool file.
 """
 
 
@@ -71,7 +71,7 @@ class Command(BaseCommand):
         if options["study"]:
             self._study(options)
         if not options["workload"]:
-            self._end(USAGE, "Name a workload, or ask for the study with --study.")
+            self._end(USAGE, "Name a workload, or request the study with --study.")
         pool, known = self._pool(options)
         try:
             answer = recommend(pool, parse_recommendation_request(self._plain(options), pool), known)
@@ -101,7 +101,7 @@ class Command(BaseCommand):
         for one in options["limit"]:
             name, is_given, value = one.partition("=")
             if not is_given:
-                self._end(USAGE, f"'{one}' is no constraint: write NAME=VALUE.")
+                self._end(USAGE, f"'{one}' is not a constraint: write NAME=VALUE.")
             limits[name] = value.split(",") if name in {"models", "host_ids"} else value
         plain: dict[str, Any] = {
             "workload": options["workload"],
@@ -139,7 +139,7 @@ class Command(BaseCommand):
 
 
 def summary_of(trials: list[Trial]) -> dict[str, Any]:
-    """Return what a study comes to: regrets as shares of the cost of the true best, by the number of runs."""
+    """Return the summary of a study: regrets as shares of the true best cost, by the number of runs."""
     regrets = np.array([one.regrets for one in trials])
     return {
         "trials": len(trials),

@@ -37,16 +37,16 @@ class Command(BaseCommand):
         export.add_argument("--sweep", default="", help="id of a sweep")
         export.add_argument("--workload", default="")
         export.add_argument("--kind", choices=list(EXPORT_KINDS), default="jsonl")
-        export.add_argument("--output", type=Path, help="file to write; the terminal when not given")
-        entry = doings.add_parser("import", help="make runs of a file, all of it or nothing")
+        export.add_argument("--output", type=Path, help="file to write (default: standard output)")
+        entry = doings.add_parser("import", help="import runs from a file, all or nothing")
         entry.add_argument("file", type=Path)
-        entry.add_argument("--kind", choices=list(FORMATS), default="", help="what it is; found out when not given")
-        entry.add_argument("--dry-run", action="store_true", help="look at the file, and make nothing")
+        entry.add_argument("--kind", choices=list(FORMATS), default="", help="format of the file (default: detected)")
+        entry.add_argument("--dry-run", action="store_true", help="check the file without importing it")
         for one in (export, entry):
-            one.add_argument("--as", dest="person", required=True, help="name of the person who does it")
+            one.add_argument("--as", dest="person", required=True, help="name of the acting person")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Run; exits with 2 for wrong usage, 3 for a file with problems, 5 where the site refuses it."""
+        """Run; exits with 2 for wrong usage, 3 for a file with problems, 5 if the site refuses it."""
         person = User.objects.filter(is_active=True, username=options["person"]).first()
         if person is None:
             self.stderr.write(f"There is no active person '{options['person']}'.")

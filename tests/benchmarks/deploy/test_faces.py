@@ -71,7 +71,7 @@ def test_the_api_answers_files_reasons_and_gains(client: Client, host: Host) -> 
     assert body["prediction"]["provenance"] == "predicted"
     assert body["gains"][0]["option"] == "data_parallelism"
     assert asked(client, SHORT).json()["errors"] == {
-        "/gpus": "4 GPUs are asked for, and node-1 has 3. Name a composition that has them."
+        "/gpus": "4 GPUs are requested, but node-1 has 3. Name a composition that has them."
     }
 
 

@@ -126,7 +126,7 @@ def test_gains_are_predictions_of_what_is_taken() -> None:
         assert one.source
         assert one.basis == "prior"
         # Only what surely brings something is taken, unless it was asked for.
-        assert one.taken == (one.low > 1.0 or one.why.startswith(("As asked for", "The job has")))
+        assert one.taken == (one.low > 1.0 or one.why.startswith(("As requested", "The job has")))
     assert found.prediction is not None
     spec = found.prediction.spec
     assert (spec.devices, spec.precision) == (4, "fp16")
@@ -138,7 +138,7 @@ def test_what_is_asked_for_stays() -> None:
     found = made(SHORT | {"precision": "fp32", "compile": False, "loader_workers": 2})
     assert found.prediction is not None
     assert (found.prediction.spec.precision, found.prediction.spec.loader_workers) == ("fp32", 2)
-    assert {one.option: one.why for one in found.gains}["loader_workers"] == "As asked for."
+    assert {one.option: one.why for one in found.gains}["loader_workers"] == "As requested."
     assert "precision" not in {one.option for one in found.gains}
 
 

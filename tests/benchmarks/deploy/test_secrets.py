@@ -60,7 +60,7 @@ def test_the_script_wants_it_from_whoever_submits_it(tmp_path: Path) -> None:
     path.write_text(text_of(found, "bash"))
     without = subprocess.run(["bash", str(path)], env={"CONTAINER": ""}, capture_output=True, text=True, check=False)
     assert without.returncode != 0
-    assert "Set TOKEN before the job begins" in without.stderr
+    assert "Set TOKEN before the job starts" in without.stderr
     given = subprocess.run(
         ["bash", str(path)], env={"CONTAINER": "", "TOKEN": "a $(b)"}, capture_output=True, text=True, check=True
     )

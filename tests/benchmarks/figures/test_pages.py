@@ -75,7 +75,7 @@ def api(client: Client, name: str = "", status: int = 200, **query: Any) -> Any:
 
 def test_without_a_run_the_page_says_why_it_is_empty_and_what_to_do(client: Client) -> None:
     text = page(client)
-    assert "there is none yet" in text
+    assert "there are none yet" in text
     assert "Start a run" in text
     assert page(client, "relative-time/").count("It needs runs of training in two configurations")
 
@@ -140,7 +140,7 @@ def test_runs_are_chosen_by_id_by_sweep_and_by_what_they_are(client: Client, bob
     assert api(client, since="2999-01-01")["found"] == 0
     assert api(client, since="2020-01-01T00:00Z")["found"] == 4
     assert "Sweep ‘Grid’" in page(client, sweep=sweep.pk)
-    assert "No run that has completed fits" in page(client, workload="vgg16")
+    assert "No completed run matches" in page(client, workload="vgg16")
 
 
 def test_what_the_list_of_runs_is_filtered_by_is_heeded_and_kept(client: Client, study: list[Run]) -> None:

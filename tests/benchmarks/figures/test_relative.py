@@ -73,7 +73,7 @@ def test_other_batches_are_no_repetitions() -> None:
     drawn = time_by_configuration(rows)
     assert mark(drawn, "falconGPUs").x == "ResNet-50, batch 64"
     assert {one.x for one in drawn.marks} == {"ResNet-50, batch 64"}
-    assert drawn.notes[-1] == "With nothing but localGPUs: ResNet-50, batch 32."
+    assert drawn.notes[-1] == "Only localGPUs: ResNet-50, batch 32."
 
 
 def test_runs_without_times_and_those_that_are_no_training_are_told_of_or_left_alone() -> None:
@@ -87,7 +87,7 @@ def test_runs_without_times_and_those_that_are_no_training_are_told_of_or_left_a
 def test_one_configuration_alone_is_compared_with_nothing() -> None:
     drawn = time_by_configuration([row("1", steps=steps(0.2))])
     assert drawn.is_empty
-    assert "there is nothing to compare it with" in drawn.notes[-1]
+    assert "there is nothing to compare with" in drawn.notes[-1]
 
 
 def test_nothing_at_all_is_an_empty_figure() -> None:
@@ -125,7 +125,7 @@ def test_storage_is_compared_on_the_same_devices() -> None:
     assert mark(drawn, "Falcon NVMe").x == "ResNet-50, 8 local GPUs"
     # Where there is nothing but the baseline, there is nothing to compare.
     assert {one.x for one in drawn.marks} == {"ResNet-50, 8 local GPUs"}
-    assert "With nothing but local storage: ResNet-50, 8 Falcon GPUs in 2 drawers." in drawn.notes[-1]
+    assert "Only local storage: ResNet-50, 8 Falcon GPUs in 2 drawers." in drawn.notes[-1]
 
 
 def test_sharding_with_its_larger_batch_is_a_variant_of_the_same_work() -> None:

@@ -61,7 +61,7 @@ def test_runs_without_readings_and_those_that_are_too_many_are_told_of() -> None
     drawn = reading_over_time([*rows, row("without")])
     assert len(drawn.lines) == MAX_LINES
     assert any("1 run without such readings" in note for note in drawn.notes)
-    assert any("3 runs since a chart holds 8 lines" in note for note in drawn.notes)
+    assert any("3 runs since a chart has at most 8 lines" in note for note in drawn.notes)
 
 
 def test_other_readings_are_shown_in_their_units_and_those_of_links_are_none_of_a_device() -> None:

@@ -198,9 +198,9 @@ def test_what_needs_another_mode_is_a_plan_and_no_run(chassis: Chassis, boss: Us
     given = {**QUESTION, "gpus": "chassis", "least": "4", "most": "4", "host": str(host)}
     page = browser(boss).get(reverse("recommend:recommend"), given).content.decode()
     assert "the mode of 1 drawer to change" in page
-    assert "It needs a drawer in another mode" in page
+    assert "It requires a change of a drawer's mode" in page
     assert "Make it a plan" in page
-    assert "It cannot be run from here" not in page
+    assert "It cannot be run: no agent" not in page
 
 
 def test_who_is_refused_is_asked_the_same_again(chassis: Chassis, boss: User) -> None:
@@ -230,7 +230,7 @@ def test_what_is_wrong_in_the_form_is_told_where_it_is(chassis: Chassis, boss: U
 
 def test_empty_pools_say_why(boss: User) -> None:
     page = browser(boss).get(reverse("recommend:recommend")).content.decode()
-    assert "There is no host" in page
+    assert "You cannot use any host" in page
     Host.objects.create(name="node-a", identity="a")
     assert "No GPU is free" in browser(boss).get(reverse("recommend:recommend")).content.decode()
 
@@ -239,7 +239,7 @@ def test_a_viewer_looks_but_makes_neither_plan_nor_run(chassis: Chassis, owner: 
     viewer = User.objects.create_user("viewer", tenant=owner.tenant, role=Role.VIEWER)
     client = browser(viewer)
     page = client.get(reverse("recommend:recommend"), QUESTION).content.decode()
-    assert "You may look" in page
+    assert "You have read-only access" in page
     assert "Make it a plan" not in page
     device, port = Device.objects.get(name="GPU 2").pk, HostPort.objects.get(label="H1").pk
     wanted = json.dumps({"attachments": {device: port}})
@@ -316,7 +316,7 @@ def test_the_command_answers_from_a_file_and_exits_by_what_came_of_it(
     assert "expected regret" in said
     code, said = command(capsys, "resnet50", "--pool", str(file), "--limit", "least_devices=9")
     assert code == 4
-    assert "cannot hold" in said
+    assert "not possible" in said
     assert command(capsys, "nothing", "--pool", str(file))[0] == 3
     assert command(capsys, "resnet50", "--pool", str(tmp_path / "none.json"))[0] == 2
     assert command(capsys, "resnet50")[0] == 2

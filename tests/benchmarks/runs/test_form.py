@@ -195,7 +195,7 @@ def test_a_host_is_named_to_those_who_see_it(lab: Lab, grant_to_tenant: Any) -> 
 def test_a_form_without_a_free_gpu_names_the_run_that_has_them(lab: Lab) -> None:
     client = client_of(lab.person)
     run = lab.ask(lab.place(1), title="The long one")
-    said = "All GPUs that node-a can have are used, by ‘The long one’."
+    said = "All GPUs available to node-a are used by ‘The long one’."
     devices = Device.objects.filter(kind=Device.Kind.GPU)
     Hold.objects.bulk_create(Hold(key=f"device/{one.pk}", run=run) for one in devices)
     page = page_text(client.get(NEW))
@@ -239,8 +239,8 @@ def test_the_file_page_shows_a_file_that_works(lab: Lab) -> None:
     assert Run.objects.get().composition["local_gpus"] == 1
     assert "Paste JSON, or choose a file." in page_text(client.post(FILE, {"text": " "}))
     Host.objects.get(pk=lab.host.pk).agent.delete()
-    assert "no run can be asked for now" in page_text(client.get(FILE))
-    assert "A run that is asked for now is refused." in page_text(client.get(NEW))
+    assert "No run can be started now" in page_text(client.get(FILE))
+    assert "A run started now is refused." in page_text(client.get(NEW))
 
 
 def test_what_is_offered_is_read_in_as_many_queries_however_much_there_is(

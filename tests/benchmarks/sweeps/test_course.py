@@ -142,7 +142,7 @@ def test_what_failed_waits_again_in_a_paused_sweep_and_a_halted_one_goes_on_with
     (point,) = (one for one in point_list(sweep) if one.position == victim.position)
     assert point.state == "cancelled"
     waits = sweep_retry(person=lab.person, sweep=sweep)
-    assert (waits.state, waits.sentence) == ("paused", "ada paused it. What runs ends by itself.")
+    assert (waits.state, waits.sentence) == ("paused", "ada paused it. Running runs complete.")
     assert [one.state for one in point_list(sweep)].count("waiting") == 2
     for _ in range(5):
         tend()
@@ -183,5 +183,5 @@ def test_who_may_ask_and_what_is_refused(lab: RunningLab, monkeypatch: pytest.Mo
     # Who asked may not run anything any more: the sweep waits, and says why.
     User.objects.filter(pk=lab.person.pk).update(is_active=False)
     until(sweep, lambda one: one.state == "paused")
-    assert "may not run anything any more" in Sweep.objects.get(pk=sweep.pk).sentence
+    assert "may no longer run anything" in Sweep.objects.get(pk=sweep.pk).sentence
     work()

@@ -146,10 +146,10 @@ def test_who_may_delete_it_and_whose_runs(owner: User, sweep: Sweep, tenant: Ten
     for who, error in ((viewer, Forbidden), (stranger, NotFound)):
         with pytest.raises(error):
             sweep_delete(person=who, sweep=sweep)
-    with pytest.raises(Forbidden, match="Others asked for 3 of its runs"):
+    with pytest.raises(Forbidden, match="Others requested 3 of its runs"):
         sweep_delete(person=colleague, sweep=sweep, runs=True)
     page = client_of(colleague).get(reverse("sweeps:sweep", args=[sweep.pk])).content.decode()
-    assert "others asked for 3 of them" in page
+    assert "others requested 3 of them" in page
     assert 'name="runs"' not in page
     assert "sure-delete" not in client_of(viewer).get(reverse("sweeps:sweep", args=[sweep.pk])).content.decode()
     assert Sweep.objects.exists()

@@ -138,7 +138,7 @@ def test_data_may_lie_on_a_drive_of_a_chassis_that_the_host_reaches() -> None:
     assert [one.composition.storage for one in found.points] == [None, 90, None]
     assert found.points[1].composition.devices == {90: 101}
     assert {one.why for one in found.left_out} == {
-        "There is no NVMe drive 7 that you may compose with.", "node-b does not reach Drive."
+        "You cannot compose with NVMe drive 7, or it does not exist.", "node-b does not reach Drive."
     }  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def test_a_run_on_the_cpu_takes_no_device() -> None:
 
 
 def test_a_host_that_the_person_may_not_compose_with_is_none() -> None:
-    assert whys(host=[77]) == ["There is no host 77 that you may compose with."]
+    assert whys(host=[77]) == ["You cannot compose with host 77, or it does not exist."]
 
 
 def test_options_apply_to_the_workloads_that_have_them() -> None:
@@ -184,7 +184,7 @@ def test_options_apply_to_the_workloads_that_have_them() -> None:
         ({"limit_seconds": 1e9}, "limit_seconds", "1 to 604,800 seconds"),
         ({"same": {"colour": 3}}, "same", "None of these workloads has 'colour'."),
         ({"early": {"objectives": ["beauty"]}}, "early", "'beauty' is none of time, device_time, devices."),
-        ({"early": {"objectives": ["devices"]}}, "early", "Besides fewer devices"),
+        ({"early": {"objectives": ["devices"]}}, "early", "Besides devices"),
         ({"command": ["ls"]}, "command", "Only the workload 'command' takes a command."),
         ({"batch": list(range(1, 66))}, "batch", "at most 64 values"),
     ],

@@ -153,8 +153,8 @@ def test_an_own_command_is_a_line_or_words() -> None:
     line = spec_of("command", "custom", {"command": "python train.py --name 'two words'"})
     assert line.command == ("python", "train.py", "--name", "two words")
     assert spec_of("command", "custom", {"command": list(line.command)}) == line
-    assert wrong("command", "custom", {})["command"] == "Say what to run."
-    assert wrong("command", "custom", {"command": "  "})["command"] == "Say what to run."
+    assert wrong("command", "custom", {})["command"] == "Enter a command."
+    assert wrong("command", "custom", {"command": "  "})["command"] == "Enter a command."
     assert "cannot be split" in wrong("command", "custom", {"command": "echo 'open"})["command"]
     assert "a list of words" in wrong("command", "custom", {"command": {"run": "ls"}})["command"]
     assert "4096" in wrong("command", "custom", {"command": "x" * 5000})["command"]
