@@ -34,7 +34,7 @@ class HostReporter:
     def look(self, *, busy: Sequence[str] = (), problems: Sequence[str] = ()) -> HostReport:
         """Return a report of the present state. It lists read errors; nothing is raised."""
         machine, root = self._machine, self._settings.root
-        problem_sentences = list(problems)
+        sentences = list(problems)
         readings = machine.gpus()
         held = DeviceHolders({}, 0)
         try:
@@ -42,13 +42,11 @@ class HostReporter:
             held = machine.holders([found.address for found in devices])
         except StepError as error:
             devices = []
-            problem_sentences.append(f"Reading the devices: {error}.")
+            sentences.append(f"Reading the devices: {error}.")
         if held.unseen:
-            problem_sentences.append(
-                f"The open files of {held.unseen} processes cannot be read: the agent does not run as root."
-            )
+            sentences.append(f"The open files of {held.unseen} processes cannot be read: the agent is not root.")
         if stuck := machine.stuck:
-            problem_sentences.append(f"Steps that never ended: {', '.join(stuck)}.")
+            sentences.append(f"Steps that never ended: {', '.join(stuck)}.")
         self._number += 1
         return truncate_report(
             HostReport(
@@ -66,7 +64,7 @@ class HostReporter:
                 gpus=readings.gpus,
                 nvml=readings.absent,
                 busy=tuple(busy),
-                problems=tuple(problem_sentences[:MAX_PROBLEMS]),
+                problems=tuple(sentences[:MAX_PROBLEMS]),
                 trainer=self._runs.trainer(),
             )
         )

@@ -69,7 +69,7 @@ def _apply_plan(person: User, control: SimulatorControl, names: list[str], layou
     """Carry out a plan; returns the times in s, and the number of requests, of its critical path."""
     plan = plan_create(person=person, wanted=_desired_allocation(layout), title="", origin="api")
     with LinkTrainings(control, names) as trainings, redis.Redis.from_url(settings.REDIS_URL) as client:
-        requested_at = time.time()
+        start = time.time()
         plan_apply(person=person, plan=plan)
         chains = []
         for _ in names:
@@ -82,11 +82,7 @@ def _apply_plan(person: User, control: SimulatorControl, names: list[str], layou
         raise CannotMeasureError(f"the plan did not succeed: {plan.state} {plan.sentence}")
     paths = [_critical_path(one, trainings) for one in chains]
     longest = max(paths, key=lambda one: one["bmc"])
-    return {
-        **longest,
-        "wall": plan.finished_at.timestamp() - requested_at,
-        "until_begun": longest["began"] - requested_at,
-    }
+    return {**longest, "wall": plan.finished_at.timestamp() - start, "until_begun": longest["began"] - start}
 
 
 def _critical_path(task: dict[str, Any], trainings: LinkTrainings) -> dict[str, float]:

@@ -155,10 +155,8 @@ class HostTree:
         elif card.model.kind is DeviceModelKind.GPU:
             information = self.folder / "proc/driver/nvidia/gpus" / card.address
             information.mkdir(parents=True, exist_ok=True)
-            content = (
-                f"Model: \t\t {card.model.model}\nDevice Minor: \t {card.number}\nBus Location: \t {card.address}\n"
-            )
-            replace_file(information / "information", content)
+            text = f"Model: \t\t {card.model.model}\nDevice Minor: \t {card.number}\nBus Location: \t {card.address}\n"
+            replace_file(information / "information", text)
         node = self.folder / card.node[1:]
         node.parent.mkdir(parents=True, exist_ok=True)
         node.touch()

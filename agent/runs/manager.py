@@ -143,10 +143,7 @@ class RunManager:
                 with suppress(OSError):  # its folder is being made
                     folder.write("stop.json", StopRequest(request.grace))
             if wait_for(POLL_SECONDS):
-                return (
-                    "interrupted",
-                    "The agent was stopped while it waited for the run to end; the run ends by itself.",
-                )
+                return "interrupted", "The agent was stopped during the wait; the run ends by itself."
         if (supervisor := folder.keeper) is not None:
             processes.terminate_processes(lambda: [supervisor] if processes.is_alive(supervisor) else [], 0.0)
         end = self._settled(folder)

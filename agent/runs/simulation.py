@@ -83,15 +83,15 @@ class RunSimulator:
             operating_system="simulated",
             accelerators=self._simulation.accelerators,
         )
-        self._add_event(RunStarted(time.time(), software))
-        self._add_event(PhaseStarted(time.time(), "build"))
+        self._emit(RunStarted(time.time(), software))
+        self._emit(PhaseStarted(time.time(), "build"))
         self._refresh()
         for phase, count, factor in (("warmup", spec.warmup, profile.warmup_factor), ("timed", spec.steps, 1.0)):
-            self._add_event(PhaseStarted(time.time(), phase))
+            self._emit(PhaseStarted(time.time(), phase))
             self._phase(phase, count, max(factor, 1e-6))
-        self._add_event(PhaseStarted(time.time(), "finish"))
+        self._emit(PhaseStarted(time.time(), "finish"))
         if profile.result:
-            self._add_event(_run_result(profile))
+            self._emit(_run_result(profile))
         _print("The simulated run has ended")
 
     def leave(self) -> None:
@@ -116,9 +116,7 @@ class RunSimulator:
             if whole or len(seconds) == MAX_STEPS_PER_EVENT or time.monotonic() - reported_at >= EVENT_SECONDS:
                 has_loss = any(loss is not None for loss in losses)
                 first = number + 1 - len(seconds)
-                self._add_event(
-                    StepsCompleted(time.time(), name, first, tuple(seconds), tuple(losses) if has_loss else ())
-                )
+                self._emit(StepsCompleted(time.time(), name, first, tuple(seconds), tuple(losses) if has_loss else ()))
                 _print(f"{name}: {number + 1} of {count} steps, the last took {step:.4f} s")
                 seconds, losses, reported_at = [], [], time.monotonic()
 
@@ -178,7 +176,7 @@ class RunSimulator:
         new.write_bytes(msgspec.json.encode(load))
         new.replace(self._load)
 
-    def _add_event(self, event: RunEvent) -> None:
+    def _emit(self, event: RunEvent) -> None:
         handle = os.open(self._events_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(handle, event_encoder.encode(event) + b"\n")
@@ -188,7 +186,7 @@ class RunSimulator:
     def fail(self, error: SimulatedFailure) -> None:
         """Report the failure, in the log too."""
         _print(f"{type(error).__name__} ({error.what}): {error}")
-        self._add_event(RunFailed(time.time(), error.what, str(error)))
+        self._emit(RunFailed(time.time(), error.what, str(error)))
 
 
 def _print(line: str) -> None:

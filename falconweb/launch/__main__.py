@@ -97,11 +97,8 @@ def _start(config: Config, children: list[ChildProcess], listener: socket.socket
         child.start()
         children.append(child)
 
-    simulation = {
-        "FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated),
-        "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts),
-    }
-    _prepare({**environment, **simulation})
+    values = {"FALCONWEB_SIMULATED_CHASSIS": _as_json(simulated), "FALCONWEB_SIMULATED_HOSTS": _hosts_as_json(hosts)}
+    _prepare({**environment, **values})
     _load_asgi()
     for name in _numbered("web", config.web_processes):
         start(name, partial(serve, "falconweb.asgi:application", listener), signal.SIGTERM)

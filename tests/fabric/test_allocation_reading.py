@@ -72,7 +72,7 @@ def told(raw: str | bytes, format: Any = "") -> list[tuple[int, int, str, str]]:
         ('{"a": ' + "9" * 100_000 + "}", 1, 7, "too many digits"),
         ("a: &x [1]\nb: *x", 1, 4, "aliases"),
         ("a: !!python/object:os.system ls", 1, 4, "Tags"),
-        ("a: 1\n<<: {b: 1}", 2, 1, "Merging"),
+        ("a: 1\n<<: {b: 1}", 2, 1, "Merge keys"),
         ("a: .inf", 1, 4, "infinity"),
         ("a: 1\n---\nb: 2", 2, 1, "second document"),
         ("a: 1\n b: 2", 2, 3, "not valid YAML"),
