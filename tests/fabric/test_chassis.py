@@ -195,7 +195,7 @@ def test_a_ca_is_enough_and_another_one_is_not(administrator: User, bmc: Simulat
         ({"fingerprint": "00" * 32}, "fingerprint", OTHER_PIN),
         ({"fingerprint": "00:11"}, "fingerprint", NO_PIN),
         ({"fingerprint": ""}, "fingerprint", UNTRUSTED),
-        ({"ca_pem": "not a certificate"}, "ca_pem", NO_PEM),
+        ({"ca_pem": "no certificate"}, "ca_pem", NO_PEM),
         ({"ca_pem": "BEGIN PRIVATE KEY"}, "ca_pem", "This contains a private key: enter the certificate only."),
         ({"name": " "}, "name", "A name is needed."),
         ({"name": "two\nlines"}, "name", "A name has at most 100 characters, all of them printable."),
