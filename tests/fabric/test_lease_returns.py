@@ -274,4 +274,4 @@ def test_a_swapped_device_is_in_no_lease_and_nobodys(
     assert Tenure.objects.get().ended_at == gpu(free).tenant_since
     leases_process()
     assert fresh(lease).state == "ended"
-    assert any("swapped for another device" in line for line in story(lease))
+    assert any("was replaced by another device" in line for line in story(lease))

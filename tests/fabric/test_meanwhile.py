@@ -174,7 +174,7 @@ def test_the_address_of_a_bmc_is_in_no_sentence_of_a_plan(
     client = Client()
     client.force_login(member)
     sentence = client.get(reverse("api:plan", args=[plan.pk])).json()["sentence"]
-    assert sentence.startswith("The way on could not be planned: falcon-1 does not answer")
+    assert sentence.startswith("The rest could not be planned: falcon-1 does not answer")
     assert "127.0.0.1" not in sentence
 
 
