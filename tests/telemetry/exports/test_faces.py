@@ -54,7 +54,7 @@ def test_an_export_is_defined_run_and_downloaded_by_pages(administrator_client: 
     assert answer["Location"] == reverse("exports:export", args=[definition.pk])
     assert definition.filter == {"q": ["happened"], "severity": ["Critical"]}
     text = page(administrator_client, "export", definition.pk)
-    assert "10 events fit by now" in text
+    assert "10 events match now" in text
     assert "id,text" in text
     answer = post(administrator_client, "export_start", definition.pk)
     run = ExportRun.objects.get()
@@ -77,7 +77,7 @@ def test_a_form_shows_what_it_would_give_and_keeps_nothing(administrator_client:
     events_make(50)
     answer = post(administrator_client, "export_preview", **{**FORM, "format": "jsonl"})
     text = page_text(answer)
-    assert "50 events fit by now; the first 20:" in text
+    assert "50 events match now; the first 20:" in text
     assert text.count("&quot;text&quot;:") == 20
     assert not ExportDefinition.objects.exists()
     assert AuditEntry.objects.get().action == "export.preview"
@@ -146,7 +146,7 @@ def test_a_target_is_tried_from_the_form_and_from_the_page(
     forget_refusals()  # of tests before: of very many, the log keeps some
     body = {**FORM, "format": "jsonl", "destination": "webhook", "address": webhook.url}
     assert (
-        "The webhook accepted a test event. Nothing is kept yet."
+        "The webhook accepted a test event. Not saved yet."
         in post(administrator_client, "export_test", **body).content.decode()
     )
     webhook.answer = lambda _got: (403, {})

@@ -384,7 +384,7 @@ def test_an_export_is_removed_with_its_files_and_the_record_of_its_runs_stays(
     turn(run_request(by=falconweb_administrator, definition=definition))
     going = run_request(by=falconweb_administrator, definition=definition)
     ExportRun.objects.filter(pk=going.pk).update(state="running", lease_until=timezone.now() + timedelta(seconds=9))
-    with pytest.raises(Conflict, match="goes on"):
+    with pytest.raises(Conflict, match="is in progress"):
         export_remove(by=falconweb_administrator, definition=definition)
     ExportRun.objects.filter(pk=going.pk).update(lease_until=None)
     export_remove(by=falconweb_administrator, definition=definition)

@@ -142,7 +142,7 @@ def test_a_receiver_that_will_never_take_it_ends_the_run_and_nothing_is_lost(
     tend()
     run = definition.runs.get()
     assert run.state == "failed"
-    assert "answered 401 Unauthorized. Mend that, then resume" in run.error
+    assert "answered 401 Unauthorized. Fix that, then resume" in run.error
     event = Event.objects.get(message="FalconWeb.ExportFailed")
     assert (event.severity, event.link) == ("Warning", f"/exports/runs/{run.pk}/")
     assert exports_begin_due() == [], "it is tried again although nobody mended anything"

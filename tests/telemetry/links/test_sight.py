@@ -431,9 +431,7 @@ def test_sockets_look_again_once_it_is_noted_where_the_counters_stood(
 def test_the_overview_and_the_pages_of_hardware_tell_of_it(lab: Chassis, boss: User) -> None:
     client, port = client_of(boss), Port.objects.get(name="slot1")
     overview = client.get("/").content.decode()
-    assert (
-        "The link of =GPU 1 in falcon-1, Drawer 1, Slot 1 is degraded: It went down and up again 6 times" in overview
-    )
+    assert "The link of =GPU 1 in falcon-1, Drawer 1, Slot 1 is degraded: It went down and up again 6 times" in overview
     device = Device.objects.get(slot__port=port)
     for address in (f"/ports/{port.pk}/", f"/devices/{device.pk}/", f"/slots/{device.slot_id}/", f"/chassis/{lab.pk}/"):
         page = client.get(address).content.decode()
