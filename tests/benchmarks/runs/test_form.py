@@ -100,7 +100,7 @@ def test_a_number_that_cannot_be_is_marked_and_what_was_typed_is_kept(lab: Lab) 
     assert '<a href="#limit">Time limit: Enter a number of minutes.</a>' in page
     ticked = {box_of(lab, slot): h1 for slot in (1, 2, 3)}
     page = refused(client, typed(lab, **ticked, **{name: "2"}))
-    assert "3 are ticked for falcon-1 H1, and 2 asked for" in page
+    assert "3 are ticked for falcon-1 H1, and 2 requested" in page
     assert len(re.findall(rf'name="device-\d+-\d+" value="{h1}" checked', page)) == 3
     assert "Enter a whole number of GPUs for falcon-1 H1." in refused(client, typed(lab, **{name: "²"}))
     page = refused(client, typed(lab))
