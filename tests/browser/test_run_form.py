@@ -106,7 +106,7 @@ def test_gpus_are_taken_by_number_without_scripts(browser: Browser, page: Page, 
         plain.fill("#limit", "soon")
         plain.get_by_role("button", name="Start run").click()
         # Those that were taken are ticked now: each can be given back by itself.
-        expect(plain.get_by_role("alert")).to_contain_text("Give minutes.")
+        expect(plain.get_by_role("alert")).to_contain_text("Enter a number of minutes.")
         assert part.locator("[data-gpu]:checked").count() == 6
         part.locator("[data-gpu]:checked").first.uncheck()
         plain.locator("#where-cpu").check()

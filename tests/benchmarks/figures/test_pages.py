@@ -77,7 +77,7 @@ def test_without_a_run_the_page_says_why_it_is_empty_and_what_to_do(client: Clie
     text = page(client)
     assert "there are none yet" in text
     assert "Start a run" in text
-    assert page(client, "relative-time/").count("It needs runs of training in two configurations")
+    assert page(client, "relative-time/").count("requires runs of training in two configurations")
 
 
 def test_the_page_offers_the_figures_that_make_sense_and_says_what_others_need(
@@ -237,7 +237,7 @@ def test_a_run_without_series_or_results_is_left_out_and_told_of(client: Client,
     text = page(client, "loss/", run=[failed.pk, study[0].pk])
     assert "1 run without results: ‘It crashed’" in text
     assert "1 without results is left out" in page(client, run=[failed.pk, study[0].pk])
-    assert "nothing to draw" in page(client, "loss/", run=failed.pk)
+    assert "Not available for these runs" in page(client, "loss/", run=failed.pk)
 
 
 def test_imported_runs_alone_are_drawn_as_imported(client: Client, bob: User) -> None:

@@ -173,6 +173,6 @@ def test_the_form_tells_all_that_is_wrong_at_once_and_where(lab: Lab) -> None:
     answer = client.post("/benchmarks/runs/new/", {**given, "batch": "many", "limit": "soon"})
     page = answer.content.decode()
     assert answer.status_code == 400
-    assert '<a href="#limit">Time limit: Give minutes.</a>' in page
+    assert '<a href="#limit">Time limit: Enter a number of minutes.</a>' in page
     assert '<a href="#f-batch">Batch a device is a whole number' in page
     assert not Run.objects.exists()

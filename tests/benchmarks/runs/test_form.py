@@ -97,10 +97,10 @@ def test_a_number_that_cannot_be_is_marked_and_what_was_typed_is_kept(lab: Lab) 
     page = refused(client, typed(lab, **{name: "7", "limit": "soon"}))
     assert f'<a href="#{name}">falcon-1 H1 can have 6 GPUs, not 7.</a>' in page
     assert f'max="6" value="7" data-count="{h1}" aria-invalid="true" aria-describedby="{name}-error"' in page
-    assert '<a href="#limit">Time limit: Give minutes.</a>' in page
+    assert '<a href="#limit">Time limit: Enter a number of minutes.</a>' in page
     ticked = {box_of(lab, slot): h1 for slot in (1, 2, 3)}
     page = refused(client, typed(lab, **ticked, **{name: "2"}))
-    assert "3 are ticked for falcon-1 H1, and 2 asked for" in page
+    assert "3 are ticked for falcon-1 H1, and 2 requested" in page
     assert len(re.findall(rf'name="device-\d+-\d+" value="{h1}" checked', page)) == 3
     assert "Enter a whole number of GPUs for falcon-1 H1." in refused(client, typed(lab, **{name: "²"}))
     page = refused(client, typed(lab))

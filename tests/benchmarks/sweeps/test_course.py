@@ -172,7 +172,7 @@ def test_who_may_ask_and_what_is_refused(lab: RunningLab, monkeypatch: pytest.Mo
                 act(person=person, sweep=sweep)
     with pytest.raises(Forbidden):
         sweep_create(person=viewer, grid=grid_of(lab))
-    with pytest.raises(Invalid, match="There is no host"):
+    with pytest.raises(Invalid, match="You cannot compose with host"):
         sweep_create(person=stranger, grid=grid_of(lab))
     with pytest.raises(Invalid) as caught:
         sweep_create(person=lab.person, grid=grid_of(lab, workload=["bert_large"], batch=[512]))
