@@ -110,9 +110,9 @@ def test_a_granted_device_is_seen_by_its_tenant_and_a_freed_one_no_more(lab: Lab
 
 
 def test_what_another_tenant_holds_must_be_taken_explicitly(lab: Lab) -> None:
-    with pytest.raises(Conflict, match=r"GPU 1 \(falcon-9 Drawer 1\) is held by One"):
+    with pytest.raises(Conflict, match=r"GPU 1 \(falcon-9 Drawer 1\) is granted to One"):
         device_grant(person=lab.ada, device=lab.devices[0], tenant=lab.two)
-    with pytest.raises(Conflict, match=r"Host port H1 \(falcon-9\) is held by One"):
+    with pytest.raises(Conflict, match=r"Host port H1 \(falcon-9\) is granted to One"):
         host_port_grant(person=lab.ada, host_port=lab.ports[0], tenant=lab.two)
     assert lab.holders() == ["One", "", "", "One", ""]
     device_grant(person=lab.ada, device=lab.devices[0], tenant=lab.two, take=True)
@@ -121,7 +121,7 @@ def test_what_another_tenant_holds_must_be_taken_explicitly(lab: Lab) -> None:
 
 
 def test_a_set_of_grants_is_all_or_nothing(lab: Lab) -> None:
-    with pytest.raises(Conflict, match="held by One"):
+    with pytest.raises(Conflict, match="granted to One"):
         grants_set(person=lab.ada, tenant=lab.two, devices=lab.devices, host_ports=lab.ports, take=lab.devices)
     assert lab.holders() == ["One", "", "", "One", ""]
     take: list[Device | HostPort] = [*lab.devices, *lab.ports]

@@ -508,7 +508,7 @@ def test_a_device_that_vanished_while_the_plan_stood_still_stops_its_resumption_
     mirror(chassis)
     again = carry_out_plan(plan_resume(person=administrator, plan=plan))
     assert again.state == "stopped"
-    assert again.sentence.startswith("The way on could not be planned: ")
+    assert again.sentence.startswith("The rest could not be planned: ")
     assert "it is missing" in again.sentence
 
 
