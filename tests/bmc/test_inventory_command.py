@@ -92,7 +92,7 @@ def test_each_failure_has_its_sentence_and_its_exit_code(
     pin = ("--fingerprint", chassis.fingerprint)
     user = ("--user", "viewer", "--password-file")
     cases = [
-        (2, ("ftp://somewhere",), "no URL"),
+        (2, ("ftp://somewhere",), "not a URL"),
         (2, (chassis.address, "--fingerprint", "AB:CD"), "SHA-256"),
         (2, (chassis.address, "--ca", str(tmp_path / "missing.pem")), "missing.pem"),
         (2, (chassis.address, "--ca", str(wrong)), "PEM"),

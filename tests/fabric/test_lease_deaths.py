@@ -77,7 +77,7 @@ def test_whenever_a_worker_dies_the_next_one_finishes_its_work(things: tuple[Dev
             assert (fresh(one).state, fresh(two).state) == ("ended", "active"), statement
             assert (things[0].tenant, things[1].tenant) == (second, None)
             assert Tenure.objects.filter(device=things[0]).count() == 2
-            assert sum("has ended" in line for line in story(one)) == 1
+            assert sum("the lease has ended" in line for line in story(one)) == 1
             assert story(two).count("Started.") == 1
             assert Lease.objects.count() == 2
             transaction.set_rollback(True)

@@ -307,7 +307,7 @@ def test_two_who_tend_at_once_start_and_end_each_lease_once(free: Chassis, admin
     _at_once(leases_process, 3)
     leases_process()
     assert fresh(lease).state == "ended"
-    assert sum("has ended" in line for line in story(lease)) == 1
+    assert sum("the lease has ended" in line for line in story(lease)) == 1
     assert Tenure.objects.filter(device=gpu(free)).count() == 1
 
 
