@@ -242,8 +242,8 @@ def _relaxation_sentence(
         seconds = posterior_seconds(chosen, belief, alike, draws=FEW_DRAWS)
         amounts = (job_seconds if name == "most_seconds" else job_joules)(chosen, rest, seconds)
         sure = float(np.quantile(amounts, CONSTRAINT_CONFIDENCE, axis=0).min())
-        least = format_duration(sure) if name == "most_seconds" else format_energy(sure)
-        return f"The minimum under the rest is {least}, with a probability of {format_share(CONSTRAINT_CONFIDENCE)}."
+        shown = format_duration(sure) if name == "most_seconds" else format_energy(sure)
+        return f"The minimum under the rest is {shown}, with a probability of {format_share(CONSTRAINT_CONFIDENCE)}."
     return f"Without it there would be {len(found.every)} candidate{'' if len(found.every) == 1 else 's'}."
 
 
