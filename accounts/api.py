@@ -173,7 +173,7 @@ class PersonToken(APIView):
     @extend_schema(operation_id="people_tokens_destroy", responses={204: None})
     def delete(self, request: Request, pk: int, token_id: int) -> Response:
         """Revoke a person's token at once; administrators only."""
-        token = row_or_404(Token.objects.select_related("person").filter(person=pk), token_id, "token")
+        token = row_or_404(Token.objects.select_related("person").filter(person__pk=pk), token_id, "token")
         refuse_body(request)
         services.token_revoke(by=person_of(request), token=token)
         return Response(status=204)

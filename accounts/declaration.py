@@ -33,6 +33,7 @@ class Audience(Enum):
     ADMINISTRATORS = "administrators"
 
 
+GUARDED: Final = {Audience.COMPOSERS, Audience.ADMINISTRATORS}  # of functions `declare` lets nobody else in
 # Why the tests of pages do not open an address by themselves.
 NO_PAGE: Final = "It answers with a file, a part of a page, or data for a script."
 NONE_YET: Final = "The site of the tests has nothing to show there before a test makes it."
@@ -76,14 +77,17 @@ def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], 
     """Return a decorator that states facts (fields of `Declaration`) of a view function, a method or a class.
 
     On a method of a view class they are those of requests with this method; what the class states holds for the rest.
-    A function with an audience is not called for anybody else. The decorator stands right above its `def`, so that who
-    asks by a method that an address does not take hears that first.
+    A function for composers or administrators is not called for anybody else; any other asks itself who may see what.
+    The decorator stands right above its `def`, so that who asks by a method that an address does not take hears that
+    first.
     """
     if audience is not None:
         facts["audience"] = audience
     stated = Declaration(**facts)
 
     def decorate(view: View) -> View:
+        if isinstance(view, type) and audience in GUARDED:
+            raise TypeError(f"{view.__name__} is a class, and only functions are guarded here: use permission_classes.")
         declared = view if isinstance(view, type) else _guarded(view, stated)
         setattr(declared, ATTRIBUTE, {**getattr(view, ATTRIBUTE, {}), **facts})
         if stated.audience is not Audience.PUBLIC:
@@ -97,14 +101,16 @@ def declare(audience: Audience | None = None, **facts: Any) -> Callable[[View], 
 def declaration_of(callback: Any, method: str = "GET") -> Declaration:
     """Return what the view that a router leads to (None: no address) states of requests with a method."""
     view = getattr(callback, "view_class", None) or getattr(callback, "cls", None) or callback
-    name = (getattr(callback, "actions", None) or {}).get(method.lower(), method.lower())
+    actions = getattr(callback, "actions", None)
+    # Of a set of commands only those that the address leads to: 'DESTROY' is a method that anybody may make up.
+    name = method.lower() if actions is None else actions.get(method.lower(), "")
     handler = getattr(view, name, None) if isinstance(view, type) else None
     return Declaration(**{**getattr(view, ATTRIBUTE, {}), **getattr(handler, ATTRIBUTE, {})})
 
 
 def _guarded(view: Callable[..., HttpResponseBase], stated: Declaration) -> Callable[..., HttpResponseBase]:
     """Return a view function that refuses whoever is not of its audience."""
-    if stated.audience not in {Audience.ADMINISTRATORS, Audience.COMPOSERS}:
+    if stated.audience not in GUARDED:
         return view
 
     @wraps(view)

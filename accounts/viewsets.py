@@ -48,7 +48,7 @@ class ResourceViewSet(ViewSet):
         return person_of(self.request)
 
     def rows(self) -> Any:
-        """Return all rows, before what the person may see is kept."""
+        """Return all rows; `find_row` looks among those of them that the person may see."""
         return self.model.objects.all()
 
     def find_row(self, pk: object) -> Any:

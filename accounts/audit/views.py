@@ -17,7 +17,8 @@ from accounts.audit.models import AuditEntry
 from accounts.audit.selectors import AUDIT_FILTERS, AuditFilter, changes_of, entries_found, target_url
 from accounts.audit.verification import last_verification, verification_request
 from accounts.declaration import NO_PAGE, Audience, MenuEntry, declare
-from core.errors import Invalid, NotFound, Unavailable
+from accounts.visibility import row_or_404
+from core.errors import Invalid, Unavailable
 
 ROWS_PER_PAGE = 50
 
@@ -51,9 +52,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 @declare(Audience.ADMINISTRATORS, judged_of="2")
 def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one entry with before and after side by side."""
-    entry = AuditEntry.objects.filter(pk=pk).first() if pk < 2**63 else None
-    if entry is None:
-        raise NotFound("There is no such entry.")
+    entry: AuditEntry = row_or_404(AuditEntry.objects.all(), pk, "entry")
     context = {
         "entry": entry,
         "changes": [

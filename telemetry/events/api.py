@@ -211,8 +211,6 @@ class OwnEventViewList(generics.ListAPIView[SavedView]):
 class OwnEventViewSet(ResourceViewSet):
     """One of one's own views of events."""
 
-    model = SavedView
-    kind = "view"
     serializer_class = EventViewSerializer
     address = "api:my_event_view"
 

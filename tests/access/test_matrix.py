@@ -52,6 +52,34 @@ EXCEPTIONS = {
     "api:comparison": (400, 400, 400, 400, 401),
     "api:nothing": (404, 404, 404, 404, 401),
 }
+# What is not for everybody who is signed in, said a second time: a mistake in a declaration does not change it here.
+RESTRICTED = {
+    Audience.PUBLIC: "accounts:sign_in",
+    Audience.COMPOSERS: """
+        runs:run_from_file runs:run_new runs:runs_cancel sweeps:count sweeps:manifest sweeps:sweep_add
+    """,
+    Audience.ADMINISTRATORS: """
+        accounts:audit accounts:audit_entry accounts:audit_export accounts:audit_verification accounts:people
+        accounts:person accounts:person_add accounts:person_password accounts:tenant_add accounts:tenants
+        alerts:built_in alerts:deliveries alerts:delivery_retry alerts:route alerts:route_add alerts:route_remove
+        alerts:route_test alerts:routes alerts:rule alerts:rule_add alerts:rule_preview alerts:rule_remove
+        alerts:rule_switch alerts:rules alerts:silence_add alerts:silence_end alerts:silences api:alert_built_in
+        api:alert_built_ins api:alert_deliveries api:alert_delivery_retry api:alert_route api:alert_route_test
+        api:alert_routes api:alert_rule api:alert_rule_preview api:alert_rules api:alert_silence_end
+        api:alert_silences api:audit api:audit_entry api:audit_export api:audit_verification api:chassis_settings
+        api:export api:export_preview api:export_run api:export_run_cancel api:export_run_file api:export_run_resume
+        api:export_runs api:export_start api:export_try api:exports api:lease_approval api:lease_decline
+        api:lease_extension_decline api:leases_given api:operation_proof api:people api:person api:person_password
+        api:person_token api:person_tokens api:pipeline api:tenant api:tenant_grants api:tenant_quotas api:tenants
+        exports:export exports:export_add exports:export_edit exports:export_preview exports:export_remove
+        exports:export_run exports:export_run_cancel exports:export_run_file exports:export_run_resume
+        exports:export_runs exports:export_runs_csv exports:export_start exports:export_switch exports:export_test
+        exports:exports exports:exports_csv fabric:chassis_add fabric:chassis_edit fabric:chassis_remove
+        fabric:lease_decision fabric:lease_extension_decline fabric:lease_give fabric:quotas fabric:system
+        fabric:tenant fabric:tenant_grants fabric:tenant_removal pipeline:chassis_csv pipeline:counts_csv
+        pipeline:pipeline
+    """,
+}
 SOCKETS = {"ws/live/"}
 OTHERS = ("SN-OTHER", "GPU other", "node-other", "secret host")
 HIDDEN = {"owner": OTHERS, "member": OTHERS} | dict.fromkeys(
@@ -108,6 +136,14 @@ def test_every_page_declares_who_is_answered() -> None:
         "from accounts.declaration import Audience, declare"
     )
     assert set(EXCEPTIONS) <= set(GETS)
+
+
+@pytest.mark.parametrize("audience", RESTRICTED)
+def test_what_is_not_for_everybody_is_declared_so(audience: Audience) -> None:
+    declared = {name for name, where in addresses().items() if audience_of(where) is audience}
+    assert declared == set(RESTRICTED[audience].split()), (
+        "If the declaration is right, and not this list, write it in RESTRICTED too"
+    )
 
 
 def test_there_is_one_address_of_websockets() -> None:

@@ -155,6 +155,7 @@ def test_whatever_is_no_address_is_a_problem_too(administrator: Client) -> None:
 @pytest.mark.parametrize("name", ["device", "chassis", "person", "tenant", "my_token", "series"])
 def test_any_number_may_be_asked_for(administrator: Client, name: str, number: int) -> None:
     problem(administrator.get(reverse(f"api:{name}", args=[number])), 404)
+    problem(administrator.delete(reverse("api:person_token", args=[number, 1])), 404)
 
 
 # --- Lists ----------------------------------------------------------------------------------------------------------
