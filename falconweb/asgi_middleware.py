@@ -84,13 +84,13 @@ class BodyLimit:
         largest, sentence = SITE_LIMIT
         headers = dict(scope["headers"])
         text = headers.get(b"content-length", b"0")
-        declared = int(text[:19]) if text.isdigit() else 0
-        if declared > largest:
+        content_length = int(text[:19]) if text.isdigit() else 0
+        if content_length > largest:
             # Which view it is for is looked for no sooner: most requests are small.
             largest, sentence = _body_limit(scope)
-        if declared > largest:
+        if content_length > largest:
             # Who asks before it sends is answered before it does.
-            if declared <= MAX_DRAINED_BYTES and b"expect" not in headers:
+            if content_length <= MAX_DRAINED_BYTES and b"expect" not in headers:
                 await _drain_body(receive)
             await self._refuse(scope, send, sentence)
             return
