@@ -25,7 +25,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import redis
@@ -35,7 +35,9 @@ from django.conf import settings
 from numpy.typing import NDArray
 
 from telemetry.instrumentation import metrics
-from telemetry.live.catalogue import SeriesEntry, Values
+
+if TYPE_CHECKING:  # models come with the catalogue, and who reads frames apart from the site has none
+    from telemetry.live.catalogue import SeriesEntry, Values
 
 HEADER = struct.Struct("<BBHIIdH")
 KEY, DELTA, VERSION = 1, 2, 1
