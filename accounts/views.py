@@ -70,7 +70,7 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"{row.username} is saved.")
+            messages.success(request, f"{row.username} was saved.")
             # Administrators who give up the role may see this page no more.
             return redirect("accounts:account") if row.pk == by.pk else redirect("accounts:person", pk=row.pk)
     context = {"subject": row, "form": form, "tokens": row.tokens.all(), "now": timezone.now(), "self": row == by}
@@ -112,7 +112,7 @@ def tenant_add(request: HttpRequest) -> HttpResponse:
         except Invalid as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"{row.name} is added. Choose what it holds.")
+            messages.success(request, f"{row.name} was added. Assign its devices and host ports.")
             # By name: the page shows devices too, so that it belongs to the room above.
             return redirect("fabric:tenant", pk=row.pk)
     return render(request, "accounts/tenant_add.html", {"form": form}, status=400 if form.errors else 200)
@@ -141,7 +141,7 @@ def account_password(request: HttpRequest) -> HttpResponse:
             add_service_errors(form, error)
         else:
             update_session_auth_hash(request, me)
-            messages.success(request, "Your password is changed. Your other sessions have ended.")
+            messages.success(request, "Your password was changed. Your other sessions were signed out.")
             return redirect("accounts:account")
     return _account(request, password_form=form)
 
@@ -170,7 +170,7 @@ def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     if token is None:
         raise NotFound("There is no such token.")
     services.token_revoke(by=me, token=token)
-    messages.success(request, f"The token '{token.name}' is revoked.")
+    messages.success(request, f"The token '{token.name}' was revoked.")
     if token.person_id == me.pk:
         return redirect("accounts:account")
     return redirect("accounts:person", pk=token.person_id)

@@ -157,7 +157,7 @@ def _redirect_imported(request: HttpRequest, imported: ImportResult) -> HttpResp
         rest = f" {len(known)} of the file {'was' if len(known) == 1 else 'were'} here already." if known else ""
         messages.success(request, f"{count} imported.{rest}")
     else:
-        messages.info(request, "Nothing was imported: all of the file was here already.")
+        messages.info(request, "Nothing was imported: everything in the file exists already.")
     if len(imported.runs) == 1:
         return redirect("runs:run", pk=imported.runs[0][0].pk)
     return redirect("runs:runs")

@@ -273,7 +273,7 @@ def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
         row = run_cancel(person=person, run=row)
     except FalconWebError as error:
         return _redirect_with_error(request, row, error)
-    messages.success(request, "It is being ended." if row.is_open else "Cancelled.")
+    messages.success(request, "The run is being cancelled." if row.is_open else "The run was cancelled.")
     return redirect("runs:run", pk=pk)
 
 
@@ -313,7 +313,7 @@ def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
         run_delete(person=person, run=row)
     except FalconWebError as error:
         return _redirect_with_error(request, row, error)
-    messages.success(request, f"‘{row.title}’ is deleted.")
+    messages.success(request, f"‘{row.title}’ was deleted.")
     return redirect("runs:runs")
 
 
@@ -338,7 +338,7 @@ def _uploaded_text(request: HttpRequest) -> str:
     try:
         return bytes(file.read()).decode()
     except UnicodeDecodeError as error:
-        raise Invalid("The file is no text.", errors={"file": "It is no UTF-8 text."}) from error
+        raise Invalid("The file is not text.", errors={"file": "It is not UTF-8 text."}) from error
 
 
 def _redirect_with_error(request: HttpRequest, run: Run, error: FalconWebError) -> HttpResponse:

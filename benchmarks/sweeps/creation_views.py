@@ -67,7 +67,7 @@ def sweep_add(request: HttpRequest) -> HttpResponse:
         return _render_form(
             request, request.POST, pool, {**_preview(person, request.POST, pool), **found}, status=error.status
         )
-    messages.success(request, "The sweep begins within seconds.")
+    messages.success(request, "The sweep starts within seconds.")
     return redirect("sweeps:sweep", pk=row.pk)
 
 
@@ -109,7 +109,7 @@ def manifest(request: HttpRequest) -> HttpResponse:
         grid = read.grid_with(chosen)
         if "make" in request.POST:
             row = sweep_create(person=person, grid=grid, title=read.title, manifest=read.kept)
-            messages.success(request, "The sweep begins within seconds.")
+            messages.success(request, "The sweep starts within seconds.")
             return redirect("sweeps:sweep", pk=row.pk)
         found |= _preview_context(person, expand_sweep(person, validated_grid(grid), pool))
     except FalconWebError as error:
@@ -183,7 +183,7 @@ def _submitted_manifest(request: HttpRequest) -> tuple[str, str]:
         return raw.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        return "", f"The file is no UTF-8 text: line {line} has a byte that is none of it."
+        return "", f"The file is not UTF-8 text: line {line} has an invalid byte."
 
 
 def _render_manifest(

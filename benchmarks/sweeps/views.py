@@ -177,21 +177,23 @@ def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_PAUSE)
 def pause(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Pause a sweep."""
-    return _apply_action(request, pk, sweep_pause, "Paused. What runs ends by itself; then the devices are given back.")
+    return _apply_action(request, pk, sweep_pause, "Paused. Current runs finish; then the devices are returned.")
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RESUME)
 def resume(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Resume a sweep."""
-    return _apply_action(request, pk, sweep_resume, "It goes on within seconds.")
+    return _apply_action(request, pk, sweep_resume, "Resumed. It continues within seconds.")
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_HALT)
 def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Halt a sweep."""
-    return _apply_action(request, pk, sweep_halt, "Halted. Its runs are being ended; then the devices are given back.")
+    return _apply_action(
+        request, pk, sweep_halt, "Halted. Its runs are cancelled; then the devices are returned."
+    )
 
 
 @require_POST
@@ -203,9 +205,9 @@ def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
         pk,
         sweep_retry,
         lambda row: (
-            "They wait again. The sweep stays paused: resume it to run them."
+            "The runs are queued again. The sweep stays paused: resume it to run them."
             if row.state == Sweep.State.PAUSED
-            else "They run again within seconds."
+            else "The runs are retried within seconds."
         ),
     )
 
@@ -221,7 +223,7 @@ def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
         sweep_delete(person=person, sweep=row, runs=with_runs)
     except FalconWebError as error:
         return _redirect_with_error(request, pk, error)
-    messages.success(request, f"‘{row.title}’ is deleted{' with its runs' if with_runs else ''}.")
+    messages.success(request, f"‘{row.title}’ was deleted{' with its runs' if with_runs else ''}.")
     return redirect("sweeps:sweeps")
 
 

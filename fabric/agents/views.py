@@ -30,7 +30,7 @@ def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
     host: Host = visible_or_404(Host.objects.all(), person, pk, "host")
     if request.POST.get("forget"):
         agent_remove(person=person, host=host)
-        messages.success(request, f"Nothing more is believed of the agent of {host.name}. Stop it on the host.")
+        messages.success(request, f"The key of the agent of {host.name} was revoked. Stop the agent on the host.")
         return redirect("fabric:host", pk=pk)
     key = agent_enrol(person=person, host=host)
     return render(request, "fabric/host_agent_key.html", {"host": host, "key": key})

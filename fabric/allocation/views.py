@@ -87,7 +87,7 @@ def allocation(request: HttpRequest) -> HttpResponse:
             raise
         return _page(request, person, {**chosen, "refused": error.sentence}, status=error.status)
     if plan is None:
-        messages.info(request, "Nothing is to be changed: the hardware is as the file says.")
+        messages.info(request, "Nothing to change: the hardware matches the file.")
         return redirect("fabric:allocation")
     return redirect("fabric:plan", pk=plan.pk)
 

@@ -69,7 +69,7 @@ def drift_accept(request: HttpRequest) -> HttpResponse:
         _show_conflict(request, error)
         return redirect(_return_address(request))
     names = rows[0].what if len(rows) == 1 else f"{len(rows)} differences"
-    messages.success(request, f"Accepted: {names}. What is found is the approved allocation now.")
+    messages.success(request, f"Accepted: {names}. The current allocation is now the approved one.")
     return redirect(_return_address(request))
 
 

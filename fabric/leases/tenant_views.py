@@ -49,7 +49,7 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
         except Invalid as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"The tenant is called {row.name} now.")
+            messages.success(request, f"The tenant was renamed to {row.name}.")
             return redirect("fabric:tenant", pk=row.pk)
     context = {
         "tenant": row,
@@ -86,7 +86,7 @@ def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
         messages.error(request, error.sentence)
     else:
         holds = " and ".join(holdings_of([row.pk]).get(row.pk, ["nothing"]))
-        messages.success(request, f"{row.name} holds {holds} now.")
+        messages.success(request, f"{row.name} now owns or leases {holds}.")
     return redirect("fabric:tenant", pk=row.pk)
 
 
@@ -101,7 +101,7 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
         return redirect("fabric:tenant", pk=row.pk)
-    messages.success(request, f"The tenant {row.name} is removed.")
+    messages.success(request, f"{row.name} was removed.")
     return redirect("accounts:tenants")
 
 
@@ -172,7 +172,7 @@ def quotas(request: HttpRequest, pk: int) -> HttpResponse:
         except Invalid as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"The quota of {tenant.name} is set.")
+            messages.success(request, f"The quota of {tenant.name} was saved.")
             return redirect("fabric:tenant", pk=tenant.pk)
     context = {"tenant": tenant, "form": form}
     return render(request, "fabric/lease_quotas.html", context, status=400 if form.errors else 200)

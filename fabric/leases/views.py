@@ -101,7 +101,7 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, "Asked. An administrator decides.")
+            messages.success(request, "Requested. An administrator will approve or decline it.")
             _warn_of_quota(request, row)
             return redirect("fabric:lease", pk=row.pk)
     elif request.method == "POST" and not person.may_compose:
@@ -131,7 +131,7 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"{row.tenant_name} has lease {row.pk}.")
+            messages.success(request, f"Lease {row.pk} was created for {row.tenant_name}.")
             return redirect("fabric:lease", pk=row.pk)
     found = lease_candidates(Lease(starts_at=timezone.now()), TimeSpan(timezone.now(), None))
     context = {"form": form, "candidates": found, "chosen": _ticked(request)}
@@ -146,7 +146,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
     row = _lease(by, pk)
     if row.state != Lease.State.REQUESTED:
         if request.method == "POST":
-            messages.error(request, f"Lease {row.pk} is '{row.get_state_display()}' already.")
+            messages.error(request, f"Lease {row.pk} is already '{row.get_state_display()}'.")
         return redirect("fabric:lease", pk=row.pk)
     form = LeaseDecisionForm(request.POST) if request.method == "POST" else LeaseDecisionForm.of(row)
     if form.is_bound and form.is_valid():
@@ -187,7 +187,7 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
     row = _lease(person, pk)
     check_may_change(person)
     if not form.is_valid():
-        messages.error(request, "The end could not be understood. Give a day and a time.")
+        messages.error(request, "The end is not a valid date and time. Enter both.")
         return redirect("fabric:lease", pk=row.pk)
     values = form.cleaned_data
     if person.is_administrator:
@@ -201,13 +201,13 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
                 reason=values["reason"],
                 override=values["override"],
             ),
-            "The end is set.",
+            "The end was changed.",
         )
     return _act_on_lease(
         request,
         pk,
         lambda one: lease_extension_request(person=person, lease=one, ends_at=values["ends_at"], note=values["note"]),
-        "Asked. An administrator decides.",
+        "Requested. An administrator will approve or decline it.",
     )
 
 
@@ -234,7 +234,7 @@ def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: lease_return(person=person, lease=one, items=items),
-        "It returns: what is attached is detached first.",
+        "The lease is being returned: attached devices are detached first.",
     )
 
 
@@ -303,7 +303,7 @@ def _objections(row: Lease) -> list[str]:
 
 def _warn_of_quota(request: HttpRequest, row: Lease) -> None:
     for sentence in _objections(row):
-        messages.warning(request, f"{sentence} An administrator would have to pass it.")
+        messages.warning(request, f"{sentence} An administrator can allow it over quota.")
 
 
 def _lease(person: User, pk: int) -> Lease:

@@ -86,7 +86,7 @@ def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
     check_own_plan(person, row)
     title = " ".join(request.POST.get("title", "").split())
     if not title:
-        messages.error(request, "A plan needs a name. It keeps the one that it has.")
+        messages.error(request, "Enter a name. The plan keeps its current one.")
         return redirect("fabric:plan", pk=pk)
     return _decide(
         request,
@@ -150,7 +150,7 @@ def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
         plan_discard(person=person, plan=row)
     except FalconWebError as error:
         return _show_refusal(request, row, error)
-    sentence = f"The draft ‘{row.title}’ is gone. Nothing was changed."
+    sentence = f"The draft ‘{row.title}’ was discarded. Nothing was changed."
     if request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE:
         return JsonResponse({"sentence": sentence})
     messages.info(request, sentence)
@@ -186,7 +186,7 @@ def draft(request: HttpRequest) -> HttpResponse:
     fetched = request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE
     try:
         if "remove" in request.POST:
-            row, sentence = draft_remove(person=person, key=request.POST["remove"]), "Taken out of the draft."
+            row, sentence = draft_remove(person=person, key=request.POST["remove"]), "Removed from the draft."
         else:
             row, sentence = draft_add(person=person, wanted=_desired_state(person, request)), "Added to the draft."
     except FalconWebError as error:

@@ -192,7 +192,7 @@ def add_view(request: HttpRequest) -> HttpResponse:
     except (Invalid, Conflict) as error:
         messages.error(request, error.sentence)
         return redirect(f"{reverse('events:events')}?{query}" if _is_query(query) else "events:events")
-    messages.success(request, f"The view ‘{made.name}’ is kept.")
+    messages.success(request, f"The view ‘{made.name}’ was saved.")
     return redirect(f"{reverse('events:events')}?{made.query}&view={made.pk}")
 
 
@@ -219,7 +219,7 @@ def change_view(request: HttpRequest, pk: int) -> HttpResponse:
 def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
     """Forget a view."""
     services.saved_view_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The view is removed. No event is touched.")
+    messages.success(request, "The view was removed. No events were deleted.")
     return redirect(f"{reverse('events:events')}?view=0")
 
 

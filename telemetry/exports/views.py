@@ -148,7 +148,7 @@ def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
         except Invalid as error:
             form.tell(error)
         else:
-            messages.success(request, "Changed.")
+            messages.success(request, f"{row.name} was saved.")
             return redirect("exports:export", pk=row.pk)
     return _render_form(request, form, row)
 
@@ -199,7 +199,7 @@ def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
     enabled = "on" in request.POST
     export_switch(by=person, definition=definition_get(person, pk), enabled=enabled)
-    messages.success(request, "Switched on." if enabled else "Switched off: nothing of it begins by itself.")
+    messages.success(request, "Switched on." if enabled else "Switched off: it no longer runs by itself.")
     return redirect("exports:export", pk=pk)
 
 
@@ -230,7 +230,7 @@ def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
         return redirect("exports:export", pk=pk)
-    messages.success(request, f"Removed: {row.name}. The record of its runs stays.")
+    messages.success(request, f"{row.name} was removed. Its runs stay in the list.")
     return redirect("exports:exports")
 
 
@@ -260,10 +260,8 @@ def _render_form(request: HttpRequest, form: ExportForm, row: ExportDefinition |
 
 def _added_sentence(row: ExportDefinition) -> str:
     if row.is_stream:
-        return "Kept. It begins within seconds and goes on by itself."
-    return (
-        "Kept." if row.schedule == "none" else f"Kept. It runs for the first time at {row.next_at:%Y-%m-%d %H:%M} UTC."
-    )
+        return "Saved. It starts within seconds and runs continuously."
+    return "Saved." if row.schedule == "none" else f"Saved. The first run is at {row.next_at:%Y-%m-%d %H:%M} UTC."
 
 
 RUN_ROWS_PER_PAGE = 50
@@ -326,7 +324,7 @@ def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "It ends within seconds." if row.is_open else "Cancelled.")
+        messages.success(request, "The run stops within seconds." if row.is_open else "The run was cancelled.")
     return redirect("exports:export_run", pk=pk)
 
 
@@ -340,7 +338,7 @@ def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "It goes on where it stopped.")
+        messages.success(request, "The run continues from where it stopped.")
     return redirect("exports:export_run", pk=pk)
 
 

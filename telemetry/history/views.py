@@ -161,7 +161,7 @@ def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tup
     name = request.GET.get("range", "24h")
     sort = request.GET.get("sort", "place")
     if sort not in SORTS:
-        raise Invalid(f"It cannot be sorted by '{sort[:30]}'.")
+        raise Invalid(f"Sorting by '{sort[:30]}' is not supported.")
     chassis = parse_id(request.GET.get("chassis", "")) or (usual[0].pk if usual else 0)
     return throughput_of(person, chassis, named_range(name, now=time.time()), sort=sort), name, sort
 
@@ -236,7 +236,7 @@ def dashboards(request: HttpRequest) -> HttpResponse:
         except (Invalid, Conflict) as error:
             messages.error(request, error.sentence)
             return redirect("history:dashboards")
-        messages.success(request, f"‘{made.name}’ is pinned.")
+        messages.success(request, f"‘{made.name}’ was pinned.")
         return redirect("history:dashboards")
     return render(request, "history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
 
@@ -259,5 +259,5 @@ def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
 def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
     """Forget one."""
     dashboard_remove(person=person_of(request), pk=pk)
-    messages.success(request, "It is removed. What it showed is not touched.")
+    messages.success(request, "The dashboard was removed. Its data is kept.")
     return redirect("history:dashboards")
