@@ -191,9 +191,7 @@ def resume(request: HttpRequest, pk: UUID) -> HttpResponse:
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_HALT)
 def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Halt a sweep."""
-    return _apply_action(
-        request, pk, sweep_halt, "Halted. Its runs are cancelled; then the devices are returned."
-    )
+    return _apply_action(request, pk, sweep_halt, "Halted. Its runs are cancelled; then the devices are returned.")
 
 
 @require_POST

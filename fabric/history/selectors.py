@@ -126,7 +126,7 @@ def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID])
 
 
 def _operation_label(operation: Operation | None) -> str:
-    return f"{operation.summary}, asked by {operation.requested_by_name}" if operation is not None else ""
+    return f"{operation.summary}, requested by {operation.requested_by_name}" if operation is not None else ""
 
 
 def owned_since(chassis_id: int) -> dict[tuple[str, int], datetime]:

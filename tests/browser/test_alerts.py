@@ -73,7 +73,7 @@ def test_a_hot_device_is_in_the_head_in_the_title_and_in_the_list_until_it_is_ov
     judge(page, "of one alert")
     running_site.control("falcon-1", "DELETE", f"/faults/{fault['id']}")
     with hurried(running_site):
-        expect(page.get_by_text(re.compile(r"^\s*Over since"))).to_be_visible()
+        expect(page.get_by_text(re.compile(r"^\s*Resolved at"))).to_be_visible()
     quiet(page)
     page.goto("/alerts/?show=history")
     expect(page.get_by_role("row", name=re.compile("critical limit")).first).to_be_visible()

@@ -353,7 +353,7 @@ class TestPage:
         assert answer.status_code == 200
         for words in (
             "lab.json",
-            "What does not fit",
+            "Entries that do not fit",
             "another serial number",
             "Detach it from node-a (H1).",
             "Make plan",
