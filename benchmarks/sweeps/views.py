@@ -1,4 +1,4 @@
-"""Pages of sweeps: the list, one sweep while it goes on and after, and what may be done with it."""
+"""Pages of sweeps: the list, one sweep with its progress and results, and its actions."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ from core.errors import FalconWebError, Invalid
 from fabric.operations.models import Plan
 
 ROWS_A_PAGE = 25
-COMPOSITION_AXES = ("accelerator", "storage")  # axes that tell compositions apart besides host, place and number
-MAX_EXCLUDED_SHOWN = 30  # of what was left out, on the page; the API has the rest
-# Never by colour alone: each state has a sign.
+COMPOSITION_AXES = ("accelerator", "storage")  # axes that distinguish compositions besides host, place and number
+MAX_EXCLUDED_SHOWN = 30  # excluded points on the page; the API has the rest
+# Each state has a sign, so that colour is never the only cue.
 STATE_SIGNS = {"waiting": "·", "open": "▶", "completed": "✓", "failed": "▲", "cancelled": "■", "skipped": "–"}
 
 
@@ -108,7 +108,7 @@ def sweeps(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the sweeps that fit as CSV."""
+    """Stream the matching sweeps as CSV."""
     asked = _list_filters(request)
     rows = sweep_list(person_of(request), search=asked["q"], state=asked["state"], sort=asked["sort"])
     answer = Download(csv_table(CSV_COLUMNS, sweep_rows(rows)), content_type="text/csv; charset=utf-8")
@@ -165,7 +165,7 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
-    """Stream the points of a sweep that fit as CSV."""
+    """Stream the matching points of a sweep as CSV."""
     row = sweep_get(person_of(request), pk)
     found = point_filter(point_list(row), state=request.GET.get("state", ""), sort=request.GET.get("sort", ""))
     answer = Download(csv_table(POINT_CSV_COLUMNS, point_rows(found)), content_type="text/csv; charset=utf-8")
@@ -197,7 +197,7 @@ def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RETRY)
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Try the failed runs of a sweep again."""
+    """Retry the failed runs of a sweep."""
     return _apply_action(
         request,
         pk,
@@ -213,7 +213,7 @@ def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_DELETE)
 def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Delete a sweep, with `runs` its runs, too."""
+    """Delete a sweep, with `runs` also its runs."""
     person = person_of(request)
     row = sweep_get(person, pk)
     with_runs = "runs" in request.POST
@@ -246,8 +246,8 @@ def _redirect_with_error(request: HttpRequest, pk: UUID, error: FalconWebError) 
 
 
 def _permitted_actions(person: User, row: Sweep, points: Sequence[PointStatus]) -> dict[str, Any]:
-    """Return which buttons there are, and for the last of them how many runs there are, and of others."""
-    # Of a point whose run was deleted nothing is tried again.
+    """Return the available actions, and for deletion the number of runs, also those of others."""
+    # A point whose run was deleted cannot be retried.
     failed = any(one.state in {"failed", "cancelled"} and one.run is not None for one in points)
     refused = any(one.state == "skipped" and one.sentence.startswith("It could not begin") for one in points)
     may = person.may_compose
@@ -292,7 +292,7 @@ def _groups(
 
 
 def _composition_label(one: PointStatus, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
-    """Return a composition in words: 'node-a, drawer 1, 4 devices', and the rest of it where that varies."""
+    """Return a composition as text: 'node-a, drawer 1, 4 devices', and other axes where they vary."""
     return _values_label(
         one, names, ["host", "placement", "count", *(axis for axis in COMPOSITION_AXES if axis in axes)]
     )

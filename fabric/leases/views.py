@@ -1,4 +1,4 @@
-"""Pages of leases: thin faces over services and selectors."""
+"""Pages of leases: thin layers over services and selectors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ROWS_A_PAGE = 25
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Leases", "Compose", 5))
 def leases(request: HttpRequest) -> HttpResponse:
-    """Show what waits, what is held or to come, and what is over; `page` is of the last."""
+    """Show requested, current or future, and ended leases; `page` is of the last."""
     person = person_of(request)
     unsent = Letter.objects.filter(sent_at=None).exclude(error="").order_by("-pk").first()
     context = {
@@ -75,7 +75,7 @@ def leases(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def lease(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one lease with its timeline, and what may be done with it."""
+    """Show one lease with its timeline and actions."""
     person = person_of(request)
     return render(request, "fabric/lease.html", _lease_context(person, _lease(person, pk)))
 
@@ -83,7 +83,7 @@ def lease(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.LEASE_REQUEST)
 def lease_request_page(request: HttpRequest) -> HttpResponse:
-    """Ask for a lease."""
+    """Request a lease."""
     person = person_of(request)
     if person.is_administrator:
         return redirect("fabric:lease_give")
@@ -113,7 +113,7 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_GIVE)
 def lease_give_page(request: HttpRequest) -> HttpResponse:
-    """Give a lease unasked."""
+    """Create a lease without a request."""
     by = person_of(request)
     form = LeaseGrantForm(_form_data(request))
     if request.method == "POST" and form.is_valid():
@@ -173,7 +173,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_WITHDRAW)
 def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
-    """Take a lease back that has not started."""
+    """Withdraw a lease that has not started."""
     person = person_of(request)
     return _act_on_lease(request, pk, lambda row: lease_withdraw(person=person, lease=row), "Withdrawn.")
 
@@ -181,7 +181,7 @@ def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_EXTEND)
 def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
-    """Ask for another end, or, as an administrator, set it."""
+    """Request another end, or, as an administrator, set it."""
     person = person_of(request)
     form: forms.Form = LeaseEndForm(request.POST) if person.is_administrator else LeaseExtensionForm(request.POST)
     row = _lease(person, pk)
@@ -214,7 +214,7 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_EXTENSION_DECLINE)
 def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
-    """Let a lease keep its end although another was asked for."""
+    """Decline a requested change of the end of a lease."""
     by = person_of(request)
     reason = request.POST.get("reason", "")
     return _act_on_lease(
@@ -239,7 +239,7 @@ def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _act_on_lease(request: HttpRequest, pk: int, act: Any, said: str) -> HttpResponse:
-    """Do something with a lease and go to its page, which says how it went."""
+    """Apply an action to a lease and redirect to its page, which shows the result."""
     row = _lease(person_of(request), pk)
     try:
         after = act(row)
@@ -314,12 +314,12 @@ def _lease(person: User, pk: int) -> Lease:
 
 
 def _form_data(request: HttpRequest) -> Any:
-    """Return what was sent, also when it is nothing; None where the page is only looked at."""
+    """Return the submitted data, even if empty; None for GET."""
     return request.POST if request.method == "POST" else None
 
 
 def _ticked(request: HttpRequest) -> set[str] | None:
-    """Return what was ticked as 'devices/3', None before anything was."""
+    """Return the ticked parts as 'devices/3', None before the form was submitted."""
     if request.method != "POST":
         return None
     return {f"{name}/{pk}" for name in ("devices", "host_ports") for pk in request.POST.getlist(name)}

@@ -91,7 +91,7 @@ def rule(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def preview_rule(request: HttpRequest) -> HttpResponse:
-    """Show what a rule, as it stands in a form, would have done; nothing is kept."""
+    """Preview the rule of a form on stored readings; nothing is saved."""
     person = person_of(request)
     return render(request, "alerts/preview.html", _preview_context(request, person, RuleForm(request.GET)))
 
@@ -131,7 +131,7 @@ def switch_built_in(request: HttpRequest, name: str) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS)
 def silences(request: HttpRequest) -> HttpResponse:
-    """List silences, those that hold first."""
+    """List silences, active ones first."""
     related = ("rule", "chassis", "drawer__chassis", "device__chassis", "port__chassis", "tenant")
     page = Paginator(Silence.objects.select_related(*related), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "alerts/silences.html", {"page": page})
@@ -202,7 +202,7 @@ def _rule_page(request: HttpRequest, person: User, row: Rule | None) -> HttpResp
 
 
 def _preview_context(request: HttpRequest, person: User, form: RuleForm) -> dict[str, Any]:
-    """Return a preview of what stands in a form, or the sentence why there is none."""
+    """Return the preview of a form, or the reason why there is none."""
     if not form.is_valid():
         wrong = [f"{form.fields[name].label or name}: {' '.join(map(str, said))}" for name, said in form.errors.items()
                  if name in form.fields]  # fmt: skip
@@ -250,7 +250,7 @@ RELATED = ("chassis", "drawer__chassis", "device__chassis", "port__chassis", "te
 @require_GET
 @declare(Audience.ADMINISTRATORS)
 def routes(request: HttpRequest) -> HttpResponse:
-    """List routes with how their deliveries go."""
+    """List routes with the state of their deliveries."""
     waiting = Count("deliveries", filter=Q(deliveries__state=Delivery.State.WAITING))
     failed = Count("deliveries", filter=Q(deliveries__state=Delivery.State.FAILED))
     rows = Route.objects.select_related(*RELATED).annotate(
@@ -281,7 +281,7 @@ def add_route(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_EDIT, not_judged=NONE_YET)
 def route(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show and change a route; below it stands what was delivered."""
+    """Show and change a route, with its deliveries below."""
     person = person_of(request)
     row = _get_route(pk)
     form = RouteForm.of(row)
@@ -324,7 +324,7 @@ def send_route_test(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS)
 def deliveries(request: HttpRequest) -> HttpResponse:
-    """List what was delivered and what waits, of all routes; `state`, `route` and `page` are in the URL."""
+    """List delivered and waiting notifications of all routes; `state`, `route` and `page` are in the URL."""
     rows = Delivery.objects.select_related("route")
     state = request.GET.get("state", "")
     if state in Delivery.State.values:
@@ -344,7 +344,7 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.DELIVERY_RETRY)
 def retry_delivery(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Try a delivery now."""
+    """Retry a delivery now."""
     person = person_of(request)
     row: Delivery | None = Delivery.objects.visible_to(person).filter(pk=pk).first()
     if row is None:

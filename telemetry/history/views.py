@@ -45,7 +45,7 @@ from telemetry.history.services import dashboard_add, dashboard_change, dashboar
 from telemetry.history.subjects import HistorySubject, find_subjects, search_subjects
 from telemetry.history.throughput import COLUMNS, SORTS, Throughput, throughput_lines, throughput_of
 
-DEFAULT_CHASSIS_SHOWN = 4  # that are shown where nothing is asked for
+DEFAULT_CHASSIS_SHOWN = 4  # shown where none is selected
 MAX_CHOICES = 500
 
 
@@ -110,7 +110,7 @@ def _panel(panel: ChartPanel, subjects: dict[str, HistorySubject]) -> dict[str, 
 
 
 def _range_links(shown: TelemetryView, span: TimeRange) -> list[tuple[str, str, str]]:
-    """Return links to the time before, after, half as long and twice as long: names for the page's keys, words."""
+    """Return links to the range before, after, half as long and twice as long, with key names and labels."""
     half, middle = span.seconds / 2, (span.since + span.until) / 2
     spans = {
         "earlier": (span.since - half, span.until - half), "later": (span.since + half, span.until + half),
@@ -126,7 +126,7 @@ def _range_links(shown: TelemetryView, span: TimeRange) -> list[tuple[str, str, 
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Throughput", "Telemetry", 3))
 def throughput(request: HttpRequest) -> HttpResponse:
-    """Show what drawers and slots carried; `chassis`, `range` and `sort` are in the URL."""
+    """Show the throughput of drawers and slots; `chassis`, `range` and `sort` are in the URL."""
     person = person_of(request)
     all_chassis = list(Chassis.objects.visible_to(person)[:MAX_CHOICES])
     context: dict[str, Any] = {"all_chassis": all_chassis, "found": None}
@@ -148,7 +148,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, section="history:throughput", not_judged=NO_PAGE)
 def throughput_csv(request: HttpRequest) -> Download:
-    """Stream the same as CSV."""
+    """Stream the throughput as CSV."""
     person = person_of(request)
     found, _, _ = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
     lines = downloads.csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots]))
@@ -227,7 +227,7 @@ def _day(text: str, today: date) -> date:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.DASHBOARD_ADD, menu_entry=MenuEntry("Dashboards", "Telemetry", 2))
 def dashboards(request: HttpRequest) -> HttpResponse:
-    """List one's dashboards; POST `name` and `query` keeps another one."""
+    """List one's dashboards; POST `name` and `query` saves another one."""
     person = person_of(request)
     if request.method == "POST":
         query = request.POST.get("query", "")
@@ -244,7 +244,7 @@ def dashboards(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_CHANGE)
 def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
-    """Rename one (`name`), or give it another place (`position`, from 1)."""
+    """Rename a dashboard (`name`), or move it (`position`, from 1)."""
     name = request.POST.get("name")
     place = parse_id(request.POST.get("position", ""))
     try:
@@ -257,7 +257,7 @@ def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_REMOVE)
 def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
-    """Forget one."""
+    """Remove a dashboard."""
     dashboard_remove(person=person_of(request), pk=pk)
     messages.success(request, "The dashboard was removed. Its data is kept.")
     return redirect("history:dashboards")
