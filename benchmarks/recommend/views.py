@@ -119,7 +119,7 @@ def _posted_json(request: HttpRequest, name: str) -> Any:
     try:
         return json.loads(request.POST.get(name, "")[:MAX_BODY_LENGTH])
     except (ValueError, RecursionError) as error:
-        raise Invalid("The form is not one that this page made. Go back and ask again.") from error
+        raise Invalid("This form is invalid. Go back and request it again.") from error
 
 
 def _posted_title(request: HttpRequest) -> str:

@@ -145,7 +145,7 @@ CHARTS = (
     ("Step time", "s", "steps/", "/seconds"),
     ("Loss", "", "steps/", "/loss"),
     ("Utilisation", "share", "", "/utilisation"),
-    ("PCIe of the GPUs, as they count it", "B/s", "gpu/", "/pcie_"),
+    ("PCIe traffic (GPU counters)", "B/s", "gpu/", "/pcie_"),
 )
 
 
@@ -183,7 +183,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
     try:
         text = _uploaded_text(request) or text
         if not text.strip():
-            raise Invalid("Nothing was given.", errors={"": "Paste JSON, or choose a file."})
+            raise Invalid("The form is empty.", errors={"": "Paste JSON, or choose a file."})
         run = run_create(person=person, wanted=parse_run_file(text))
     except FalconWebError as error:
         errors = error.details.get("errors", {}) or {"": error.sentence}
@@ -352,7 +352,7 @@ def _earlier_run(person: User, again: str) -> Run:
     """Return the run that prefills another; raises Conflict for an imported one, which has no host here."""
     row = run_get(person, _parse_uuid(again))
     if not row.composition:
-        raise Conflict("It was imported: nobody here knows where it could run.")
+        raise Conflict("This run was imported: its host is not known here.")
     return row
 
 

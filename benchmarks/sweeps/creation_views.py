@@ -26,7 +26,7 @@ from core.errors import FalconWebError, Invalid
 
 MAX_EXCLUDED_SHOWN = 20
 HANDLED_STATUSES = {400, 409, 422}
-EXECUTOR_CHOICES = (("simulated", "Simulated"), ("torch", "PyTorch, for real"))
+EXECUTOR_CHOICES = (("simulated", "Simulated"), ("torch", "PyTorch"))
 # An example manifest, shown while the field is empty.
 EXAMPLE = """\
 name: resnet

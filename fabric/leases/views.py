@@ -175,7 +175,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
 def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
     """Withdraw a lease that has not started."""
     person = person_of(request)
-    return _act_on_lease(request, pk, lambda row: lease_withdraw(person=person, lease=row), "Withdrawn.")
+    return _act_on_lease(request, pk, lambda row: lease_withdraw(person=person, lease=row), "The lease was withdrawn.")
 
 
 @require_POST
@@ -218,7 +218,10 @@ def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
     by = person_of(request)
     reason = request.POST.get("reason", "")
     return _act_on_lease(
-        request, pk, lambda row: lease_extension_decline(person=by, lease=row, reason=reason), "It keeps its end."
+        request,
+        pk,
+        lambda row: lease_extension_decline(person=by, lease=row, reason=reason),
+        "The requested end was declined.",
     )
 
 
@@ -254,7 +257,7 @@ def _decide(request: HttpRequest, by: User, row: Lease, form: LeaseDecisionForm)
     values = form.cleaned_data
     if "decline" in request.POST:
         lease_decline(person=by, lease=row, reason=values["reason"])
-        messages.success(request, "Declined.")
+        messages.success(request, "The request was declined.")
         return
     done = lease_approve(
         person=by,

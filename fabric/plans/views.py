@@ -224,7 +224,7 @@ def _desired_state(person: User, request: HttpRequest) -> DesiredState:
         return DesiredState(
             settings={row.pk: PortSetting(port_type=port_type, configured_width=parse_id(width) or None)}
         )
-    raise Invalid("Nothing was chosen to be changed.")
+    raise Invalid("No change was selected.")
 
 
 def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredState:

@@ -218,7 +218,7 @@ def _day(text: str, today: date) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError as error:
-        raise Invalid("This is no day. Give one such as 2026-03-01.") from error
+        raise Invalid("This is not a valid day. Enter one such as 2026-03-01.") from error
     if not date(2000, 1, 1) <= day <= date(2199, 1, 1):
         raise Invalid("The day is not between the years 2000 and 2200.")
     return day

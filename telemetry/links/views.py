@@ -200,7 +200,7 @@ def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
     except (Conflict, Unavailable) as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The chassis confirmed that the counters were reset. The totals here continue.")
+        messages.success(request, "The chassis reports that the counters were reset. The totals here continue.")
     return redirect("links:link", pk=pk)
 
 
