@@ -180,7 +180,7 @@ def test_a_lease_is_given_extended_and_returned_by_its_page(lab: Lab) -> None:
     lease = Lease.objects.get()
     assert given["Location"] == reverse("fabric:lease", args=[lease.pk])
     bob.post(reverse("fabric:lease_extension", args=[lease.pk]), {"ends_at": local(end + DAY), "note": "One more"})
-    assert "bob asks for it until" in lab.text(lab.ada, "fabric:lease", lease.pk)
+    assert "bob requested an extension until" in lab.text(lab.ada, "fabric:lease", lease.pk)
     assert [one.lease_id for one in lease_notices(lab.ada)] == [lease.pk, lease.pk]
     ada.post(reverse("fabric:lease_extension_decline", args=[lease.pk]), {"reason": "No"})
     ada.post(reverse("fabric:lease_extension", args=[lease.pk]), {"ends_at": ""})
