@@ -1,4 +1,4 @@
-"""Pages of people, tenants and one's own account: thin faces over services and selectors.
+"""Pages of people, tenants and one's own account: thin layers over services and selectors.
 
 Secrets that are shown once come with the answer to the POST, uncached and kept nowhere, not with a page after it.
 """
@@ -70,8 +70,8 @@ def person(request: HttpRequest, pk: int) -> HttpResponse:
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"{row.username} is saved.")
-            # Administrators who give up the role may see this page no more.
+            messages.success(request, f"{row.username} was saved.")
+            # Administrators who give up the role can no longer see this page.
             return redirect("accounts:account") if row.pk == by.pk else redirect("accounts:person", pk=row.pk)
     context = {"subject": row, "form": form, "tokens": row.tokens.all(), "now": timezone.now(), "self": row == by}
     return render(request, "accounts/person.html", context, status=400 if form.errors else 200)
@@ -95,7 +95,7 @@ def person_password(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Tenants", "Administration", 2))
 def tenants(request: HttpRequest) -> HttpResponse:
-    """List tenants with what they hold; `q` is in the URL."""
+    """List tenants with what they own or lease; `q` is in the URL."""
     search = request.GET.get("q", "").strip()
     return render(request, "accounts/tenants.html", {"search": search, "rows": tenants_found(search)})
 
@@ -103,7 +103,7 @@ def tenants(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_ADD)
 def tenant_add(request: HttpRequest) -> HttpResponse:
-    """Add a tenant, and go on to what it is to hold."""
+    """Add a tenant, then show the page that assigns devices to it."""
     by = person_of(request)
     form = TenantForm(request.POST if request.method == "POST" else None)
     if form.is_bound and form.is_valid():
@@ -112,8 +112,8 @@ def tenant_add(request: HttpRequest) -> HttpResponse:
         except Invalid as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"{row.name} is added. Choose what it holds.")
-            # By name: the page shows devices too, so that it belongs to the room above.
+            messages.success(request, f"{row.name} was added. Assign its devices and host ports.")
+            # By name: the page shows devices, so it belongs to the layer above.
             return redirect("fabric:tenant", pk=row.pk)
     return render(request, "accounts/tenant_add.html", {"form": form}, status=400 if form.errors else 200)
 
@@ -129,7 +129,7 @@ def account(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.PASSWORD_CHANGE, section=None)
 def account_password(request: HttpRequest) -> HttpResponse:
-    """Change one's own password; this session goes on, all others end."""
+    """Change one's own password; this session continues, all others end."""
     me = person_of(request)
     form = PasswordForm(request.POST)
     if form.is_valid():
@@ -141,7 +141,7 @@ def account_password(request: HttpRequest) -> HttpResponse:
             add_service_errors(form, error)
         else:
             update_session_auth_hash(request, me)
-            messages.success(request, "Your password is changed. Your other sessions have ended.")
+            messages.success(request, "Your password was changed. Your other sessions were signed out.")
             return redirect("accounts:account")
     return _account(request, password_form=form)
 
@@ -150,7 +150,7 @@ def account_password(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.TOKEN_CREATE, section=None)
 def token_add(request: HttpRequest) -> HttpResponse:
-    """Make a token; the answer shows its secret."""
+    """Create a token; the response shows its secret."""
     form = TokenForm(request.POST)
     if form.is_valid():
         try:
@@ -170,7 +170,7 @@ def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     if token is None:
         raise NotFound("There is no such token.")
     services.token_revoke(by=me, token=token)
-    messages.success(request, f"The token '{token.name}' is revoked.")
+    messages.success(request, f"The token '{token.name}' was revoked.")
     if token.person_id == me.pk:
         return redirect("accounts:account")
     return redirect("accounts:person", pk=token.person_id)

@@ -1,4 +1,4 @@
-"""Pages of no room."""
+"""Pages that belong to no application."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Say what to do about a form that is too old, or that is not this site's."""
+    """Explain a form that has expired or comes from another site."""
     sentence = (
         "This form is too old, or it came from another page. Go back, load the page again and send it once more. "
         "Cookies must be allowed."
@@ -28,7 +28,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Say that an error of the site happened, with the id under which the log tells more."""
+    """Report a server error with its id in the log."""
     if away := database_unavailable(sys.exc_info()[1]):
         return database_error_response(request, away)
     # Django writes the traceback just before.
@@ -48,7 +48,7 @@ def error_response(request: HttpRequest, error: FalconWebError) -> HttpResponse:
 
 
 def database_error_response(request: HttpRequest, error: Unavailable) -> HttpResponse:
-    """Say that the database does not answer, on a page that asks it for nothing."""
+    """Report that the database does not answer, on a page that does not query it."""
     logger.warning("%s %s had no database (%s)", request.method, request.path, request_id())
     if request.path.startswith(PREFIX):
         answer = error_response(request, error)
@@ -61,7 +61,7 @@ def database_error_response(request: HttpRequest, error: Unavailable) -> HttpRes
 
 
 def method_not_allowed(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
-    """Return the page for an address that only forms are sent to, in the place of an empty answer."""
+    """Return an error page for a URL that accepts only POST, instead of an empty response."""
     context = {"above": _parent_page(request.path), "reference": request_id()}
     answer = render(request, "405.html", context, status=refused.status_code)
     answer["Allow"] = refused["Allow"]
@@ -69,7 +69,7 @@ def method_not_allowed(request: HttpRequest, refused: HttpResponse) -> HttpRespo
 
 
 def _parent_page(path: str) -> str:
-    """Return the address of the page that an address belongs to, by its name: the nearest above that there is."""
+    """Return the page that a URL belongs to: the nearest existing parent."""
     parts = path.strip("/").split("/")[:-1]
     while parts:
         above = f"/{'/'.join(parts)}/"

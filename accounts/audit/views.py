@@ -72,7 +72,7 @@ def audit_entry(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def audit_export(request: HttpRequest) -> HttpResponse:
-    """Download what fits the filter, `as` csv or jsonl."""
+    """Download the matching entries, `as` csv or jsonl."""
     person = person_of(request)
     return exports.audit_export(by=person, wanted=AuditFilter.of(request.GET), kind=request.GET.get("as", "csv"))  # type: ignore[return-value]  # streams
 
@@ -80,7 +80,7 @@ def audit_export(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.AUDIT_VERIFY_REQUEST)
 def audit_verification(request: HttpRequest) -> HttpResponse:
-    """Have the log verified now."""
+    """Start a verification of the log."""
     person = person_of(request)
     try:
         verification_request(by=person)
@@ -92,7 +92,7 @@ def audit_verification(request: HttpRequest) -> HttpResponse:
 
 
 def _as_text(value: object) -> str:
-    """Return a value in words."""
+    """Return a value as text."""
     if value is None:
         return "none"
     if isinstance(value, bool):

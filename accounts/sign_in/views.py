@@ -22,13 +22,13 @@ from core.errors import NotFound
 
 @declare(Audience.PUBLIC, audited_as=Action.SIGN_IN, section=None)
 class SignIn(LoginView):
-    """Sign in; whoever is, goes on at once."""
+    """Sign in; redirects people who are signed in already."""
 
     template_name = "accounts/sign_in.html"
     redirect_authenticated_user = True
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Send on whoever is signed in: to sign in as somebody else, one signs out first."""
+        """Redirect people who are signed in: to switch accounts, sign out first."""
         if request.method not in {"GET", "HEAD", "OPTIONS"} and isinstance(request.user, User):
             self._refused("This browser was signed in already.", actor=request.user)
         return super().dispatch(request, *args, **kwargs)
@@ -41,14 +41,14 @@ class SignIn(LoginView):
         return super().post(request, *args, **kwargs)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in, and keep that it was done."""
+        """Sign in and record it."""
         note_credential("password")
         person = authenticated_person(form)
         with audited(Action.SIGN_IN, actor=person, target=target_of(person)):
             return super().form_valid(form)
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Keep that it was refused, and show the form again."""
+        """Record the refusal and show the form again."""
         if getattr(self.request, "axes_locked_out", False):
             self._refused(
                 "Sign-in of this name from this address is closed after too many wrong passwords.", status=429
@@ -58,7 +58,7 @@ class SignIn(LoginView):
         return super().form_invalid(form)
 
     def _refused(self, sentence: str, *, status: int | None = None, actor: User | None = None) -> None:
-        # A name that is nobody's may be a password typed into the wrong field.
+        # An unknown name may be a password typed into the wrong field.
         named = User.objects.filter(username=self.request.POST.get("username", "").replace("\0", "")).first()
         audit_record(
             action=Action.SIGN_IN,
@@ -72,14 +72,14 @@ class SignIn(LoginView):
             sign_in_refused.send(type(self), person=named, address=client_address(self.request), sentence=sentence)
 
     def get_redirect_url(self) -> str:  # type: ignore[override]  # the stub has an argument of a later Django
-        """Return where to go on to, '' for this page itself: that would lead in a circle."""
+        """Return the redirect target, '' for this page itself, which would loop."""
         where = super().get_redirect_url()
         return "" if where.partition("?")[0] == self.request.path else where
 
 
 @declare(Audience.EVERYBODY, audited_as=Action.SIGN_OUT, section=None)
 class SignOut(LogoutView):
-    """Sign out, and keep that it was done."""
+    """Sign out and record it."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Sign out."""
@@ -89,7 +89,7 @@ class SignOut(LogoutView):
 
 
 def authenticated_person(form: AuthenticationForm) -> User:
-    """Return whose name and password were given."""
+    """Return the submitted user name and password."""
     person = form.get_user()
     if not isinstance(person, User):
         raise NotFound("There is no such person.")

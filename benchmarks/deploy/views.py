@@ -1,4 +1,4 @@
-"""The page of deployments: a request, and what it comes to."""
+"""The page of deployments: a request and the files generated from it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ MODAK_EXAMPLE: Final = {
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.DEPLOYMENT_MAKE, menu_entry=MenuEntry("Deploy", "Benchmarks", 6))
 def deployment(request: HttpRequest) -> HttpResponse:
-    """Show the form; POST `request` shows what it comes to, with `file` sends one of its files."""
+    """Show the form; POST `request` shows the result, with `file` sends one of its files."""
     person = person_of(request)
     if request.method != "POST":
         return _render_page(request, person, {})
     try:
         made = deployment_create(person, request.POST.get("request", ""))
     except DeploymentRequestError as error:
-        # What is no JSON is not shown again: nobody can tell what in it is a secret.
+        # Invalid JSON is not shown again: secrets in it cannot be recognised.
         found = {"errors": error.errors.items(), "told": error.told, "request_text": error.request}
         return _render_page(request, person, found, status=400)
     kind = request.POST.get("file", "")

@@ -1,4 +1,4 @@
-"""Pages of figures: which make sense for some runs, each of them, and runs side by side."""
+"""Pages of figures: those available for some runs, each figure, and runs side by side."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from hostwire.training import READINGS
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Figures", "Benchmarks", 4))
 def figures(request: HttpRequest) -> HttpResponse:
-    """Show which figures make sense for the runs that are asked for, and these runs; all of it is in the URL."""
+    """Show the figures available for the selected runs, and these runs; the selection is in the URL."""
     person = person_of(request)
     asked, errors = _parse_query(request)
     selection = RunSelection([], 0, []) if errors else select_runs(person, asked)
@@ -139,7 +139,7 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 
 def _parse_query(request: HttpRequest) -> tuple[FigureQuery, dict[str, str]]:
-    """Return what an address asks for, and what is wrong with it."""
+    """Return the selection of a URL, and its errors."""
     try:
         return parse_figure_query(request.GET), {}
     except Invalid as error:
@@ -152,7 +152,7 @@ def _step_seconds_text(row: Any) -> str:
 
 
 def _hidden_fields(asked: FigureQuery) -> list[tuple[str, str]]:
-    """Return what a form has to carry along besides its own fields."""
+    """Return the hidden fields of a form."""
     pairs = [("run", str(one)) for one in asked.runs] + [("sweep", str(one)) for one in asked.sweeps]
     pairs += [("workload", one) for one in asked.workloads] + [("provenance", one) for one in asked.provenances]
     pairs += [("host", str(one)) for one in asked.hosts] + _list_filters(asked)
@@ -160,7 +160,7 @@ def _hidden_fields(asked: FigureQuery) -> list[tuple[str, str]]:
 
 
 def _list_filters(asked: FigureQuery) -> list[tuple[str, str]]:
-    """Return what came from the filter of the list of runs and has no field here."""
+    """Return the filters of the list of runs that have no field here."""
     pairs = [("q", asked.words), ("state", asked.state), ("executor", asked.executor), ("person", asked.person)]
     return [(name, value) for name, value in pairs if value]
 

@@ -1,4 +1,4 @@
-"""Pages of recommendations: thin faces over the pool, the answer, plans and runs."""
+"""Pages of recommendations: thin layers over the pool, the answer, plans and runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MAX_BODY_LENGTH = 100_000
     judged_with=("workload=resnet50&preset=paper",),
 )
 def recommend_page(request: HttpRequest) -> HttpResponse:
-    """Show the form and, for what is asked for in the address, the answer."""
+    """Show the form and, for the request in the URL, the answer."""
     person = person_of(request)
     pool = recommendation_pool(person)
     form = RecommendationForm(request.GET, pool)
@@ -70,7 +70,7 @@ def recommend_page(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def recommend_csv(request: HttpRequest) -> HttpResponseBase:
-    """Send the ranking as CSV; the address says what is asked, as that of the page."""
+    """Send the ranking as CSV; the request is in the URL, as on the page."""
     person = person_of(request)
     pool = recommendation_pool(person)
     answer = recommend(
@@ -86,7 +86,7 @@ def recommend_csv(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.PLAN_CREATE)
 def recommend_plan(request: HttpRequest) -> HttpResponse:
-    """Make a candidate a draft, and lead to it."""
+    """Create a draft from a candidate and redirect to it."""
     person = person_of(request)
     try:
         plan = recommendation_plan_create(
@@ -100,7 +100,7 @@ def recommend_plan(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.RUN_CREATE)
 def recommend_run(request: HttpRequest) -> HttpResponse:
-    """Ask for a run of a candidate, and lead to it."""
+    """Request a run of a candidate and redirect to it."""
     person = person_of(request)
     try:
         run = recommendation_run_create(
@@ -119,7 +119,7 @@ def _posted_json(request: HttpRequest, name: str) -> Any:
     try:
         return json.loads(request.POST.get(name, "")[:MAX_BODY_LENGTH])
     except (ValueError, RecursionError) as error:
-        raise Invalid("The form is not one that this page made. Go back and ask again.") from error
+        raise Invalid("This form is invalid. Go back and request it again.") from error
 
 
 def _posted_title(request: HttpRequest) -> str:
@@ -130,7 +130,7 @@ def _redirect_with_error(request: HttpRequest, error: FalconWebError) -> HttpRes
     if error.status != 409:
         raise error
     messages.error(request, f"{error.sentence} Nothing was changed.")
-    # What was asked is asked again: the answer is of what there is by now.
+    # The request is repeated: the answer reflects the current state.
     asked = QueryDict(request.POST.get("asked", "")[:MAX_BODY_LENGTH]).urlencode()
     return redirect(f"{reverse('recommend:recommend')}{'?' if asked else ''}{asked}")
 
@@ -141,7 +141,7 @@ def _free_counts(pool: RecommendationPool) -> dict[str, int]:
 
 
 def _recommendation_context(person: User, pool: RecommendationPool, answer: Recommendation) -> dict[str, Any]:
-    """Return what the page tells of an answer."""
+    """Return the context of an answer."""
     executors = {host.id: host.executors for host in host_choices(person)} if person.may_compose else {}
     bars = ranking_bars(answer)
     unit = OBJECTIVE_UNITS[answer.asked.objective][0]
@@ -178,7 +178,7 @@ def _candidate_row(
         "spec": line.candidate.spec,
         "software": _software_label(line),
         "is_composed": not wanted.attachments and not wanted.modes,
-        # A run attaches devices and gives them back; the mode of a drawer is changed by a plan alone.
+        # A run attaches devices and returns them; only a plan changes the mode of a drawer.
         "needs_plan": bool(wanted.modes),
         "wanted": json.dumps(wanted.as_json()),
         "spec_json": msgspec.json.encode(line.candidate.spec).decode(),
@@ -199,7 +199,7 @@ BAR_WIDTH: Final = 240.0  # units of the picture
 
 @dataclass(frozen=True)
 class RankingBar:
-    """An interval and its median, in units of the picture from its left; `words` for who does not see it."""
+    """An interval and its median, in units of the picture from its left; `words` is its text alternative."""
 
     low: float
     span: float
@@ -207,7 +207,7 @@ class RankingBar:
 
 
 def ranking_bars(answer: Recommendation) -> list[RankingBar]:
-    """Return a bar for each line, all on one scale that begins at 0."""
+    """Return a bar for each line, all on one scale that starts at 0."""
     most = max((line.objective.high for line in answer.lines), default=0.0) or 1.0
     scale = BAR_WIDTH / most
     return [

@@ -1,4 +1,4 @@
-"""Pages of records: exports, and imports by way of a look at what a file would become."""
+"""Pages of records: exports, and imports with a preview."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def runs_csv(request: HttpRequest) -> HttpResponseBase:
     body_limit=BODY_LIMIT,
 )
 def record_import(request: HttpRequest) -> HttpResponse:
-    """Show the form; POST `file` or `text` shows what it would become, with `make` it becomes that."""
+    """Show the form; POST `file` or `text` previews the import, with `make` it is imported."""
     person = person_of(request)
     if request.method != "POST":
         return _render_page(request, person, {})
@@ -117,7 +117,7 @@ def _export_filter(request: HttpRequest) -> ExportFilter:
 
 
 def _submitted_file(request: HttpRequest, person: User) -> tuple[ImportFile, dict[str, Any]]:
-    """Return what is to be imported: a file before a text, and both before what was looked at already."""
+    """Return the content to import: a file before a text, and both before the previewed content."""
     name = _printable_name(request.POST.get("name", ""))
     file, text = request.FILES.get("file"), request.POST.get("text", "")
     if file is None and not text.strip():
@@ -129,11 +129,11 @@ def _submitted_file(request: HttpRequest, person: User) -> tuple[ImportFile, dic
     if file is not None:
         name, parts = _printable_name(file.name or ""), file.chunks()
     else:
-        # Browsers send every line break of a form as two characters.
+        # Browsers send each line break of a form as two characters.
         text = text.replace("\r\n", "\n")
         name, parts = "", [text.encode("utf-8", "surrogatepass")]
     token, content = stage_file(person, parts, name)
-    # What was pasted is given back, to be mended in place.
+    # Pasted text is shown again so that it can be corrected.
     return content, {"staged": token, "name": name, "text": text if file is None and len(text) < MAX_TEXT_SHOWN else ""}
 
 
@@ -157,7 +157,7 @@ def _redirect_imported(request: HttpRequest, imported: ImportResult) -> HttpResp
         rest = f" {len(known)} of the file {'was' if len(known) == 1 else 'were'} here already." if known else ""
         messages.success(request, f"{count} imported.{rest}")
     else:
-        messages.info(request, "Nothing was imported: all of the file was here already.")
+        messages.info(request, "Nothing was imported: everything in the file exists already.")
     if len(imported.runs) == 1:
         return redirect("runs:run", pk=imported.runs[0][0].pk)
     return redirect("runs:runs")

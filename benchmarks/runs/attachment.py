@@ -125,7 +125,7 @@ def _cancel_attachment(claim: RunClaim) -> bool:
                 plan_cancel(person=None, plan=plan, roll_back=True)
             except Conflict:
                 return False  # it has ended just now
-        claim.say("It is being cancelled: its devices are being given back.")
+        claim.say("It is being cancelled: its devices are being returned.")
         return False
     claim.ends(State.CANCELLED, sentence=f"{run.cancelled_by_name} cancelled it before it started.")
     return True
@@ -133,7 +133,7 @@ def _cancel_attachment(claim: RunClaim) -> bool:
 
 def _plan_progress(plan: Plan, *, back: bool) -> str:
     progress = plan_summaries([plan])[0].progress
-    activity = "Its devices are being given back" if back else "Its devices are being attached"
+    activity = "Its devices are being returned" if back else "Its devices are being attached"
     return f"{activity}: {progress.done} of {progress.total} steps are done."
 
 
@@ -175,7 +175,7 @@ def restore_devices(claim: RunClaim) -> bool:
         return False
     back = run.plan_back
     if back is not None and back.is_active:
-        claim.say("Its devices are being given back.")
+        claim.say("Its devices are being returned.")
         return False
     wanted = devices_to_restore(run)
     if not wanted.attachments:
@@ -185,7 +185,7 @@ def restore_devices(claim: RunClaim) -> bool:
     try:
         with audit_batch():
             plan = _restore_plan(run, wanted)
-            claim.write(plan_back=plan, sentence="Its devices are being given back.")
+            claim.write(plan_back=plan, sentence="Its devices are being returned.")
     except FalconWebError as error:
         if claim.waits > RESTORE_RETRY_SECONDS:
             return _finish_run(claim, error.sentence)
@@ -228,7 +228,7 @@ def _finish_run(claim: RunClaim, why_not_back: str) -> bool:
     if kept:
         sentence = "Its devices stay with its sweep." if run.sweep_id else "Its devices stay attached, as requested."
     if why_not_back:
-        sentence = f"Its devices were not given back: {why_not_back}"
+        sentence = f"Its devices were not returned: {why_not_back}"
     with audit_batch():
         holds_release(run)
         claim.transition(

@@ -187,14 +187,14 @@ def _started_phases(recorded: Mapping[str, Any]) -> list[str]:
 
 def _restore_stage(run: Run) -> RunStage:
     now = run.state == Run.State.RETURNING
-    stuck = not run.is_open and run.sentence.startswith("Its devices were not given back")
+    stuck = not run.is_open and run.sentence.startswith("Its devices were not returned")
     kept = run.keep_composed and run.plan is not None
     state = "running" if now else "waiting" if run.is_open else "failed" if stuck else "done"
     if not run.is_open and not stuck and run.plan_back is None:
         state = "skipped"
-    name = "Keep devices attached" if kept else "Give devices back"
+    name = "Keep devices attached" if kept else "Return devices"
     if state == "skipped" and run.plan is None:
-        name = "Nothing to give back"
+        name = "Nothing to return"
     return RunStage(
         name=name,
         state=state,

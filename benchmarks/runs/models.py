@@ -32,7 +32,7 @@ class Run(models.Model):
         STARTING = "starting", "Starting"  # the host was requested to start it
         RUNNING = "running", "Running"
         STOPPING = "stopping", "Stopping"  # the host was requested to stop it
-        RETURNING = "returning", "Giving back"  # it has ended; a plan restores its devices
+        RETURNING = "returning", "Returning devices"  # it has ended; a plan restores its devices
         COMPLETED = "completed", "Completed"
         FAILED = "failed", "Failed"
         CANCELLED = "cancelled", "Cancelled"

@@ -200,11 +200,11 @@ def run_return(*, person: User, run: Run) -> Run:
         _refuse_invisible(person, run)
         row = _lock_run(run)
         if row.is_open:
-            raise Conflict("It has not ended: its devices are given back then.")
+            raise Conflict("It has not ended: its devices are returned then.")
         if not devices_to_restore(row).attachments:
             raise Conflict("All its devices are back where they were.")
         row.state, row.plan_back, row.finished_at = State.RETURNING, None, None
-        row.sentence = "Its devices are being given back again."
+        row.sentence = "Its devices are being returned again."
         row.save(update_fields=["state", "plan_back", "finished_at", "sentence"])
         act.after = {"state": row.state}
         transaction.on_commit(partial(_notify_and_enqueue, row), robust=True)
@@ -247,7 +247,7 @@ def _refuse_invisible(person: User, run: Run) -> None:
 
 def _why_not_cancel(run: Run) -> str:
     if run.state == State.RETURNING:
-        return "It has ended: its devices are being given back."
+        return "It has ended: its devices are being returned."
     if run.is_open:
         return "It is being cancelled already."
     return f"The run has ended: it is '{run.get_state_display()}'."

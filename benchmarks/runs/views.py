@@ -1,4 +1,4 @@
-"""Pages of the catalogue and of the list of runs: thin faces over selectors and services."""
+"""Pages of the catalogue and of runs: thin layers over selectors and services."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FAMILY_LABELS = {
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Workloads", "Benchmarks", 1))
 def catalogue(request: HttpRequest) -> HttpResponse:
-    """Show what can be run, and what was run last of it."""
+    """Show the catalogue with the latest run of each workload."""
     person = person_of(request)
     found = catalogue_list(person)
     families = [
@@ -104,7 +104,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the runs that fit as CSV."""
+    """Stream the matching runs as CSV."""
     rows = run_list(person_of(request), RunFilter.of(request.GET.dict()))
     answer = Download(csv_table(CSV_COLUMNS, run_rows(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="runs.csv"'
@@ -114,7 +114,7 @@ def runs_csv(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 @declare(Audience.COMPOSERS, audited_as=Action.RUN_CANCEL)
 def runs_cancel(request: HttpRequest) -> HttpResponse:
-    """Cancel several runs, each by itself: what stands against one keeps no other."""
+    """Cancel several runs independently: a refusal of one does not affect the others."""
     person = person_of(request)
     wanted = [one for one in request.POST.getlist("run")[:MAX_CANCELLED_AT_ONCE] if len(one) == 36]
     try:
@@ -140,19 +140,19 @@ def runs_cancel(request: HttpRequest) -> HttpResponse:
 
 
 LOG_CHUNK_BYTES = 256 * 1024
-# What the charts of a run show: title, unit, how its series are called (the end, or the beginning).
+# Charts of a run: title, unit, and the suffix or prefix of the names of its series.
 CHARTS = (
     ("Step time", "s", "steps/", "/seconds"),
     ("Loss", "", "steps/", "/loss"),
     ("Utilisation", "share", "", "/utilisation"),
-    ("PCIe of the GPUs, as they count it", "B/s", "gpu/", "/pcie_"),
+    ("PCIe traffic (GPU counters)", "B/s", "gpu/", "/pcie_"),
 )
 
 
 @require_http_methods(["GET", "POST"])
 @declare(Audience.COMPOSERS, what="run anything", audited_as=Action.RUN_CREATE)
 def run_new(request: HttpRequest) -> HttpResponse:
-    """Ask for a run; the form begins with what the URL gives: `workload`, `preset`, `host`, or a run (`again`)."""
+    """Request a run; the form is prefilled from the URL: `workload`, `preset`, `host`, or a run (`again`)."""
     person = person_of(request)
     offered = run_choices(person)
     if request.method != "POST":
@@ -172,7 +172,7 @@ def run_new(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.COMPOSERS, what="run anything", audited_as=Action.RUN_CREATE)
 def run_from_file(request: HttpRequest) -> HttpResponse:
-    """Ask for a run by a file: pasted, or uploaded. It begins with `again`, a run, or with `sample`."""
+    """Request a run by a manifest, pasted or uploaded; prefilled with `again`, a run, or with `sample`."""
     person = person_of(request)
     if request.method != "POST":
         again = request.GET.get("again", "")
@@ -183,7 +183,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
     try:
         text = _uploaded_text(request) or text
         if not text.strip():
-            raise Invalid("Nothing was given.", errors={"": "Paste JSON, or choose a file."})
+            raise Invalid("The form is empty.", errors={"": "Paste JSON, or choose a file."})
         run = run_create(person=person, wanted=parse_run_file(text))
     except FalconWebError as error:
         errors = error.details.get("errors", {}) or {"": error.sentence}
@@ -194,7 +194,7 @@ def run_from_file(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def run(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Show a run: how it goes, what it came to, what it ran on."""
+    """Show a run: its progress, results and hardware."""
     person = person_of(request)
     row = run_get(person, pk)
     tail = log_tail(row)
@@ -273,14 +273,14 @@ def cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
         row = run_cancel(person=person, run=row)
     except FalconWebError as error:
         return _redirect_with_error(request, row, error)
-    messages.success(request, "It is being ended." if row.is_open else "Cancelled.")
+    messages.success(request, "The run is being cancelled." if row.is_open else "The run was cancelled.")
     return redirect("runs:run", pk=pk)
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETRY)
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Ask for the same run once more."""
+    """Request the same run again."""
     person = person_of(request)
     row = run_get(person, pk)
     try:
@@ -293,7 +293,7 @@ def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_RETURN)
 def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Give devices back that a run could not give back at its end."""
+    """Return the devices that a run could not return at its end."""
     person = person_of(request)
     row = run_get(person, pk)
     try:
@@ -306,14 +306,14 @@ def return_devices(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.RUN_DELETE)
 def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Delete a run with all that was recorded of it."""
+    """Delete a run with all its recorded data."""
     person = person_of(request)
     row = run_get(person, pk)
     try:
         run_delete(person=person, run=row)
     except FalconWebError as error:
         return _redirect_with_error(request, row, error)
-    messages.success(request, f"‘{row.title}’ is deleted.")
+    messages.success(request, f"‘{row.title}’ was deleted.")
     return redirect("runs:runs")
 
 
@@ -338,7 +338,7 @@ def _uploaded_text(request: HttpRequest) -> str:
     try:
         return bytes(file.read()).decode()
     except UnicodeDecodeError as error:
-        raise Invalid("The file is no text.", errors={"file": "It is no UTF-8 text."}) from error
+        raise Invalid("The file is not text.", errors={"file": "It is not UTF-8 text."}) from error
 
 
 def _redirect_with_error(request: HttpRequest, run: Run, error: FalconWebError) -> HttpResponse:
@@ -349,10 +349,10 @@ def _redirect_with_error(request: HttpRequest, run: Run, error: FalconWebError) 
 
 
 def _earlier_run(person: User, again: str) -> Run:
-    """Return the run that another one begins with; raises Conflict for an imported one, which has no place here."""
+    """Return the run that prefills another; raises Conflict for an imported one, which has no host here."""
     row = run_get(person, _parse_uuid(again))
     if not row.composition:
-        raise Conflict("It was imported: nobody here knows where it could run.")
+        raise Conflict("This run was imported: its host is not known here.")
     return row
 
 

@@ -1,4 +1,4 @@
-"""Pages of a new sweep: by a form with its live count, or by a manifest that is explained first."""
+"""Pages of a new sweep: a form with a live count, or a manifest that is explained first."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from core.errors import FalconWebError, Invalid
 
 MAX_EXCLUDED_SHOWN = 20
 HANDLED_STATUSES = {400, 409, 422}
-EXECUTOR_CHOICES = (("simulated", "Simulated"), ("torch", "PyTorch, for real"))
-# What a manifest may look like, shown where none is typed yet.
+EXECUTOR_CHOICES = (("simulated", "Simulated"), ("torch", "PyTorch"))
+# An example manifest, shown while the field is empty.
 EXAMPLE = """\
 name: resnet
 gpus: [1, 2, 4]
@@ -47,7 +47,7 @@ PRESET_CHOICES = (
 @require_http_methods(["GET", "POST"])
 @declare(Audience.COMPOSERS, what="run anything", audited_as=Action.SWEEP_CREATE)
 def sweep_add(request: HttpRequest) -> HttpResponse:
-    """Show the form of a sweep as the address fills it in; POST asks for the sweep."""
+    """Show the form of a sweep, prefilled from the URL; POST requests the sweep."""
     person = person_of(request)
     pool = sweep_pool(person)
     if request.method != "POST":
@@ -67,14 +67,14 @@ def sweep_add(request: HttpRequest) -> HttpResponse:
         return _render_form(
             request, request.POST, pool, {**_preview(person, request.POST, pool), **found}, status=error.status
         )
-    messages.success(request, "The sweep begins within seconds.")
+    messages.success(request, "The sweep starts within seconds.")
     return redirect("sweeps:sweep", pk=row.pk)
 
 
 @require_GET
 @declare(Audience.COMPOSERS, what="run anything", not_judged=NO_PAGE)
 def sweep_count(request: HttpRequest) -> HttpResponse:
-    """Say what the grid of an address comes to; a part of a page, for the form while it is filled in."""
+    """Preview the grid of a URL, as a part of a page that the form updates while it is filled in."""
     person = person_of(request)
     return render(request, "benchmarks/sweeps/count.html", _preview(person, request.GET, sweep_pool(person)))
 
@@ -84,7 +84,7 @@ def sweep_count(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.COMPOSERS, what="run anything", audited_as=Action.SWEEP_READ)
 def manifest(request: HttpRequest) -> HttpResponse:
-    """Show the form of manifests; POST explains `file` or `text` field by field, with `make` it asks for the sweep.
+    """Show the form of manifests; POST explains `file` or `text` field by field, with `make` it requests the sweep.
 
     What was given is never sent back: it may hold passwords of data stores.
     """
@@ -109,7 +109,7 @@ def manifest(request: HttpRequest) -> HttpResponse:
         grid = read.grid_with(chosen)
         if "make" in request.POST:
             row = sweep_create(person=person, grid=grid, title=read.title, manifest=read.kept)
-            messages.success(request, "The sweep begins within seconds.")
+            messages.success(request, "The sweep starts within seconds.")
             return redirect("sweeps:sweep", pk=row.pk)
         found |= _preview_context(person, expand_sweep(person, validated_grid(grid), pool))
     except FalconWebError as error:
@@ -124,7 +124,7 @@ def manifest(request: HttpRequest) -> HttpResponse:
 
 
 def _preview(person: User, given: QueryDict, pool: SweepPool) -> dict[str, Any]:
-    """Return what a grid comes to, or what is wrong with it."""
+    """Return the preview of a grid, or its errors."""
     try:
         return _preview_context(person, expand_sweep(person, validated_grid(grid_from_form(given)), pool))
     except Invalid as error:
@@ -162,7 +162,7 @@ def _render_form(
 
 
 def _manifest_defaults(given: QueryDict, pool: SweepPool) -> dict[str, Any]:
-    """Return what is chosen beside a manifest, as members of a grid."""
+    """Return the choices beside a manifest, as members of a grid."""
     ready = [host for host in pool.hosts if host.executors] or list(pool.hosts)
     first = str(ready[0].id) if ready else "0"
     host = given.get("host", "") or first
@@ -174,7 +174,7 @@ def _manifest_defaults(given: QueryDict, pool: SweepPool) -> dict[str, Any]:
 
 
 def _submitted_manifest(request: HttpRequest) -> tuple[str, str]:
-    """Return the manifest that came, or why it cannot be read; a file comes before what was typed."""
+    """Return the submitted manifest, or why it cannot be read; a file takes precedence over text."""
     file = request.FILES.get("file")
     if file is None or not file.name:
         return request.POST.get("text", "").replace("\r\n", "\n"), ""
@@ -183,7 +183,7 @@ def _submitted_manifest(request: HttpRequest) -> tuple[str, str]:
         return raw.decode("utf-8-sig"), ""
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        return "", f"The file is no UTF-8 text: line {line} has a byte that is none of it."
+        return "", f"The file is not UTF-8 text: line {line} has an invalid byte."
 
 
 def _render_manifest(

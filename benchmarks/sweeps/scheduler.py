@@ -307,7 +307,7 @@ def restore_devices(sweep: Sweep, only: Collection[int] | None = None) -> bool:
         return True
     held = Hold.objects.filter(key__in=[f"device/{pk}" for pk in left]).select_related("run").first()
     if held is not None:
-        _postpone(sweep, f"Its devices are given back as soon as ‘{held.run.title}’ has ended.")
+        _postpone(sweep, f"Its devices are returned as soon as ‘{held.run.title}’ has ended.")
         return False
     _start_restore_plan(sweep, left)
     return False
@@ -323,7 +323,7 @@ def _start_restore_plan(sweep: Sweep, left: dict[int, int | None]) -> None:
                 plan = plan_create(
                     person=by,
                     wanted=DesiredState(attachments=left),
-                    title=f"Give back: {sweep.title}"[:200],
+                    title=f"Return devices: {sweep.title}"[:200],
                     origin="sweep",
                 )
                 plan = plan_apply(person=by, plan=plan)
@@ -332,9 +332,9 @@ def _start_restore_plan(sweep: Sweep, left: dict[int, int | None]) -> None:
         except (Forbidden, NotFound) as error:
             if by is not None:
                 continue
-            _postpone(sweep, f"Its devices cannot be given back yet: {error.sentence}")
+            _postpone(sweep, f"Its devices cannot be returned yet: {error.sentence}")
         except FalconWebError as error:
-            _postpone(sweep, f"Its devices cannot be given back yet: {error.sentence}")
+            _postpone(sweep, f"Its devices cannot be returned yet: {error.sentence}")
         return
 
 
@@ -342,7 +342,7 @@ def _resume_stopped(sweep: Sweep, plan: Plan) -> None:
     """Resume a stopped plan, because the conflict may be resolved."""
     if plan.state != Plan.State.STOPPED:
         return
-    _postpone(sweep, f"Giving its devices back has stopped. Retrying: {plan.sentence}")
+    _postpone(sweep, f"Returning its devices has stopped. Retrying: {plan.sentence}")
     try:
         plan_resume(person=None, plan=plan)
     except Conflict:

@@ -1,4 +1,4 @@
-"""Pages of sweeps: the list, one sweep while it goes on and after, and what may be done with it."""
+"""Pages of sweeps: the list, one sweep with its progress and results, and its actions."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ from core.errors import FalconWebError, Invalid
 from fabric.operations.models import Plan
 
 ROWS_A_PAGE = 25
-COMPOSITION_AXES = ("accelerator", "storage")  # axes that tell compositions apart besides host, place and number
-MAX_EXCLUDED_SHOWN = 30  # of what was left out, on the page; the API has the rest
-# Never by colour alone: each state has a sign.
+COMPOSITION_AXES = ("accelerator", "storage")  # axes that distinguish compositions besides host, place and number
+MAX_EXCLUDED_SHOWN = 30  # excluded points on the page; the API has the rest
+# Each state has a sign, so that colour is never the only cue.
 STATE_SIGNS = {"waiting": "·", "open": "▶", "completed": "✓", "failed": "▲", "cancelled": "■", "skipped": "–"}
 
 
@@ -108,7 +108,7 @@ def sweeps(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def sweeps_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the sweeps that fit as CSV."""
+    """Stream the matching sweeps as CSV."""
     asked = _list_filters(request)
     rows = sweep_list(person_of(request), search=asked["q"], state=asked["state"], sort=asked["sort"])
     answer = Download(csv_table(CSV_COLUMNS, sweep_rows(rows)), content_type="text/csv; charset=utf-8")
@@ -165,7 +165,7 @@ def sweep(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NO_PAGE)
 def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
-    """Stream the points of a sweep that fit as CSV."""
+    """Stream the matching points of a sweep as CSV."""
     row = sweep_get(person_of(request), pk)
     found = point_filter(point_list(row), state=request.GET.get("state", ""), sort=request.GET.get("sort", ""))
     answer = Download(csv_table(POINT_CSV_COLUMNS, point_rows(found)), content_type="text/csv; charset=utf-8")
@@ -177,35 +177,35 @@ def points_csv(request: HttpRequest, pk: UUID) -> HttpResponseBase:
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_PAUSE)
 def pause(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Pause a sweep."""
-    return _apply_action(request, pk, sweep_pause, "Paused. What runs ends by itself; then the devices are given back.")
+    return _apply_action(request, pk, sweep_pause, "Paused. Current runs finish; then the devices are returned.")
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RESUME)
 def resume(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Resume a sweep."""
-    return _apply_action(request, pk, sweep_resume, "It goes on within seconds.")
+    return _apply_action(request, pk, sweep_resume, "Resumed. It continues within seconds.")
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_HALT)
 def halt(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Halt a sweep."""
-    return _apply_action(request, pk, sweep_halt, "Halted. Its runs are being ended; then the devices are given back.")
+    return _apply_action(request, pk, sweep_halt, "Halted. Its runs are cancelled; then the devices are returned.")
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_RETRY)
 def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Try the failed runs of a sweep again."""
+    """Retry the failed runs of a sweep."""
     return _apply_action(
         request,
         pk,
         sweep_retry,
         lambda row: (
-            "They wait again. The sweep stays paused: resume it to run them."
+            "The runs are queued again. The sweep stays paused: resume it to run them."
             if row.state == Sweep.State.PAUSED
-            else "They run again within seconds."
+            else "The runs are retried within seconds."
         ),
     )
 
@@ -213,7 +213,7 @@ def retry(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.SWEEP_DELETE)
 def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Delete a sweep, with `runs` its runs, too."""
+    """Delete a sweep, with `runs` also its runs."""
     person = person_of(request)
     row = sweep_get(person, pk)
     with_runs = "runs" in request.POST
@@ -221,7 +221,7 @@ def delete(request: HttpRequest, pk: UUID) -> HttpResponse:
         sweep_delete(person=person, sweep=row, runs=with_runs)
     except FalconWebError as error:
         return _redirect_with_error(request, pk, error)
-    messages.success(request, f"‘{row.title}’ is deleted{' with its runs' if with_runs else ''}.")
+    messages.success(request, f"‘{row.title}’ was deleted{' with its runs' if with_runs else ''}.")
     return redirect("sweeps:sweeps")
 
 
@@ -246,8 +246,8 @@ def _redirect_with_error(request: HttpRequest, pk: UUID, error: FalconWebError) 
 
 
 def _permitted_actions(person: User, row: Sweep, points: Sequence[PointStatus]) -> dict[str, Any]:
-    """Return which buttons there are, and for the last of them how many runs there are, and of others."""
-    # Of a point whose run was deleted nothing is tried again.
+    """Return the available actions, and for deletion the number of runs, also those of others."""
+    # A point whose run was deleted cannot be retried.
     failed = any(one.state in {"failed", "cancelled"} and one.run is not None for one in points)
     refused = any(one.state == "skipped" and one.sentence.startswith("It could not begin") for one in points)
     may = person.may_compose
@@ -292,7 +292,7 @@ def _groups(
 
 
 def _composition_label(one: PointStatus, names: dict[str, dict[object, str]], axes: Sequence[str]) -> str:
-    """Return a composition in words: 'node-a, drawer 1, 4 devices', and the rest of it where that varies."""
+    """Return a composition as text: 'node-a, drawer 1, 4 devices', and other axes where they vary."""
     return _values_label(
         one, names, ["host", "placement", "count", *(axis for axis in COMPOSITION_AXES if axis in axes)]
     )

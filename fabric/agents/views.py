@@ -25,19 +25,19 @@ from fabric.inventory.models import Device, Host
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.AGENT_ENROL)
 def host_agent(request: HttpRequest, pk: int) -> HttpResponse:
-    """Enrol the agent of a host and show its key once; `forget` believes it nothing more."""
+    """Enrol the agent of a host and show its key once; `forget` revokes its key."""
     person = person_of(request)
     host: Host = visible_or_404(Host.objects.all(), person, pk, "host")
     if request.POST.get("forget"):
         agent_remove(person=person, host=host)
-        messages.success(request, f"Nothing more is believed of the agent of {host.name}. Stop it on the host.")
+        messages.success(request, f"The key of the agent of {host.name} was revoked. Stop the agent on the host.")
         return redirect("fabric:host", pk=pk)
     key = agent_enrol(person=person, host=host)
     return render(request, "fabric/host_agent_key.html", {"host": host, "key": key})
 
 
 def agent_context(person: User, host: Host, devices: list[Device]) -> dict[str, Any]:
-    """Return what a host's page shows of its agent; of what it sees, only these devices.
+    """Return the agent section of a host's page, limited to these devices.
 
     Its readings of GPUs are counted without those of others, but for administrators, who see them all.
     """

@@ -1,4 +1,4 @@
-"""Pages of allocation files: export, and import by way of a report and a plan."""
+"""Pages of allocation files: export, and import through a report and a plan."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_LINES = 500
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def allocation_export_file(request: HttpRequest) -> HttpResponse:
     """Send the allocation as a file; `what` is 'everything', 'chassis-3' or 'tenant-3', `format` json or yaml."""
-    format = _format(request.GET.get("format", "json"))  # noqa: A001 - what the address calls it
+    format = _format(request.GET.get("format", "json"))  # noqa: A001 - the name of the URL parameter
     kind, _, number = request.GET.get("what", "everything").partition("-")
     if kind not in {"everything", "chassis", "tenant"}:
         raise Invalid("Choose everything, a chassis or a tenant.")
@@ -48,7 +48,7 @@ def allocation_export_file(request: HttpRequest) -> HttpResponse:
         tenant_id=parse_id(number) if kind == "tenant" else None,
     )
     answer = HttpResponse(document.text(format), content_type=f"{CONTENT_TYPES[format]}; charset=utf-8")
-    # When it was made is in its name alone: the same allocation is the same bytes.
+    # The time is in the file name only: the same allocation gives the same bytes.
     name = slugify(document.scope_name) or document.scope
     stamp = timezone.now().strftime("%Y%m%dT%H%M%SZ")
     answer["Content-Disposition"] = f'attachment; filename="allocation-{name}-{stamp}.{format}"'
@@ -63,7 +63,7 @@ def allocation_export_file(request: HttpRequest) -> HttpResponse:
     body_limit=BODY_LIMIT,
 )
 def allocation(request: HttpRequest) -> HttpResponse:
-    """Show the forms; POST `file` or `text` shows what is wrong or what it comes to, with `make` it makes the plan."""
+    """Show the forms; POST `file` or `text` shows problems or the report, with `make` it creates the plan."""
     person = person_of(request)
     if request.method != "POST":
         return _page(request, person, {"by": "exact"})
@@ -87,18 +87,18 @@ def allocation(request: HttpRequest) -> HttpResponse:
             raise
         return _page(request, person, {**chosen, "refused": error.sentence}, status=error.status)
     if plan is None:
-        messages.info(request, "Nothing is to be changed: the hardware is as the file says.")
+        messages.info(request, "Nothing to change: the hardware matches the file.")
         return redirect("fabric:allocation")
     return redirect("fabric:plan", pk=plan.pk)
 
 
 def _uploaded(request: HttpRequest) -> tuple[bytes, str]:
-    """Return the bytes that came, and the name of their file; a file comes before what was typed."""
+    """Return the submitted bytes and the file name; a file takes precedence over text."""
     file = request.FILES.get("file")
     if file is not None and file.name:
-        # One byte more tells that it is too large.
+        # One more byte shows that it is too large.
         return file.read(MAX_FILE_BYTES + 1), _printable(file.name)
-    # Browsers send every line break of a form as two characters.
+    # Browsers send each line break of a form as two characters.
     text = request.POST.get("text", "").replace("\r\n", "\n")
     return text.encode("utf-8", "surrogatepass"), _printable(request.POST.get("name", ""))
 
@@ -108,9 +108,9 @@ def _printable(name: str) -> str:
 
 
 def _report_context(checked: CheckedFile) -> dict[str, Any]:
-    """Return what the page tells of a file."""
+    """Return the context of a file."""
     read, report = checked.read, checked.report
-    # As `Problems` counts them, and not at every character that Unicode would break a line at.
+    # Lines as `Problems` counts them, not at every line break character of Unicode.
     lines = read.text.replace("\r\n", "\n").replace("\r", "\n").split("\n") if read.problems else []
     return {
         "text": read.text,
@@ -149,6 +149,6 @@ def _format(text: str) -> Format:
 
 
 def _format_of(name: str) -> Literal["", "json", "yaml"]:
-    """Return what the name of a file says of it, '' if nothing."""
+    """Return the format by the extension of a file name, '' if unknown."""
     ending = name.lower().rpartition(".")[2] if "." in name else ""
     return "json" if ending == "json" else "yaml" if ending in {"yaml", "yml"} else ""

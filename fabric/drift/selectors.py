@@ -256,7 +256,7 @@ def _cause_sentence(row: Drift, visibility: DriftVisibility) -> str:
             operation = row.operation if row.operation_id in visibility.operations else None
             if operation is None:
                 return f"An operation that did not finish left it so{_at_time(row.changed_at)}."
-            summary = f"‘{operation.summary}’, asked by {operation.requested_by_name}"
+            summary = f"‘{operation.summary}’, requested by {operation.requested_by_name}"
             return f"{summary}, did not finish and left it so{_at_time(row.changed_at)}."
         case Drift.Cause.LOG:
             who = _account_label(row, visibility.person)

@@ -27,7 +27,7 @@ from fabric.operations.rules import CABLE_SECONDS
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Drift", "Compose", 4))
 def drifts(request: HttpRequest) -> HttpResponse:
-    """List what is not as approved, by chassis; `chassis`, `page` and `show=ended` are in the URL."""
+    """List drifted parts by chassis; `chassis`, `page` and `show=ended` are in the URL."""
     person = person_of(request)
     chassis = parse_id(request.GET.get("chassis", "")) or None
     ended = request.GET.get("show") == "ended"
@@ -50,7 +50,7 @@ def drifts(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def drift(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one drift: what differs, since when, who did it, and how it ended."""
+    """Show one drift: the difference, its start, its cause and how it ended."""
     person = person_of(request)
     row = drift_rows(person).filter(pk=pk).first()
     if row is None:
@@ -61,7 +61,7 @@ def drift(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.DRIFT_ACCEPT)
 def drift_accept(request: HttpRequest) -> HttpResponse:
-    """Make what is found the approved one: of `only`, of each `drift`, or of all of `chassis`."""
+    """Accept the current allocation: of `only`, of each `drift`, or of all of `chassis`."""
     person = person_of(request)
     try:
         rows = drifts_accept(person=person, drifts=_chosen_drifts(request, person, reapply=False))
@@ -69,14 +69,14 @@ def drift_accept(request: HttpRequest) -> HttpResponse:
         _show_conflict(request, error)
         return redirect(_return_address(request))
     names = rows[0].what if len(rows) == 1 else f"{len(rows)} differences"
-    messages.success(request, f"Accepted: {names}. What is found is the approved allocation now.")
+    messages.success(request, f"Accepted: {names}. The current allocation is now the approved one.")
     return redirect(_return_address(request))
 
 
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.DRIFT_REAPPLY)
 def drift_reapply(request: HttpRequest) -> HttpResponse:
-    """Have it made again as it was approved, by a plan that begins at once; it is shown next.
+    """Reapply the approved allocation by a plan that starts immediately; redirects to it.
 
     Where that takes devices out meanwhile, or needs somebody at the chassis, it is said first, and done once `agreed`.
     """
@@ -126,7 +126,7 @@ def _show_conflict(request: HttpRequest, error: Conflict) -> None:
 
 
 def _return_address(request: HttpRequest) -> str:
-    """Return the page of this site that the form was on, else the list."""
+    """Return the page of this site that the form was on, or the list."""
     wanted = request.POST.get("next", "")
     here = {request.get_host()}
     if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, here, require_https=request.is_secure()):

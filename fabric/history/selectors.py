@@ -88,7 +88,7 @@ def attachment_table_rows(views: Iterable[AttachmentView]) -> Iterable[tuple[obj
             view.since.isoformat(timespec="seconds"),
             view.until.isoformat(timespec="seconds") if view.until else "",
             view.slot_name, view.device_name, view.serial_number, view.host_name, view.host_port_label,
-            view.tenant_name or "free pool", view.begun, view.begun_by, view.ended, view.ended_by,
+            view.tenant_name or "unassigned", view.begun, view.begun_by, view.ended, view.ended_by,
         )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def _view(row: Attachment, person: User, ports: set[int], operations: set[UUID])
 
 
 def _operation_label(operation: Operation | None) -> str:
-    return f"{operation.summary}, asked by {operation.requested_by_name}" if operation is not None else ""
+    return f"{operation.summary}, requested by {operation.requested_by_name}" if operation is not None else ""
 
 
 def owned_since(chassis_id: int) -> dict[tuple[str, int], datetime]:

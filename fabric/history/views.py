@@ -27,7 +27,7 @@ CSV_ROWS_PER_QUERY = 500
 @require_GET
 @declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def slot_history(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show who held a slot, when."""
+    """Show the history of a slot."""
     row = _slot(person_of(request), pk)
     return _history_page(request, attachment_rows(person_of(request), slot=pk), {"slot": row, "name": row.name})
 
@@ -35,7 +35,7 @@ def slot_history(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, section="fabric:fabric", not_judged=NO_PAGE)
 def slot_history_csv(request: HttpRequest, pk: int) -> Download:
-    """Stream who held a slot, when, as CSV."""
+    """Stream the history of a slot as CSV."""
     person = person_of(request)
     _slot(person, pk)
     return _csv_download(person, attachment_rows(person, slot=pk), f"slot-{pk}-history.csv")
@@ -44,7 +44,7 @@ def slot_history_csv(request: HttpRequest, pk: int) -> Download:
 @require_GET
 @declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def device_history(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show where a device was, and whose, when."""
+    """Show the history of a device: where it was attached, and its tenants."""
     row = _device(person_of(request), pk)
     return _history_page(request, attachment_rows(person_of(request), device=pk), {"device": row, "name": row.name})
 
@@ -52,7 +52,7 @@ def device_history(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, section="fabric:fabric", not_judged=NO_PAGE)
 def device_history_csv(request: HttpRequest, pk: int) -> Download:
-    """Stream where a device was, and whose, when, as CSV."""
+    """Stream the history of a device as CSV."""
     person = person_of(request)
     _device(person, pk)
     return _csv_download(person, attachment_rows(person, device=pk), f"device-{pk}-history.csv")

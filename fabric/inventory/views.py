@@ -70,7 +70,7 @@ def chassis_edit(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.CHASSIS_REMOVE, section="Administration")
 def chassis_remove(request: HttpRequest, pk: int) -> HttpResponse:
-    """Say what goes with a chassis, and remove it once its name is typed."""
+    """Show what is removed with a chassis, and remove it once its name is typed."""
     person = person_of(request)
     row = _chassis(pk)
     error = ""
@@ -105,7 +105,7 @@ def _chassis(pk: int) -> Chassis:
 
 
 def _form_values(request: HttpRequest, form: ChassisForm) -> dict[str, Any]:
-    """Return what was typed, as the services take it; an accepted fingerprint takes the place of the typed one."""
+    """Return the form values for the services; an accepted fingerprint replaces the typed one."""
     values: dict[str, Any] = dict(form.cleaned_data)
     if accepted := request.POST.get("accept", ""):
         values["fingerprint"] = accepted
@@ -115,7 +115,7 @@ def _form_values(request: HttpRequest, form: ChassisForm) -> dict[str, Any]:
 def _render_form(
     request: HttpRequest, form: ChassisForm, error: FalconWebError | None = None, row: Chassis | None = None
 ) -> HttpResponse:
-    """Show the form again with what is wrong; a password that was typed has to be typed again."""
+    """Show the form again with its errors; a typed password has to be typed again."""
     if error is not None:
         add_service_errors(form, error)
     context = {

@@ -200,7 +200,7 @@ def notify_end_changed(lease: Lease, by: str, reason: str, *, declined: bool = F
     now = lease.events.count()
     word = "keeps its end" if declined else "has another end"
     _notify(lease, f"end {now}", lease_members(lease), word,
-           f"{by} {'declined the other end you asked for' if declined else 'set its end'}: your lease is"
+           f"{by} {'declined the end you requested' if declined else 'set its end'}: your lease is"
            f" {format_end(lease.ends_at)}.", reason)  # fmt: skip
 
 

@@ -53,7 +53,7 @@ from fabric.plans.rules import DesiredState
 from fabric.plans.serialization import base_state
 from fabric.plans.services import plan_apply, plan_create
 
-EXTENSION_PREFIX: Final = "Asked for it"
+EXTENSION_PREFIX: Final = "Requested extension"
 MAX_EXTENSION_REQUESTS_PER_DAY: Final = 20  # of one lease
 
 
@@ -76,7 +76,7 @@ def lease_extension_request(*, person: User, lease: Lease, ends_at: datetime, no
         asked = row.events.filter(at__gt=timezone.now() - DAY, sentence__startswith=EXTENSION_PREFIX)
         if asked.count() >= MAX_EXTENSION_REQUESTS_PER_DAY:
             raise Conflict(
-                f"Another end was asked for {MAX_EXTENSION_REQUESTS_PER_DAY} times within a day. Wait for a decision."
+                f"Another end was requested {MAX_EXTENSION_REQUESTS_PER_DAY} times within a day. Wait for a decision."
             )
         row.extension_to, row.extension_note = ends_at, clean_text(note)
         row.extension_by_name = person.get_username()

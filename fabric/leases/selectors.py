@@ -200,7 +200,7 @@ def shortages(lease: Lease, found: Iterable[LeaseCandidate]) -> list[str]:
     for wish in requested_parts(lease):
         wanted[wish.kind] += wish.count
     return [
-        f"{count_label(kind, number)} asked for, {proposed[kind]} free then."
+        f"{count_label(kind, number)} requested, {proposed[kind]} free then."
         for kind, number in wanted.items()
         if proposed[kind] < number
     ]

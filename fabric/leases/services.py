@@ -78,7 +78,7 @@ def lease_request(
             asked_by=person,
             asked_by_name=person.get_username(),
         )
-        timeline_add(lease, lease.asked_by_name, f"Asked for {requested_label(lease)}, {format_period(lease)}.")
+        timeline_add(lease, lease.asked_by_name, f"Requested {requested_label(lease)}, {format_period(lease)}.")
         emails.notify_requested(lease)
         act.target, act.after = target_of(lease, f"Lease {lease.pk}"), lease_audit_values(lease)
     return lease

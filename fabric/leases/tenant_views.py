@@ -1,4 +1,4 @@
-"""Pages for administrators: a tenant with what it holds, and the system as a whole."""
+"""Pages for administrators: a tenant with what it owns or leases, and the system as a whole."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Row = TypeVar("Row", Device, HostPort)
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_EDIT)
 def tenant(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show a tenant: people, name, and the table of what it holds; a POST renames it."""
+    """Show a tenant: people, name, and what it owns or leases; a POST renames it."""
     by = person_of(request)
     row = _tenant(pk)
     form = TenantForm(request.POST) if request.method == "POST" else TenantForm(initial={"name": row.name})
@@ -49,7 +49,7 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
         except Invalid as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"The tenant is called {row.name} now.")
+            messages.success(request, f"The tenant was renamed to {row.name}.")
             return redirect("fabric:tenant", pk=row.pk)
     context = {
         "tenant": row,
@@ -65,7 +65,7 @@ def tenant(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.GRANTS_SET, target_kind="tenant")
 def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
-    """Let the tenant hold what is ticked: `devices`, `host_ports`, and with them `take_devices`, `take_host_ports`."""
+    """Assign what is ticked to the tenant: `devices`, `host_ports`, and with them `take_devices`, `take_host_ports`."""
     by = person_of(request)
     row = _tenant(pk)
     post = request.POST
@@ -86,14 +86,14 @@ def tenant_grants(request: HttpRequest, pk: int) -> HttpResponse:
         messages.error(request, error.sentence)
     else:
         holds = " and ".join(holdings_of([row.pk]).get(row.pk, ["nothing"]))
-        messages.success(request, f"{row.name} holds {holds} now.")
+        messages.success(request, f"{row.name} now owns or leases {holds}.")
     return redirect("fabric:tenant", pk=row.pk)
 
 
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.TENANT_REMOVE)
 def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a tenant that has nobody and holds nothing."""
+    """Remove a tenant that has no people, owns nothing and leases nothing."""
     by = person_of(request)
     row = _tenant(pk)
     try:
@@ -101,7 +101,7 @@ def tenant_removal(request: HttpRequest, pk: int) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
         return redirect("fabric:tenant", pk=row.pk)
-    messages.success(request, f"The tenant {row.name} is removed.")
+    messages.success(request, f"{row.name} was removed.")
     return redirect("accounts:tenants")
 
 
@@ -116,7 +116,7 @@ EARLIEST, LATEST = date(2000, 1, 1), date(2200, 1, 1)
 @require_GET
 @declare(Audience.EVERYBODY)
 def calendar(request: HttpRequest) -> HttpResponse:
-    """Show who holds what; `from` (a day) and `step` (days or weeks) are in the URL."""
+    """Show the calendar of leases; `from` (a day) and `step` (days or weeks) are in the URL."""
     person = person_of(request)
     step = "weeks" if request.GET.get("step") == "weeks" else "days"
     try:
@@ -162,7 +162,7 @@ def usage_csv(request: HttpRequest) -> Download:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.QUOTA_SET)
 def quotas(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show and set how much a tenant may hold."""
+    """Show and set the quota of a tenant."""
     by = person_of(request)
     tenant = _tenant(pk)
     form = QuotaForm(request.POST) if request.method == "POST" else QuotaForm.of(Quota.objects.filter(tenant=tenant))
@@ -172,7 +172,7 @@ def quotas(request: HttpRequest, pk: int) -> HttpResponse:
         except Invalid as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"The quota of {tenant.name} is set.")
+            messages.success(request, f"The quota of {tenant.name} was saved.")
             return redirect("fabric:tenant", pk=tenant.pk)
     context = {"tenant": tenant, "form": form}
     return render(request, "fabric/lease_quotas.html", context, status=400 if form.errors else 200)

@@ -1,4 +1,4 @@
-"""Pages of leases: thin faces over services and selectors."""
+"""Pages of leases: thin layers over services and selectors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ROWS_A_PAGE = 25
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Leases", "Compose", 5))
 def leases(request: HttpRequest) -> HttpResponse:
-    """Show what waits, what is held or to come, and what is over; `page` is of the last."""
+    """Show requested, current or future, and ended leases; `page` is of the last."""
     person = person_of(request)
     unsent = Letter.objects.filter(sent_at=None).exclude(error="").order_by("-pk").first()
     context = {
@@ -75,7 +75,7 @@ def leases(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def lease(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one lease with its timeline, and what may be done with it."""
+    """Show one lease with its timeline and actions."""
     person = person_of(request)
     return render(request, "fabric/lease.html", _lease_context(person, _lease(person, pk)))
 
@@ -83,7 +83,7 @@ def lease(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.LEASE_REQUEST)
 def lease_request_page(request: HttpRequest) -> HttpResponse:
-    """Ask for a lease."""
+    """Request a lease."""
     person = person_of(request)
     if person.is_administrator:
         return redirect("fabric:lease_give")
@@ -101,7 +101,7 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, "Asked. An administrator decides.")
+            messages.success(request, "Requested. An administrator will approve or decline it.")
             _warn_of_quota(request, row)
             return redirect("fabric:lease", pk=row.pk)
     elif request.method == "POST" and not person.may_compose:
@@ -113,7 +113,7 @@ def lease_request_page(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_GIVE)
 def lease_give_page(request: HttpRequest) -> HttpResponse:
-    """Give a lease unasked."""
+    """Create a lease without a request."""
     by = person_of(request)
     form = LeaseGrantForm(_form_data(request))
     if request.method == "POST" and form.is_valid():
@@ -131,7 +131,7 @@ def lease_give_page(request: HttpRequest) -> HttpResponse:
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"{row.tenant_name} has lease {row.pk}.")
+            messages.success(request, f"Lease {row.pk} was created for {row.tenant_name}.")
             return redirect("fabric:lease", pk=row.pk)
     found = lease_candidates(Lease(starts_at=timezone.now()), TimeSpan(timezone.now(), None))
     context = {"form": form, "candidates": found, "chosen": _ticked(request)}
@@ -146,7 +146,7 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
     row = _lease(by, pk)
     if row.state != Lease.State.REQUESTED:
         if request.method == "POST":
-            messages.error(request, f"Lease {row.pk} is '{row.get_state_display()}' already.")
+            messages.error(request, f"Lease {row.pk} is already '{row.get_state_display()}'.")
         return redirect("fabric:lease", pk=row.pk)
     form = LeaseDecisionForm(request.POST) if request.method == "POST" else LeaseDecisionForm.of(row)
     if form.is_bound and form.is_valid():
@@ -173,21 +173,21 @@ def lease_decision(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_WITHDRAW)
 def lease_withdrawal(request: HttpRequest, pk: int) -> HttpResponse:
-    """Take a lease back that has not started."""
+    """Withdraw a lease that has not started."""
     person = person_of(request)
-    return _act_on_lease(request, pk, lambda row: lease_withdraw(person=person, lease=row), "Withdrawn.")
+    return _act_on_lease(request, pk, lambda row: lease_withdraw(person=person, lease=row), "The lease was withdrawn.")
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.LEASE_EXTEND)
 def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
-    """Ask for another end, or, as an administrator, set it."""
+    """Request another end, or, as an administrator, set it."""
     person = person_of(request)
     form: forms.Form = LeaseEndForm(request.POST) if person.is_administrator else LeaseExtensionForm(request.POST)
     row = _lease(person, pk)
     check_may_change(person)
     if not form.is_valid():
-        messages.error(request, "The end could not be understood. Give a day and a time.")
+        messages.error(request, "The end is not a valid date and time. Enter both.")
         return redirect("fabric:lease", pk=row.pk)
     values = form.cleaned_data
     if person.is_administrator:
@@ -201,24 +201,27 @@ def lease_extension(request: HttpRequest, pk: int) -> HttpResponse:
                 reason=values["reason"],
                 override=values["override"],
             ),
-            "The end is set.",
+            "The end was changed.",
         )
     return _act_on_lease(
         request,
         pk,
         lambda one: lease_extension_request(person=person, lease=one, ends_at=values["ends_at"], note=values["note"]),
-        "Asked. An administrator decides.",
+        "Requested. An administrator will approve or decline it.",
     )
 
 
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.LEASE_EXTENSION_DECLINE)
 def lease_extension_decline_page(request: HttpRequest, pk: int) -> HttpResponse:
-    """Let a lease keep its end although another was asked for."""
+    """Decline a requested change of the end of a lease."""
     by = person_of(request)
     reason = request.POST.get("reason", "")
     return _act_on_lease(
-        request, pk, lambda row: lease_extension_decline(person=by, lease=row, reason=reason), "It keeps its end."
+        request,
+        pk,
+        lambda row: lease_extension_decline(person=by, lease=row, reason=reason),
+        "The requested end was declined.",
     )
 
 
@@ -234,12 +237,12 @@ def lease_return_page(request: HttpRequest, pk: int) -> HttpResponse:
         request,
         pk,
         lambda one: lease_return(person=person, lease=one, items=items),
-        "It returns: what is attached is detached first.",
+        "The lease is being returned: attached devices are detached first.",
     )
 
 
 def _act_on_lease(request: HttpRequest, pk: int, act: Any, said: str) -> HttpResponse:
-    """Do something with a lease and go to its page, which says how it went."""
+    """Apply an action to a lease and redirect to its page, which shows the result."""
     row = _lease(person_of(request), pk)
     try:
         after = act(row)
@@ -254,7 +257,7 @@ def _decide(request: HttpRequest, by: User, row: Lease, form: LeaseDecisionForm)
     values = form.cleaned_data
     if "decline" in request.POST:
         lease_decline(person=by, lease=row, reason=values["reason"])
-        messages.success(request, "Declined.")
+        messages.success(request, "The request was declined.")
         return
     done = lease_approve(
         person=by,
@@ -303,7 +306,7 @@ def _objections(row: Lease) -> list[str]:
 
 def _warn_of_quota(request: HttpRequest, row: Lease) -> None:
     for sentence in _objections(row):
-        messages.warning(request, f"{sentence} An administrator would have to pass it.")
+        messages.warning(request, f"{sentence} An administrator can allow it over quota.")
 
 
 def _lease(person: User, pk: int) -> Lease:
@@ -314,12 +317,12 @@ def _lease(person: User, pk: int) -> Lease:
 
 
 def _form_data(request: HttpRequest) -> Any:
-    """Return what was sent, also when it is nothing; None where the page is only looked at."""
+    """Return the submitted data, even if empty; None for GET."""
     return request.POST if request.method == "POST" else None
 
 
 def _ticked(request: HttpRequest) -> set[str] | None:
-    """Return what was ticked as 'devices/3', None before anything was."""
+    """Return the ticked parts as 'devices/3', None before the form was submitted."""
     if request.method != "POST":
         return None
     return {f"{name}/{pk}" for name in ("devices", "host_ports") for pk in request.POST.getlist(name)}

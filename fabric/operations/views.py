@@ -1,4 +1,4 @@
-"""Pages of operations: asking for one, seeing how it goes, ending it."""
+"""Pages of operations: requesting one, its progress, cancelling it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fabric.operations.selectors import may_cancel, operations_visible_to
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.OPERATION_REQUEST, menu_entry=MenuEntry("Operations", "Compose", 2))
 def operations(request: HttpRequest) -> HttpResponse:
-    """List operations, or ask for one: device, target ('' = detach), expected ('' = no host)."""
+    """List operations, or request one: device, target ('' = detach), expected ('' = no host)."""
     person = person_of(request)
     if request.method != "POST":
         pages = Paginator(operations_visible_to(person), ROWS_A_PAGE)
@@ -80,7 +80,7 @@ def operation(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.OPERATION_CANCEL)
 def operation_cancel(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Begin an operation no more, or end a running one as soon as it honestly can."""
+    """Cancel an operation; a running one ends as soon as it safely can."""
     person = person_of(request)
     row: Operation = visible_or_404(Operation.objects.all(), person, pk, "operation")
     try:

@@ -1,4 +1,4 @@
-"""Pages of plans and of the draft that a person makes: thin faces over selectors and services."""
+"""Pages of plans and of a person's draft: thin layers over selectors and services."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def plans(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Show a plan: what a draft would do, or how an applied one goes."""
+    """Show a plan: the preview of a draft, or the progress of an applied one."""
     person = person_of(request)
     row = _plan(person, pk)
     context: dict[str, Any] = {"plan": row, "origin": ORIGIN_LABELS.get(row.origin, ""), "longest": MAX_TITLE_LENGTH}
@@ -80,13 +80,13 @@ def plan(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
 def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Give a draft another name."""
+    """Rename a draft."""
     person = person_of(request)
     row = _plan(person, pk)
     check_own_plan(person, row)
     title = " ".join(request.POST.get("title", "").split())
     if not title:
-        messages.error(request, "A plan needs a name. It keeps the one that it has.")
+        messages.error(request, "Enter a name. The plan keeps its current one.")
         return redirect("fabric:plan", pk=pk)
     return _decide(
         request,
@@ -98,7 +98,7 @@ def plan_title(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CHANGE)
 def plan_replan(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Plan a draft on what is now."""
+    """Recompute a draft on the current state."""
     person = person_of(request)
     row = _plan(person, pk)
     return _decide(
@@ -109,7 +109,7 @@ def plan_replan(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_APPLY)
 def plan_application(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Carry a draft out; `on_failure` is stop or roll_back, `confirmation` its name: to take also what is in use."""
+    """Apply a draft; `on_failure` is stop or roll_back, `confirmation` its name, to include devices in use."""
     person = person_of(request)
     row = _plan(person, pk)
     on_failure, typed = request.POST.get("on_failure", "stop"), request.POST.get("confirmation", "")
@@ -124,7 +124,7 @@ def plan_application(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_CANCEL)
 def plan_cancellation(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Begin nothing new of a plan, or leave one that stopped as it is; `then` roll_back brings it back."""
+    """Cancel a plan, or leave one that stopped as it is; `then` roll_back rolls it back."""
     person = person_of(request)
     row = _plan(person, pk)
     back = request.POST.get("then") == "roll_back"
@@ -134,7 +134,7 @@ def plan_cancellation(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_RESUME)
 def plan_resumption(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Go on with a plan that stopped."""
+    """Resume a plan that stopped."""
     person = person_of(request)
     row = _plan(person, pk)
     return _decide(request, row, lambda: plan_resume(person=person, plan=row))
@@ -143,14 +143,14 @@ def plan_resumption(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_DISCARD)
 def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Throw a draft away."""
+    """Discard a draft."""
     person = person_of(request)
     row = _plan(person, pk)
     try:
         plan_discard(person=person, plan=row)
     except FalconWebError as error:
         return _show_refusal(request, row, error)
-    sentence = f"The draft ‘{row.title}’ is gone. Nothing was changed."
+    sentence = f"The draft ‘{row.title}’ was discarded. Nothing was changed."
     if request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE:
         return JsonResponse({"sentence": sentence})
     messages.info(request, sentence)
@@ -160,7 +160,7 @@ def plan_removal(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.PLAN_UNDO)
 def plan_undoing(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Make a draft that leads back to where everything was before a plan."""
+    """Create a draft that restores the state before a plan."""
     person = person_of(request)
     row = _plan(person, pk)
     try:
@@ -173,7 +173,7 @@ def plan_undoing(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.PLAN_CHANGE, section="fabric:plans")
 def draft(request: HttpRequest) -> HttpResponse:
-    """Lead to the person's draft, or say how to begin one; POST adds a change to it, or takes `remove` out of it.
+    """Redirect to the person's draft, or explain how to start one; POST adds a change or removes `remove`.
 
     What is added: `device` and `target` ('': no host), `drawer` and `mode` (and `detach`: what that breaks), `cable`
     (a host port) and `host` ('': none), or `port` with `port_type` and `configured_width` ('': as it is).
@@ -186,7 +186,7 @@ def draft(request: HttpRequest) -> HttpResponse:
     fetched = request.headers.get("X-Requested-With") == FETCH_HEADER_VALUE
     try:
         if "remove" in request.POST:
-            row, sentence = draft_remove(person=person, key=request.POST["remove"]), "Taken out of the draft."
+            row, sentence = draft_remove(person=person, key=request.POST["remove"]), "Removed from the draft."
         else:
             row, sentence = draft_add(person=person, wanted=_desired_state(person, request)), "Added to the draft."
     except FalconWebError as error:
@@ -203,7 +203,7 @@ def draft(request: HttpRequest) -> HttpResponse:
 
 
 def _desired_state(person: User, request: HttpRequest) -> DesiredState:
-    """Return what a form asks for. What is not there for the person is NotFound, what is nonsense Invalid."""
+    """Return the desired state of a form; raises NotFound for invisible parts, Invalid for invalid values."""
     given = request.POST
     if "device" in given:
         target = parse_id(given["target"]) if given.get("target") else None
@@ -224,7 +224,7 @@ def _desired_state(person: User, request: HttpRequest) -> DesiredState:
         return DesiredState(
             settings={row.pk: PortSetting(port_type=port_type, configured_width=parse_id(width) or None)}
         )
-    raise Invalid("Nothing was chosen to be changed.")
+    raise Invalid("No change was selected.")
 
 
 def _desired_mode(person: User, pk: int, mode: str, *, detach: bool) -> DesiredState:
@@ -248,7 +248,7 @@ def _plan(person: User, pk: UUID) -> Plan:
 
 
 def _decide(request: HttpRequest, row: Plan, decide: Callable[[], object]) -> HttpResponse:
-    """Do what was decided, and lead back to the plan with what stands in its way."""
+    """Apply an action and redirect to the plan, with the reason if it was refused."""
     try:
         decide()
     except FalconWebError as error:
@@ -257,7 +257,7 @@ def _decide(request: HttpRequest, row: Plan, decide: Callable[[], object]) -> Ht
 
 
 def _show_refusal(request: HttpRequest, row: Plan, error: FalconWebError) -> HttpResponse:
-    """Tell what stands in the way on the plan's page; what is not the person's to do is a page of its own."""
+    """Show a refusal on the plan's page; missing permissions have an error page of their own."""
     if error.status not in {400, 409}:
         raise error
     messages.error(request, error.sentence)
@@ -265,6 +265,6 @@ def _show_refusal(request: HttpRequest, row: Plan, error: FalconWebError) -> Htt
 
 
 def _return_address(request: HttpRequest) -> str:
-    """Return the address on this site that the form came from, '' for none or another site's."""
+    """Return the URL on this site that the form came from, '' for none or another site's."""
     where = request.POST.get("next", "")
     return where if url_has_allowed_host_and_scheme(where, None) and where.startswith("/") else ""

@@ -176,5 +176,5 @@ def slot_table_rows(views: Iterable[ChassisView]) -> Iterator[tuple[object, ...]
                     *head, device.name, device.kind, device.manufacturer, device.serial_number, device.vendor_id,
                     device.device_id, device.firmware_version, device.host_name, device.host_port_label,
                     device.link_status, device.lanes_in_use, device.pcie_type, device.downgraded, device.errors_total,
-                    device.tenant_name or "free pool",
+                    device.tenant_name or "unassigned",
                 )  # fmt: skip

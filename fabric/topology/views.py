@@ -1,4 +1,4 @@
-"""Pages of the fabric: thin faces over selectors and services."""
+"""Pages of the fabric: thin layers over selectors and services."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from fabric.topology.layout import layout_chassis, planned_locations
 from fabric.topology.overview import overview_for
 from fabric.topology.selectors import draft_marks, fabric_page, fabric_view
 
-# How devices are attached, in words; the names of the wire are in fabric.bmc.types.
+# How devices are attached; the names on the wire are in fabric.bmc.types.
 DIALECT_LABELS = {
     "zone_patch": "Composed by changing zones",
     "zone_actions": "Composed by the actions of zones",
@@ -139,14 +139,14 @@ def chassis(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Overview"))
 def overview(request: HttpRequest) -> HttpResponse:
-    """Show what is wrong now, what is free, and what is going on."""
+    """Show active problems, free devices and current activity."""
     return render(request, "fabric/overview.html", {"overview": overview_for(person_of(request))})
 
 
 @require_http_methods(["GET", "POST"])
 @declare(Audience.WHO_SEES_IT, audited_as=Action.DRAWER_MODE, section="fabric:fabric")
 def drawer(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one drawer; POST `mode` asks for another mode."""
+    """Show one drawer; POST `mode` requests another mode."""
     person = person_of(request)
     row: Drawer = visible_or_404(Drawer.objects.select_related("chassis"), person, pk, "drawer")
     if request.method == "POST":
@@ -181,7 +181,7 @@ def drawer(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _mode_choices(person: User, row: Drawer) -> list[dict[str, Any]]:
-    """Return the other modes with what stands against each now, and what each would break of what is drafted.
+    """Return the other modes with what blocks each now, and which drafted changes each would break.
 
     None where the chassis does not tell the drawer's mode.
     """
@@ -247,7 +247,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
         "downgraded": downgraded(row),
         "operations": operations,
         "open_operation": coming,
-        # Of a host that is not the person's nothing is told, nor who works there.
+        # Nothing is shown of a host that the person may not see, nor of its processes.
         "readiness": device_readiness(row, operation=coming) if seen or row.host_port_id is None else Readiness(),
         "drifts": part_drifts(person, row),
         "times": attachment_views(person, attachment_rows(person, device=pk)[:ATTACHMENTS_SHOWN]),
@@ -260,7 +260,7 @@ def device(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT, section="fabric:fabric")
 def port(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one port: its link against its capability, its error counters, and what is on it."""
+    """Show one port: its link compared with its capability, its error counters, and what is attached."""
     person = person_of(request)
     row: Port = visible_or_404(Port.objects.select_related("chassis", "switch__drawer"), person, pk, "port")
     context: dict[str, Any] = {
@@ -343,7 +343,7 @@ COUNTED_MODELS: tuple[tuple[str, type[Drawer | Switch | HostPort | Device]], ...
 @require_GET
 @declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("System", "Administration", 7))
 def system(request: HttpRequest) -> HttpResponse:
-    """Show versions, what there is, each chassis with its firmware and last answer, and who signed in when."""
+    """Show versions, counts, each chassis with its firmware and last answer, and last sign-ins."""
     here = Q(missing_since=None)
     counts = [(name, model.objects.filter(here).count()) for name, model in COUNTED_MODELS]
     kinds = Device.objects.filter(here).order_by("kind").values_list("kind").annotate(Count("pk"))

@@ -91,7 +91,7 @@ def rule(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def preview_rule(request: HttpRequest) -> HttpResponse:
-    """Show what a rule, as it stands in a form, would have done; nothing is kept."""
+    """Preview the rule of a form on stored readings; nothing is saved."""
     person = person_of(request)
     return render(request, "alerts/preview.html", _preview_context(request, person, RuleForm(request.GET)))
 
@@ -103,7 +103,7 @@ def switch_rule(request: HttpRequest, pk: int) -> HttpResponse:
     person, row = person_of(request), _get_rule(pk)
     enabled = request.POST.get("enabled") == "1"
     rule_switch(person=person, rule=row, enabled=enabled)
-    messages.success(request, f"'{row.name}' is switched {'on' if enabled else 'off'}.")
+    messages.success(request, f"'{row.name}' was switched {'on' if enabled else 'off'}.")
     return redirect("alerts:rules")
 
 
@@ -113,7 +113,7 @@ def remove_rule(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a rule."""
     person, row = person_of(request), _get_rule(pk)
     rule_remove(person=person, rule=row)
-    messages.success(request, f"'{row.name}' is deleted. What it raised stays in the history.")
+    messages.success(request, f"'{row.name}' was deleted. Its alerts stay in the history.")
     return redirect("alerts:rules")
 
 
@@ -124,14 +124,14 @@ def switch_built_in(request: HttpRequest, name: str) -> HttpResponse:
     person = person_of(request)
     enabled = request.POST.get("enabled") == "1"
     known = built_in_switch(person=person, name=name, enabled=enabled)
-    messages.success(request, f"'{known.words}' is switched {'on' if enabled else 'off'}.")
+    messages.success(request, f"'{known.words}' was switched {'on' if enabled else 'off'}.")
     return redirect("alerts:rules")
 
 
 @require_GET
 @declare(Audience.ADMINISTRATORS)
 def silences(request: HttpRequest) -> HttpResponse:
-    """List silences, those that hold first."""
+    """List silences, active ones first."""
     related = ("rule", "chassis", "drawer__chassis", "device__chassis", "port__chassis", "tenant")
     page = Paginator(Silence.objects.select_related(*related), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "alerts/silences.html", {"page": page})
@@ -149,7 +149,7 @@ def add_silence(request: HttpRequest) -> HttpResponse:
         except Invalid as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"Silent until {row.ends_at:%Y-%m-%d %H:%M} UTC: {row.scope_words}.")
+            messages.success(request, f"Silenced until {row.ends_at:%Y-%m-%d %H:%M} UTC: {row.scope_words}.")
             return redirect("alerts:silences")
     return render(request, "alerts/silence_add.html", {"form": form}, status=400 if form.errors else 200)
 
@@ -167,7 +167,7 @@ def end_silence(request: HttpRequest, pk: int) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The silence is over. What fires still is told now.")
+        messages.success(request, "The silence was ended. Alerts that are still firing are sent now.")
     return redirect("alerts:silences")
 
 
@@ -185,7 +185,7 @@ def _rule_page(request: HttpRequest, person: User, row: Rule | None) -> HttpResp
             except (Invalid, Conflict) as error:
                 add_service_errors(form, error)
             else:
-                messages.success(request, f"'{saved.name}' is saved. It counts within a few seconds.")
+                messages.success(request, f"'{saved.name}' was saved. It takes effect within a few seconds.")
                 return redirect("alerts:rules")
     elif "metric" in request.GET:
         form = RuleForm(request.GET)  # 'Try it' without a script
@@ -202,7 +202,7 @@ def _rule_page(request: HttpRequest, person: User, row: Rule | None) -> HttpResp
 
 
 def _preview_context(request: HttpRequest, person: User, form: RuleForm) -> dict[str, Any]:
-    """Return a preview of what stands in a form, or the sentence why there is none."""
+    """Return the preview of a form, or the reason why there is none."""
     if not form.is_valid():
         wrong = [f"{form.fields[name].label or name}: {' '.join(map(str, said))}" for name, said in form.errors.items()
                  if name in form.fields]  # fmt: skip
@@ -250,7 +250,7 @@ RELATED = ("chassis", "drawer__chassis", "device__chassis", "port__chassis", "te
 @require_GET
 @declare(Audience.ADMINISTRATORS)
 def routes(request: HttpRequest) -> HttpResponse:
-    """List routes with how their deliveries go."""
+    """List routes with the state of their deliveries."""
     waiting = Count("deliveries", filter=Q(deliveries__state=Delivery.State.WAITING))
     failed = Count("deliveries", filter=Q(deliveries__state=Delivery.State.FAILED))
     rows = Route.objects.select_related(*RELATED).annotate(
@@ -272,7 +272,7 @@ def add_route(request: HttpRequest) -> HttpResponse:
         except (Invalid, Conflict) as error:
             add_service_errors(form, error)
         else:
-            messages.success(request, f"'{row.name}' is saved. Send a test to see that it arrives.")
+            messages.success(request, f"'{row.name}' was saved. Send a test to check that it arrives.")
             return redirect("alerts:route", pk=row.pk)
     context = {"form": form, "route": None, "email": settings.EMAIL_IS_SENT}
     return render(request, "alerts/route.html", context, status=400 if form.errors else 200)
@@ -281,7 +281,7 @@ def add_route(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.ALERT_ROUTE_EDIT, not_judged=NONE_YET)
 def route(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show and change a route; below it stands what was delivered."""
+    """Show and change a route, with its deliveries below."""
     person = person_of(request)
     row = _get_route(pk)
     form = RouteForm.of(row)
@@ -293,7 +293,7 @@ def route(request: HttpRequest, pk: int) -> HttpResponse:
             except (Invalid, Conflict) as error:
                 add_service_errors(form, error)
             else:
-                messages.success(request, f"'{row.name}' is saved.")
+                messages.success(request, f"'{row.name}' was saved.")
                 return redirect("alerts:route", pk=row.pk)
     page = Paginator(row.deliveries.order_by("-number"), ROWS_PER_PAGE).get_page(request.GET.get("page"))
     context = {"form": form, "route": row, "page": page, "email": settings.EMAIL_IS_SENT}
@@ -306,7 +306,7 @@ def remove_route(request: HttpRequest, pk: int) -> HttpResponse:
     """Delete a route with its log."""
     person, row = person_of(request), _get_route(pk)
     route_remove(person=person, route=row)
-    messages.success(request, f"'{row.name}' is deleted, and what waited with it.")
+    messages.success(request, f"'{row.name}' was deleted with its waiting notifications.")
     return redirect("alerts:routes")
 
 
@@ -317,14 +317,14 @@ def send_route_test(request: HttpRequest, pk: int) -> HttpResponse:
     person, row = person_of(request), _get_route(pk)
     route_test(person=person, route=row)
     enqueue_delivery()
-    messages.success(request, "A test is on its way. Below stands how it goes, within a few seconds.")
+    messages.success(request, "A test is being sent. The result appears below within a few seconds.")
     return redirect("alerts:route", pk=row.pk)
 
 
 @require_GET
 @declare(Audience.ADMINISTRATORS)
 def deliveries(request: HttpRequest) -> HttpResponse:
-    """List what was delivered and what waits, of all routes; `state`, `route` and `page` are in the URL."""
+    """List delivered and waiting notifications of all routes; `state`, `route` and `page` are in the URL."""
     rows = Delivery.objects.select_related("route")
     state = request.GET.get("state", "")
     if state in Delivery.State.values:
@@ -344,7 +344,7 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.DELIVERY_RETRY)
 def retry_delivery(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """Try a delivery now."""
+    """Retry a delivery now."""
     person = person_of(request)
     row: Delivery | None = Delivery.objects.visible_to(person).filter(pk=pk).first()
     if row is None:
@@ -355,7 +355,7 @@ def retry_delivery(request: HttpRequest, pk: UUID) -> HttpResponse:
         messages.error(request, error.sentence)
     else:
         enqueue_delivery()
-        messages.success(request, "It is tried again now.")
+        messages.success(request, "The delivery is being retried.")
     return redirect("alerts:route", pk=row.route_id)
 
 

@@ -51,7 +51,7 @@ def scope_set(row: Scoped, *, scope: str, scope_id: int | None, device_kind: str
     elif scope != "all":
         found = SCOPE_MODELS[scope].objects.filter(pk=scope_id).first() if scope_id is not None else None
         if found is None:
-            _refuse("scope_id", f"There is no such {dict(SCOPES)[scope].rpartition(' ')[2]}: choose one.")
+            _refuse("scope_id", f"There is no such {scope}: choose one.")
         setattr(row, scope, found)
 
 

@@ -27,7 +27,7 @@ SCOPES: Final = (
     ("device_kind", "A kind of device"),
     ("device", "A device"),
     ("port", "A port"),
-    ("tenant", "What a tenant holds"),
+    ("tenant", "What a tenant owns or leases"),
 )
 
 

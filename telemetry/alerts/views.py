@@ -1,4 +1,4 @@
-"""Pages of alerts: what rings, what rang, and taking notice of it."""
+"""Pages of alerts: active alerts, the history, and acknowledgement."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARAMETERS = ("show", "q", "severity", "state", "chassis", "device", "port", "ru
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Alerts"))
 def alerts(request: HttpRequest) -> HttpResponse:
-    """List what rings, worst first, or (`show=history`) what rang; filter, sort and `page` are in the URL."""
+    """List active alerts, worst first, or (`show=history`) resolved ones; filter, sort and `page` are in the URL."""
     person = person_of(request)
     errors: dict[str, str] = {}
     try:
@@ -70,7 +70,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def alerts_csv(request: HttpRequest) -> Download:
-    """Stream what the filter keeps as CSV."""
+    """Stream the matching alerts as CSV."""
     person = person_of(request)
     rows = AlertFilter.of(request.GET).apply(alert_rows(person))
     answer = Download(csv_table(ALERT_COLUMNS, _csv_rows(person, rows)), content_type="text/csv; charset=utf-8")
@@ -81,7 +81,7 @@ def alerts_csv(request: HttpRequest) -> Download:
 @require_GET
 @declare(Audience.WHO_SEES_IT, not_judged=NONE_YET)
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one alert: what was measured, against what, since when, and who knows of it."""
+    """Show one alert: the value, the threshold, the start, and who was notified."""
     person = person_of(request)
     row = alert_get(person, pk)
     told = Told.objects.filter(alert=row).select_related("route", "fired_in", "resolved_in").order_by("route__name")
@@ -101,7 +101,7 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.ALERT_ACKNOWLEDGE)
 def acknowledge(request: HttpRequest) -> HttpResponse:
-    """Take notice of each `alert`, or of `only` one, with a note."""
+    """Acknowledge each `alert`, or `only` one, with a note."""
     person = person_of(request)
     chosen = [request.POST["only"]] if request.POST.get("only") else request.POST.getlist("alert")
     try:
@@ -126,7 +126,7 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def badge(request: HttpRequest) -> JsonResponse:
-    """Answer what the header shows: how many alerts ring, how bad they are, and the worst of them."""
+    """Return the state in the header: number of active alerts, highest severity, and the worst alert."""
     found = active_alerts_for(person_of(request))
     return JsonResponse(
         {
@@ -162,7 +162,7 @@ def _csv_rows(person: User, rows: QuerySet[Alert]) -> Iterator[tuple[object, ...
 
 
 def _return_url(request: HttpRequest) -> str:
-    """Return the page of this site that the form was on, else the list."""
+    """Return the page of this site that the form was on, or the list."""
     wanted = request.POST.get("next", "")
     here = {request.get_host()}
     if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, here, require_https=request.is_secure()):

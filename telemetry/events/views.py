@@ -1,4 +1,4 @@
-"""Pages of events: thin faces over selectors and the services that keep views."""
+"""Pages of events: thin layers over selectors and the services of saved views."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ NEWEST_SHOWN = 6
 ROWS_PER_PAGE = 50
 MAX_NEW_COUNTED = 999
 RANGES = (("1h", "the last hour"), ("24h", "the last day"), ("7d", "the last week"), ("30d", "the last 30 days"))
-# Things that come by a link from their page: shown, and kept in the address, without a list to choose from.
+# Parts that come from a link on their page: shown and kept in the URL, without a list to choose from.
 SUBJECT_MODELS: dict[str, Any] = {"drawer": Drawer, "device": Device, "port": Port, "host": Host}
 
 
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Events"))
 def events(request: HttpRequest) -> HttpResponse:
-    """List events, newest first; filter and place are in the address. Without any, one's default view is shown."""
+    """List events, newest first; filter and position are in the URL. Without any, the default view is shown."""
     person = person_of(request)
     views = list(selectors.saved_views(person))
     if not request.GET and (default := next((one for one in views if one.is_default), None)) is not None:
@@ -53,7 +53,7 @@ def events(request: HttpRequest) -> HttpResponse:
     view = _selected_view(request.GET, views)
     wanted, page = EventFilter(), selectors.EventPage([], "", "")
     rows = Event.objects.visible_to(person)
-    # Before the rows are read: what comes meanwhile is told of as new.
+    # Before the rows are read, so that events that arrive meanwhile are counted as new.
     newest = horizon()
     try:
         wanted = EventFilter.of(request.GET, is_kept=view is not None)
@@ -92,7 +92,7 @@ def events(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.WHO_SEES_IT)
 def event(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one event: what it means, what else happened around it, and where its moment is in charts."""
+    """Show one event: its meaning, the events around it, and links to charts at its time."""
     person = person_of(request)
     row = selectors.event_get(person, pk)
     context = {
@@ -111,7 +111,7 @@ def event(request: HttpRequest, pk: int) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def events_csv(request: HttpRequest) -> HttpResponse:
-    """Download all events that fit the filter, newest first."""
+    """Download all matching events, newest first."""
     person = person_of(request)
     view = _selected_view(request.GET, selectors.saved_views(person))
     rows = EventFilter.of(request.GET, is_kept=view is not None).apply(Event.objects.visible_to(person))
@@ -123,7 +123,7 @@ def events_csv(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY)
 def catalogue(request: HttpRequest) -> HttpResponse:
-    """Show what messages mean; `q`, `registry`, `severity`, `sort` and `page` are in the address."""
+    """List message definitions; `q`, `registry`, `severity`, `sort` and `page` are in the URL."""
     person_of(request)
     errors: dict[str, str] = {}
     wanted, found = MessageFilter(), []
@@ -148,7 +148,7 @@ def catalogue(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def catalogue_csv(request: HttpRequest) -> HttpResponse:
-    """Download the messages that fit."""
+    """Download the matching messages."""
     person_of(request)
     rows = message_rows(MessageFilter.of(request.GET).found())
     answer = Download(csv_table(MESSAGE_COLUMNS, rows), content_type="text/csv; charset=utf-8")
@@ -159,7 +159,7 @@ def catalogue_csv(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def newest(request: HttpRequest) -> HttpResponse:
-    """Show the newest events of a thing, or of all, as a part of another page."""
+    """Show the newest events of a part, or of all, as a section of another page."""
     wanted = EventFilter.of(request.GET)
     rows = wanted.apply(Event.objects.visible_to(person_of(request)))
     page = selectors.events_page(rows, limit=NEWEST_SHOWN)
@@ -169,10 +169,10 @@ def newest(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, not_judged=NO_PAGE)
 def new_event_count(request: HttpRequest) -> HttpResponse:
-    """Tell how many events that fit came after the number `known`."""
+    """Return how many matching events arrived after the number `known`."""
     text = request.GET.get("known", "0")
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise Invalid("Tell after which event.", errors={"known": "Give the number of an event."})
+        raise Invalid("Give the event to count from.", errors={"known": "Give the number of an event."})
     rows = EventFilter.of(request.GET).apply(Event.objects.visible_to(person_of(request))).filter(pk__gt=int(text))
     return JsonResponse({"count": rows.order_by()[: MAX_NEW_COUNTED + 1].count()})
 
@@ -180,7 +180,7 @@ def new_event_count(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.EVERYBODY, audited_as=Action.EVENT_VIEW_ADD)
 def add_view(request: HttpRequest) -> HttpResponse:
-    """Keep a search (`query`) under a `name`, as the `default` or not."""
+    """Save a search (`query`) under a `name`, as the `default` or not."""
     query = request.POST.get("query", "")
     try:
         made = services.saved_view_add(
@@ -192,14 +192,14 @@ def add_view(request: HttpRequest) -> HttpResponse:
     except (Invalid, Conflict) as error:
         messages.error(request, error.sentence)
         return redirect(f"{reverse('events:events')}?{query}" if _is_query(query) else "events:events")
-    messages.success(request, f"The view ‘{made.name}’ is kept.")
+    messages.success(request, f"The view ‘{made.name}’ was saved.")
     return redirect(f"{reverse('events:events')}?{made.query}&view={made.pk}")
 
 
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_CHANGE)
 def change_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """Give a view another `name`, or make it the default (`default` 1) or not (0)."""
+    """Rename a view to `name`, or make it the default (`default` 1) or not (0)."""
     default = request.POST.get("default")
     try:
         row = services.saved_view_change(
@@ -217,9 +217,9 @@ def change_view(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.EVENT_VIEW_REMOVE)
 def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
-    """Forget a view."""
+    """Remove a view."""
     services.saved_view_remove(person=person_of(request), pk=pk)
-    messages.success(request, "The view is removed. No event is touched.")
+    messages.success(request, "The view was removed. No events were deleted.")
     return redirect(f"{reverse('events:events')}?view=0")
 
 
@@ -228,28 +228,28 @@ def _event_lines(rows: EventQuerySet) -> Iterator[str]:
 
 
 def _form_values(given: QueryDict, wanted: EventFilter) -> dict[str, str]:
-    """Return what was typed, as the form shows it again; a moment that can be read as its field writes it."""
+    """Return the submitted values for the form; valid times in the format of their field."""
     told = {name: given.get(name, "") for name in ("since", "until", "message", "person")}
     for name, at in (("since", wanted.since), ("until", wanted.until)):
         if at is not None:
-            # To the second where it is one: fields leave out what comes after the milliseconds.
+            # To the second where possible; fields show milliseconds at most.
             told[name] = f"{at:%Y-%m-%dT%H:%M:%S}" + (f".{at.microsecond // 1000:03d}" if at.microsecond else "")
     return told
 
 
 def _selected_view(given: QueryDict, views: Iterable[SavedView]) -> SavedView | None:
-    """Return the view that an address asks for just as it is kept, at whatever place in the list."""
+    """Return the saved view whose query is that of the URL, at any position in the list."""
     asked = {name: given.getlist(name) for name in given if name not in {"view", "before", "after"}}
     return next((one for one in views if dict(QueryDict(one.query).lists()) == asked), None)
 
 
 def _is_query(text: str) -> bool:
-    """Tell whether a text can stand in an address of this page."""
+    """Return whether a text is a valid query of this page."""
     return bool(text) and len(text) <= services.MAX_QUERY_LENGTH and text.isascii() and text.isprintable()
 
 
 def _filter_subjects(person: User, wanted: EventFilter) -> list[tuple[str, int, str, str]]:
-    """Return the things that are asked for: kind, number, name, and the address without it."""
+    """Return the selected parts: kind, number, name, and the URL without it."""
     found = []
     for kind, model in SUBJECT_MODELS.items():
         names = dict(model.objects.visible_to(person).filter(pk__in=getattr(wanted, kind)).values_list("pk", "name"))

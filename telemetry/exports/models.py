@@ -35,16 +35,16 @@ class ExportTarget(models.TextChoices):
 class ExportSchedule(models.TextChoices):
     """When a definition runs."""
 
-    NONE = "none", "When somebody asks"
-    CRON = "cron", "By a schedule"
-    STREAM = "stream", "All the time"
+    NONE = "none", "On request"
+    CRON = "cron", "On a schedule"
+    STREAM = "stream", "Continuously"
 
 
 class ExportSpan(models.TextChoices):
     """Which of the matching events a run takes."""
 
-    ALL = "all", "All that fit, each time"
-    NEW = "new", "What is new since the last time"
+    ALL = "all", "All matching, each time"
+    NEW = "new", "New since the last run"
 
 
 Row = TypeVar("Row", bound=models.Model)
@@ -146,7 +146,7 @@ class ExportRun(models.Model):
     version = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     trigger = models.CharField(
-        max_length=10, choices=[("person", "Somebody"), ("schedule", "Its schedule"), ("stream", "All the time")]
+        max_length=10, choices=[("person", "A person"), ("schedule", "Its schedule"), ("stream", "Continuous export")]
     )
     requested_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
     requested_by_name = models.CharField(max_length=150, blank=True)

@@ -113,7 +113,7 @@ class ExportSpec:
         if self.target == ExportTarget.SYSLOG and self.format == ExportFormat.CSV:
             errors["format"] = "A syslog server takes messages: choose syslog, CEF or JSON Lines."
         if self.schedule == ExportSchedule.STREAM and self.target in {ExportTarget.DOWNLOAD, ExportTarget.DIRECTORY}:
-            errors["schedule"] = "A file has an end: all the time is for webhooks and syslog servers."
+            errors["schedule"] = "A file has an end: continuous export is for webhooks and syslog servers."
         if self.schedule == ExportSchedule.CRON:
             try:
                 next_cron_time(self.cron, datetime.now(UTC))

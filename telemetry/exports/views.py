@@ -1,4 +1,4 @@
-"""Pages of exports, for administrators: thin faces over services and selectors."""
+"""Pages of exports, for administrators: thin layers over services and selectors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ RUNS_SHOWN = 10
 @require_GET
 @declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Event exports", "Administration", 4))
 def exports(request: HttpRequest) -> HttpResponse:
-    """List definitions and what goes on; `q`, `format`, `target`, `sort` and `page` are in the URL."""
+    """List definitions and current runs; `q`, `format`, `target`, `sort` and `page` are in the URL."""
     person = person_of(request)
     asked, error = _query_parameters(request), ""
     try:
@@ -86,7 +86,7 @@ def exports(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def exports_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the definitions that fit as CSV."""
+    """Stream the matching definitions as CSV."""
     rows = _found_definitions(person_of(request), _query_parameters(request))
     answer = Download(csv_table(EXPORT_COLUMNS, definition_lines(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="exports.csv"'
@@ -96,11 +96,11 @@ def exports_csv(request: HttpRequest) -> HttpResponseBase:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
 def export(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show a definition: what it gives, where it goes, and its runs; `page` is in the URL."""
+    """Show a definition: its content, target and runs; `page` is in the URL."""
     person = person_of(request)
     row = definition_get(person, pk)
     runs = find_runs(person, definition=row.pk)
-    # A page that brings its runs up to date each second does not have the events counted anew.
+    # A page that refreshes its runs each second does not count the events again.
     anew = request.headers.get("X-Requested-With") != "refresh"
     context = {
         "definition": row,
@@ -116,7 +116,7 @@ def export(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_ADD)
 def add_export(request: HttpRequest) -> HttpResponse:
-    """Define an export; a search for events in the URL is what the form begins with."""
+    """Define an export; the form is prefilled with a search for events in the URL."""
     person = person_of(request)
     if request.method != "POST":
         return _render_form(request, ExportForm(person=person, initial=initial_from_query(request.GET)), None)
@@ -148,7 +148,7 @@ def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
         except Invalid as error:
             form.tell(error)
         else:
-            messages.success(request, "Changed.")
+            messages.success(request, f"{row.name} was saved.")
             return redirect("exports:export", pk=row.pk)
     return _render_form(request, form, row)
 
@@ -157,7 +157,7 @@ def edit_export(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_PREVIEW)
 def export_preview(request: HttpRequest) -> HttpResponse:
-    """Show what a form that is not saved would give; `definition` is the one that it changes."""
+    """Preview an unsaved form; `definition` is the one that it changes."""
     person = person_of(request)
     row, form = _posted_form(request)
     context: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def export_preview(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_TEST)
 def check_export_target(request: HttpRequest) -> HttpResponse:
-    """Try the target of a form that is not saved, or, without a form, of `definition`."""
+    """Test the target of an unsaved form, or, without a form, of `definition`."""
     person = person_of(request)
     row, form = _posted_form(request)
     if row is not None and "name" not in request.POST:
@@ -199,14 +199,14 @@ def switch_export(request: HttpRequest, pk: int) -> HttpResponse:
     person = person_of(request)
     enabled = "on" in request.POST
     export_switch(by=person, definition=definition_get(person, pk), enabled=enabled)
-    messages.success(request, "Switched on." if enabled else "Switched off: nothing of it begins by itself.")
+    messages.success(request, "Switched on." if enabled else "Switched off: it no longer runs by itself.")
     return redirect("exports:export", pk=pk)
 
 
 @require_POST
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_RUN)
 def start_run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Begin a run now; its page comes next."""
+    """Start a run now and redirect to it."""
     person = person_of(request)
     try:
         run = run_request(by=person, definition=definition_get(person, pk))
@@ -219,7 +219,7 @@ def start_run(request: HttpRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.ADMINISTRATORS, audited_as=Action.EXPORT_REMOVE, not_judged=NONE_YET)
 def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove a definition, once somebody has said so."""
+    """Remove a definition after a confirmation."""
     person = person_of(request)
     row = definition_get(person, pk)
     if request.method != "POST":
@@ -230,12 +230,12 @@ def remove_export(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
         return redirect("exports:export", pk=pk)
-    messages.success(request, f"Removed: {row.name}. The record of its runs stays.")
+    messages.success(request, f"{row.name} was removed. Its runs stay in the list.")
     return redirect("exports:exports")
 
 
 def _query_parameters(request: HttpRequest) -> dict[str, str]:
-    """Return what an address asks of the list of definitions."""
+    """Return the query parameters of the list of definitions."""
     return {name: request.GET.get(name, "") for name in ("q", "format", "target", "sort")}
 
 
@@ -260,10 +260,8 @@ def _render_form(request: HttpRequest, form: ExportForm, row: ExportDefinition |
 
 def _added_sentence(row: ExportDefinition) -> str:
     if row.is_stream:
-        return "Kept. It begins within seconds and goes on by itself."
-    return (
-        "Kept." if row.schedule == "none" else f"Kept. It runs for the first time at {row.next_at:%Y-%m-%d %H:%M} UTC."
-    )
+        return "Saved. It starts within seconds and runs continuously."
+    return "Saved." if row.schedule == "none" else f"Saved. The first run is at {row.next_at:%Y-%m-%d %H:%M} UTC."
 
 
 RUN_ROWS_PER_PAGE = 50
@@ -294,7 +292,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def runs_csv(request: HttpRequest) -> HttpResponseBase:
-    """Stream the runs that fit as CSV."""
+    """Stream the matching runs as CSV."""
     rows = _found_runs(person_of(request), _run_parameters(request))
     answer = Download(csv_table(RUN_COLUMNS, run_lines(rows)), content_type="text/csv; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="export-runs.csv"'
@@ -304,7 +302,7 @@ def runs_csv(request: HttpRequest) -> HttpResponseBase:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NONE_YET)
 def run(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show a run: how far it is, what came of it, and what may be done with it."""
+    """Show a run: its progress, result and actions."""
     row = run_get(person_of(request), pk)
     ended = row.state in {ExportRun.State.FAILED, ExportRun.State.CANCELLED}
     context = {
@@ -326,7 +324,7 @@ def cancel_run(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "It ends within seconds." if row.is_open else "Cancelled.")
+        messages.success(request, "The run stops within seconds." if row.is_open else "The run was cancelled.")
     return redirect("exports:export_run", pk=pk)
 
 
@@ -340,7 +338,7 @@ def resume_run(request: HttpRequest, pk: int) -> HttpResponse:
     except FalconWebError as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "It goes on where it stopped.")
+        messages.success(request, "The run continues from where it stopped.")
     return redirect("exports:export_run", pk=pk)
 
 
@@ -353,7 +351,7 @@ def download_file(request: HttpRequest, pk: int) -> HttpResponseBase:
 
 
 def _run_parameters(request: HttpRequest) -> dict[str, str]:
-    """Return what an address asks of the list of runs."""
+    """Return the query parameters of the list of runs."""
     return {name: request.GET.get(name, "") for name in ("q", "state", "export", "sort")}
 
 

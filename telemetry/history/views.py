@@ -45,7 +45,7 @@ from telemetry.history.services import dashboard_add, dashboard_change, dashboar
 from telemetry.history.subjects import HistorySubject, find_subjects, search_subjects
 from telemetry.history.throughput import COLUMNS, SORTS, Throughput, throughput_lines, throughput_of
 
-DEFAULT_CHASSIS_SHOWN = 4  # that are shown where nothing is asked for
+DEFAULT_CHASSIS_SHOWN = 4  # shown where none is selected
 MAX_CHOICES = 500
 
 
@@ -110,7 +110,7 @@ def _panel(panel: ChartPanel, subjects: dict[str, HistorySubject]) -> dict[str, 
 
 
 def _range_links(shown: TelemetryView, span: TimeRange) -> list[tuple[str, str, str]]:
-    """Return links to the time before, after, half as long and twice as long: names for the page's keys, words."""
+    """Return links to the range before, after, half as long and twice as long, with key names and labels."""
     half, middle = span.seconds / 2, (span.since + span.until) / 2
     spans = {
         "earlier": (span.since - half, span.until - half), "later": (span.since + half, span.until + half),
@@ -126,7 +126,7 @@ def _range_links(shown: TelemetryView, span: TimeRange) -> list[tuple[str, str, 
 @require_GET
 @declare(Audience.EVERYBODY, menu_entry=MenuEntry("Throughput", "Telemetry", 3))
 def throughput(request: HttpRequest) -> HttpResponse:
-    """Show what drawers and slots carried; `chassis`, `range` and `sort` are in the URL."""
+    """Show the throughput of drawers and slots; `chassis`, `range` and `sort` are in the URL."""
     person = person_of(request)
     all_chassis = list(Chassis.objects.visible_to(person)[:MAX_CHOICES])
     context: dict[str, Any] = {"all_chassis": all_chassis, "found": None}
@@ -148,7 +148,7 @@ def throughput(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.EVERYBODY, section="history:throughput", not_judged=NO_PAGE)
 def throughput_csv(request: HttpRequest) -> Download:
-    """Stream the same as CSV."""
+    """Stream the throughput as CSV."""
     person = person_of(request)
     found, _, _ = _throughput(request, person, list(Chassis.objects.visible_to(person)[:1]))
     lines = downloads.csv_table(COLUMNS, throughput_lines([*found.drawers, *found.slots]))
@@ -161,7 +161,7 @@ def _throughput(request: HttpRequest, person: User, usual: list[Chassis]) -> tup
     name = request.GET.get("range", "24h")
     sort = request.GET.get("sort", "place")
     if sort not in SORTS:
-        raise Invalid(f"It cannot be sorted by '{sort[:30]}'.")
+        raise Invalid(f"Sorting by '{sort[:30]}' is not supported.")
     chassis = parse_id(request.GET.get("chassis", "")) or (usual[0].pk if usual else 0)
     return throughput_of(person, chassis, named_range(name, now=time.time()), sort=sort), name, sort
 
@@ -218,7 +218,7 @@ def _day(text: str, today: date) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError as error:
-        raise Invalid("This is no day. Give one such as 2026-03-01.") from error
+        raise Invalid("This is not a valid day. Enter one such as 2026-03-01.") from error
     if not date(2000, 1, 1) <= day <= date(2199, 1, 1):
         raise Invalid("The day is not between the years 2000 and 2200.")
     return day
@@ -227,7 +227,7 @@ def _day(text: str, today: date) -> date:
 @require_http_methods(["GET", "POST"])
 @declare(Audience.EVERYBODY, audited_as=Action.DASHBOARD_ADD, menu_entry=MenuEntry("Dashboards", "Telemetry", 2))
 def dashboards(request: HttpRequest) -> HttpResponse:
-    """List one's dashboards; POST `name` and `query` keeps another one."""
+    """List one's dashboards; POST `name` and `query` saves another one."""
     person = person_of(request)
     if request.method == "POST":
         query = request.POST.get("query", "")
@@ -236,7 +236,7 @@ def dashboards(request: HttpRequest) -> HttpResponse:
         except (Invalid, Conflict) as error:
             messages.error(request, error.sentence)
             return redirect("history:dashboards")
-        messages.success(request, f"‘{made.name}’ is pinned.")
+        messages.success(request, f"‘{made.name}’ was pinned.")
         return redirect("history:dashboards")
     return render(request, "history/dashboards.html", {"dashboards": Dashboard.objects.visible_to(person)})
 
@@ -244,7 +244,7 @@ def dashboards(request: HttpRequest) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_CHANGE)
 def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
-    """Rename one (`name`), or give it another place (`position`, from 1)."""
+    """Rename a dashboard (`name`), or move it (`position`, from 1)."""
     name = request.POST.get("name")
     place = parse_id(request.POST.get("position", ""))
     try:
@@ -257,7 +257,7 @@ def change_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.DASHBOARD_REMOVE)
 def remove_dashboard(request: HttpRequest, pk: int) -> HttpResponse:
-    """Forget one."""
+    """Remove a dashboard."""
     dashboard_remove(person=person_of(request), pk=pk)
-    messages.success(request, "It is removed. What it showed is not touched.")
+    messages.success(request, "The dashboard was removed. Its data is kept.")
     return redirect("history:dashboards")

@@ -1,4 +1,4 @@
-"""Pages of links: thin faces over selectors and the service that resets counters."""
+"""Pages of links: thin layers over selectors and the service that resets counters."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ STATE_COLUMNS = ("since", "until", "status", "width", "speed_gbps", "asked_for_h
 
 
 def filter_from_query(given: Any) -> LinkFilter:
-    """Return what the parameters of an address ask for; what makes no sense is left out."""
+    """Return the query parameters of a URL; invalid ones are ignored."""
 
     def number(name: str) -> int | None:
         text = given.get(name, "")
@@ -127,7 +127,7 @@ def links_csv(request: HttpRequest) -> Download:
 @require_GET
 @declare(Audience.WHO_SEES_IT)
 def link(request: HttpRequest, pk: int) -> HttpResponse:
-    """Show one link: why it is judged so, its counters, its states; `range` and `page` are in the URL."""
+    """Show one link: the reasons for its state, its counters, its history; `range` and `page` are in the URL."""
     person = person_of(request)
     port, view = link_get(person, pk)
     now = timezone.now()
@@ -140,7 +140,7 @@ def link(request: HttpRequest, pk: int) -> HttpResponse:
     page = Paginator(spans, ROWS_PER_PAGE).get_page(request.GET.get("page"))
     counters = port_counters(person, port, now=now)
     names = [one.counter.name for one in counters.counters]
-    # What is counted by the minute is kept for a day; the store knows longer.
+    # Counts by the minute are kept for a day; the store keeps them longer.
     long = name not in SHORT
     kept = stored_errors(person, port, names, since=since, until=now) if long and names else {}
     context = {
@@ -173,7 +173,7 @@ def states_csv(request: HttpRequest, pk: int) -> Download:
     held, rows = visible_since(person, port), state_spans(person, pk)
 
     def each() -> Iterator[tuple[object, ...]]:
-        # Page by page: each part of a download may come from another thread, where no cursor goes along.
+        # In pages: each part of a download may run in another thread, and cursors cannot change threads.
         for number in (pages := Paginator(rows, CSV_ROWS_PER_QUERY)).page_range:
             for span in pages.page(number).object_list:
                 until = span.until.isoformat() if span.until is not None else ""
@@ -190,7 +190,7 @@ def states_csv(request: HttpRequest, pk: int) -> Download:
 @require_POST
 @declare(Audience.WHO_SEES_IT, audited_as=Action.PORT_COUNTERS)
 def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
-    """Let the BMC count the errors of a port from zero again."""
+    """Reset the error counters of a port on the BMC."""
     person = person_of(request)
     port: Port | None = Port.objects.visible_to(person).filter(pk=pk).first()
     if port is None:
@@ -200,12 +200,12 @@ def counter_reset(request: HttpRequest, pk: int) -> HttpResponse:
     except (Conflict, Unavailable) as error:
         messages.error(request, error.sentence)
     else:
-        messages.success(request, "The counters begin anew, as the chassis tells. The totals here go on.")
+        messages.success(request, "The chassis reports that the counters were reset. The totals here continue.")
     return redirect("links:link", pk=pk)
 
 
 def _column(name: str, sort: str) -> dict[str, str]:
-    """Return a column's name and words, and where a click on it leads: to its order, then to the other way round."""
+    """Return a column's name, label and link, which sorts by it and then reverses the order."""
     at = sort.removeprefix("-") == name
     reverse = sort.startswith("-")
     ascending = (name in {"name", "chassis"}) != reverse
@@ -216,7 +216,7 @@ def _column(name: str, sort: str) -> dict[str, str]:
 
 
 def _visible_span(span: Any, held: Any) -> Any:
-    """Return a state as somebody may see it: from when it is theirs."""
+    """Return a state limited to the time in which the person may see it."""
     span.since = span_begin(span, held)
     span.words = ", ".join(state_labels(span))
     span.seconds = ((span.until or timezone.now()) - span.since).total_seconds()

@@ -1,4 +1,4 @@
-"""Pages of the pipeline's own health, for administrators."""
+"""Pages of the health of the pipeline, for administrators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from telemetry.pipeline.rules import ChassisHealth
 from telemetry.pipeline.selectors import PipelineStatus, pipeline_status
 
 ROWS_PER_PAGE = 50
-# By the word in the URL; the first is the order of `chassis_health`, worst first.
+# By the value in the URL; the first is the order of `chassis_health`, worst first.
 ORDERS: dict[str, tuple[str, Callable[[ChassisHealth], Any] | None]] = {
     "worst": ("Worst first", None),
     "name": ("Name", lambda row: row.name.casefold()),
@@ -34,7 +34,7 @@ COUNT_COLUMNS = ("what", "chassis", "recent", "total", "last_utc", "means", "wha
 @require_GET
 @declare(Audience.ADMINISTRATORS, menu_entry=MenuEntry("Pipeline", "Administration", 5))
 def pipeline(request: HttpRequest) -> HttpResponse:
-    """Show what is wrong, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL."""
+    """Show problems, worst first, and each part; `q`, `sort` and `page` of the chassis are in the URL."""
     health = pipeline_status(person_of(request))
     order = request.GET.get("sort", "")
     rows = _chassis(request, health)
@@ -60,7 +60,7 @@ def pipeline(request: HttpRequest) -> HttpResponse:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def chassis_csv(request: HttpRequest) -> Download:
-    """Stream the chassis that the page's filter finds."""
+    """Stream the matching chassis as CSV."""
     health = pipeline_status(person_of(request))
     rows = (
         (row.name, row.level.name.lower(), row.worker, row.period, row.lag, row.on_time, row.done, row.late,
@@ -73,7 +73,7 @@ def chassis_csv(request: HttpRequest) -> Download:
 @require_GET
 @declare(Audience.ADMINISTRATORS, not_judged=NO_PAGE)
 def counts_csv(request: HttpRequest) -> Download:
-    """Stream what was counted that is no good."""
+    """Stream the counted problems as CSV."""
     health = pipeline_status(person_of(request))
     rows = (
         (row.words, row.chassis_name, row.counted.recent, row.counted.total,
@@ -92,7 +92,7 @@ def _chassis(request: HttpRequest, health: PipelineStatus) -> list[ChassisHealth
 
 
 def _share_on_time(health: PipelineStatus) -> float | None:
-    """Return which share of all beats was kept on time in the last minutes, None before there was any."""
+    """Return the share of beats on time in the last minutes, None before there was any."""
     beats = sum(row.done + row.skipped + row.failed for row in health.chassis)
     return sum(row.done - row.late for row in health.chassis) / beats if beats else None
 

@@ -73,7 +73,7 @@ def test_a_hot_device_is_in_the_head_in_the_title_and_in_the_list_until_it_is_ov
     judge(page, "of one alert")
     running_site.control("falcon-1", "DELETE", f"/faults/{fault['id']}")
     with hurried(running_site):
-        expect(page.get_by_text(re.compile(r"^\s*Over since"))).to_be_visible()
+        expect(page.get_by_text(re.compile(r"^\s*Resolved at"))).to_be_visible()
     quiet(page)
     page.goto("/alerts/?show=history")
     expect(page.get_by_role("row", name=re.compile("critical limit")).first).to_be_visible()
@@ -99,12 +99,12 @@ def test_a_rule_is_tried_while_it_is_typed_and_the_form_shows_what_counts(page: 
     expect(page.get_by_label("Value", exact=True)).to_be_hidden()
     page.get_by_label("Switched on").uncheck()
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert")).to_contain_text("'Not frozen' is saved")
+    expect(page.get_by_role("alert")).to_contain_text("'Not frozen' was saved")
     page.get_by_role("link", name="Not frozen").click()
     page.wait_for_url(re.compile(r"/alerts/rules/\d+/$"))
     judge(page, "of one rule")
     page.get_by_role("button", name="Delete this rule").click()
-    expect(page.get_by_role("alert")).to_contain_text("'Not frozen' is deleted")
+    expect(page.get_by_role("alert")).to_contain_text("'Not frozen' was deleted")
 
 
 def test_what_a_page_shows_is_not_asked_for_any_more_once_its_form_was_sent(page: Page) -> None:

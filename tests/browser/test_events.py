@@ -43,10 +43,10 @@ def test_new_events_announce_themselves_and_move_no_row(running_site: RunningSit
     expect(page.locator("table.events tbody tr")).to_have_count(1)
     page.get_by_label("Save this search as a view").fill("Visits")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert")).to_contain_text("The view ‘Visits’ is kept.")
+    expect(page.get_by_role("alert")).to_contain_text("The view ‘Visits’ was saved.")
     expect(page.get_by_role("link", name="Visits")).to_have_attribute("aria-current", "true")
     page.get_by_role("button", name="Remove it").click()
-    expect(page.get_by_role("alert")).to_contain_text("The view is removed.")
+    expect(page.get_by_role("alert")).to_contain_text("The view was removed.")
 
 
 def test_the_newest_events_of_a_device_stand_on_its_page(page: Page) -> None:

@@ -61,7 +61,7 @@ def test_a_sweep_is_counted_begun_halted_and_resumed(page: Page, running_site: R
     expect(page.locator("#count")).to_contain_text("8 GPUs of its own; 32 would be needed")
     expect(page.locator("#count dd").first).to_have_text("2")
     page.get_by_label("Timed steps").fill("1500")
-    page.get_by_role("button", name="Start the sweep").click()
+    page.get_by_role("button", name="Start sweep").click()
     page.wait_for_url(re.compile(r"/benchmarks/sweeps/[0-9a-f-]{36}/"))
     expect(page.locator(".cell.open").first).to_be_visible(timeout=SECONDS)
     page.get_by_role("button", name="Halt all").click()
@@ -111,7 +111,7 @@ def test_sixty_runs_on_two_chassis_are_halted_and_resumed(page: Page) -> None:
     first, second = hosts(page)[:2]
     page.goto("/benchmarks/sweeps/new/?" + SIXTY.format(a=first, b=second))
     expect(page.locator("#count dd").first).to_have_text("60")
-    page.get_by_role("button", name="Start the sweep").click()
+    page.get_by_role("button", name="Start sweep").click()
     page.wait_for_url(re.compile(r"/benchmarks/sweeps/[0-9a-f-]{36}/"))
     wait_for(lambda: counted(page, "completed") >= 8, "eight runs complete", seconds=300)
     page.get_by_role("button", name="Halt all").click()

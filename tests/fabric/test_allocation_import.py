@@ -353,7 +353,7 @@ class TestPage:
         assert answer.status_code == 200
         for words in (
             "lab.json",
-            "What does not fit",
+            "Entries that do not fit",
             "another serial number",
             "Detach it from node-a (H1).",
             "Make plan",
@@ -373,7 +373,7 @@ class TestPage:
         answer = self.send(browser, written(administrator, "yaml"), make="1")
         assert (answer.status_code, answer["Location"]) == (302, reverse("fabric:allocation"))
         assert Plan.objects.count() == 0
-        assert "Nothing is to be changed" in browser.get(answer["Location"]).content.decode()
+        assert "Nothing to change" in browser.get(answer["Location"]).content.decode()
 
     def test_what_is_typed_may_be_as_large_as_a_file(self, browser: Client, chassis: Chassis) -> None:
         assert "The file has no meaning" not in self.send(browser, " " * (MAX_FILE_BYTES - 1) + "x").content.decode()

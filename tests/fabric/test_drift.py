@@ -288,7 +288,7 @@ def test_what_a_failed_operation_left_is_told_with_the_operation(
     explain(chassis)
     assert only().log_asked_at is None
     (view,) = drift_views(administrator, drift_rows(administrator))
-    assert view.because.startswith(f"‘{operation.summary}’, asked by ada, did not finish")
+    assert view.because.startswith(f"‘{operation.summary}’, requested by ada, did not finish")
 
 
 def test_an_operation_that_failed_long_ago_is_not_blamed(chassis: Chassis, administrator: User) -> None:

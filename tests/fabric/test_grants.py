@@ -219,10 +219,10 @@ def test_the_page_grants_takes_and_frees(lab: Lab) -> None:
          "take_devices": [lab.devices[0].pk]},
         follow=True,
     )  # fmt: skip
-    assert "Two holds 2 devices and 1 host port now." in answer.content.decode()
+    assert "Two now owns or leases 2 devices and 1 host port." in answer.content.decode()
     assert lab.holders() == ["Two", "Two", "", "One", "Two"]
     answer = client.post(address, {"seen": answer.context["seen"]}, follow=True)
-    assert "Two holds nothing now." in answer.content.decode()
+    assert "Two now owns or leases nothing." in answer.content.decode()
     assert lab.holders() == ["", "", "", "One", ""]
 
 

@@ -205,14 +205,14 @@ def test_a_tenant_sees_the_time_since_it_holds_a_device_and_no_host_of_others(
         answer = client.get(page)
         text = page_text(answer)
         assert "Vision group" in text, page
-        for secret in ("Rival", "node-b", "asked by ada"):
+        for secret in ("Rival", "node-b", "requested by ada"):
             assert secret not in text, page
 
 
 def test_the_history_of_a_slot_is_shown_in_pages_as_csv_and_by_the_api(past: tuple[Device, Client, Client]) -> None:
     gpu, client, _ = past
     text = client.get(reverse("fabric:slot_history", args=[gpu.slot_id])).content.decode()
-    for words in ("Rival group", "node-b (H2)", "asked by ada", "outside FalconWeb", "free pool"):
+    for words in ("Rival group", "node-b (H2)", "requested by ada", "outside FalconWeb", "unassigned"):
         assert words in text
     sheet = client.get(reverse("fabric:slot_history_csv", args=[gpu.slot_id])).getvalue().decode().splitlines()
     listed = client.get(f"/api/v1/history/?slot_id={gpu.slot_id}").json()["results"]

@@ -180,7 +180,7 @@ def test_a_lease_is_given_extended_and_returned_by_its_page(lab: Lab) -> None:
     lease = Lease.objects.get()
     assert given["Location"] == reverse("fabric:lease", args=[lease.pk])
     bob.post(reverse("fabric:lease_extension", args=[lease.pk]), {"ends_at": local(end + DAY), "note": "One more"})
-    assert "bob asks for it until" in lab.text(lab.ada, "fabric:lease", lease.pk)
+    assert "bob requested an extension until" in lab.text(lab.ada, "fabric:lease", lease.pk)
     assert [one.lease_id for one in lease_notices(lab.ada)] == [lease.pk, lease.pk]
     ada.post(reverse("fabric:lease_extension_decline", args=[lease.pk]), {"reason": "No"})
     ada.post(reverse("fabric:lease_extension", args=[lease.pk]), {"ends_at": ""})
@@ -350,7 +350,7 @@ def test_what_is_proposed_lies_where_the_tenant_has_a_host_port(lab: Lab) -> Non
     assert [one.name for one in found if one.proposed and one.kind == "gpu"] == [
         "GPU 21 (falcon-1 Drawer 2 Slot 1)", "GPU 22 (falcon-1 Drawer 2 Slot 2)",
     ]  # fmt: skip
-    assert shortages(lease, found) == ["9 NVMe drives asked for, 2 free then."]
+    assert shortages(lease, found) == ["9 NVMe drives requested, 2 free then."]
 
 
 def test_a_tenant_with_a_lease_to_come_is_not_removed(lab: Lab) -> None:

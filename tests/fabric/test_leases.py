@@ -81,7 +81,7 @@ def test_a_request_becomes_an_approved_lease_and_the_tenant_holds_it(
     assert (done.state, done.decided_by_name) == ("active", "ada")
     assert gpu(free).tenant == member.tenant
     assert [one.ended_at for one in Tenure.objects.filter(device=gpu(free))] == [None]
-    assert story(done)[0].startswith("Asked for 1 GPU, from ")
+    assert story(done)[0].startswith("Requested 1 GPU, from ")
     assert story(done)[1].startswith("Approved: ")
 
 

@@ -109,7 +109,7 @@ def test_a_crash_and_no_way_to_attach_give_everything_back_and_no_way_back_is_of
     run_cancel(person=lab.person, run=run)
     run = ended(run)
     assert run.state == "cancelled"
-    assert run.sentence.startswith("Its devices were not given back")
+    assert run.sentence.startswith("Its devices were not returned")
     assert attached(lab.chassis)[5] == "H1"
     assert not Hold.objects.exists()
     lab.simulator.clear_faults()

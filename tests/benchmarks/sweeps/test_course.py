@@ -70,7 +70,7 @@ def test_a_sweep_composes_once_is_halted_loses_its_worker_is_resumed_and_gives_e
     assert all(one.figures is not None and one.figures.samples_per_second for one in point_list(completed))
     # Of each composition one plan there and one back, before the halt and after it.
     titles = list(Plan.objects.order_by("applied_at").values_list("title", flat=True))
-    assert sum(title.startswith("Give back") for title in titles) == 2
+    assert sum(title.startswith("Return devices") for title in titles) == 2
     entries = set(AuditEntry.objects.filter(outcome="done").values_list("action", flat=True))
     assert {Action.SWEEP_CREATE, Action.SWEEP_HALT, Action.SWEEP_RESUME} <= entries
 

@@ -168,12 +168,12 @@ def test_the_page_asks_first_and_the_list_goes_on(owner: User, sweep: Sweep) -> 
     answer = client.post(address, follow=True)
     assert answer.redirect_chain == [(reverse("sweeps:sweeps"), 302)]
     told = answer.content.decode()
-    assert "‘Over batches’ is deleted." in told
+    assert "‘Over batches’ was deleted." in told
     assert "1 sweep" in told
     table = b"".join(client.get(reverse("sweeps:sweeps_csv"))).decode()
     assert [row[1] for row in csv.reader(io.StringIO(table))][:2] == ["title", "Another"]
     answer = client.post(reverse("sweeps:delete", args=[other.pk]), {"runs": "1"}, follow=True)
-    assert "‘Another’ is deleted with its runs." in answer.content.decode()
+    assert "‘Another’ was deleted with its runs." in answer.content.decode()
     assert "No sweeps yet" in answer.content.decode()
     assert sorted(Run.objects.values_list("position", flat=True)) == [0, 1]
 

@@ -102,7 +102,7 @@ def test_holders_may_and_others_may_not(port: Port, boss: User, member: User, vi
     assert client_of(viewer).post(f"/links/{port.pk}/counter-reset/").status_code == 403
     assert not CounterReset.objects.exists()
     answer = client_of(member).post(f"/links/{port.pk}/counter-reset/", follow=True)
-    assert "The counters begin anew" in answer.content.decode()
+    assert "the counters were reset" in answer.content.decode()
     assert [(one.how, one.person_name) for one in CounterReset.objects.all()] == [("asked", "bob")]
     outcomes = AuditEntry.objects.filter(action="port.counters").order_by("pk").values_list("actor_name", "outcome")
     assert list(outcomes)[-1] == ("bob", "done")
