@@ -36,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
             failed.append(name)
     written = json.dumps([figure.for_json() for figure in figures], indent=1)
     if figures:
-        (Config.from_environment().data / "perf.json").write_text(written + "\n")
+        data = Config.from_environment().data
+        data.mkdir(parents=True, exist_ok=True)
+        (data / "perf.json").write_text(written + "\n")
     print(written if options.json else table(figures))
     if failed:
         print(f"Not measured: {', '.join(failed)}.", file=sys.stderr)
