@@ -248,5 +248,5 @@ def _open_source(shape: tuple[int, ...], length: int, rank: int, generator: torc
         raise RunRefused(f"{place} has {format_bytes(there)}; samples take {format_bytes(wanted)}.")
     first = wanted * rank % max(1, there - wanted)
     return DriveSamples(
-        file, shape, first=first, samples=samples, words=f"Samples are read from the unmodified {place}."
+        file, shape, first=first, samples=samples, words=f"Samples are read from {place}, unmodified."
     )

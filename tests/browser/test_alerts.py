@@ -130,4 +130,4 @@ def test_a_test_by_a_route_arrives_and_its_log_says_so(page: Page) -> None:
         assert len(hook.got) == 1
         judge(page, "of a route")
         page.get_by_role("button", name="Delete this route").click()
-        expect(page.get_by_role("alert")).to_contain_text("'Hook' is deleted")
+        expect(page.get_by_role("alert")).to_contain_text("'Hook' was deleted")

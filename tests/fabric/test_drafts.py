@@ -73,7 +73,7 @@ def test_a_name_that_somebody_gave_stays_as_the_draft_grows(chassis: Chassis, ad
         draft_add(person=administrator, wanted=DesiredState(attachments={device_in(1, 1).pk: None})).title
         == "For Friday"
     )
-    assert "keeps the one" in words(post(administrator, "plan_title", plan.pk, title="  "))
+    assert "keeps its current one" in words(post(administrator, "plan_title", plan.pk, title="  "))
     assert Plan.objects.get().title == "For Friday"
 
 
