@@ -247,6 +247,4 @@ def _open_source(shape: tuple[int, ...], length: int, rank: int, generator: torc
     if there < wanted:
         raise RunRefused(f"{place} has {format_bytes(there)}; samples take {format_bytes(wanted)}.")
     first = wanted * rank % max(1, there - wanted)
-    return DriveSamples(
-        file, shape, first=first, samples=samples, words=f"Samples are read from {place}, unmodified."
-    )
+    return DriveSamples(file, shape, first=first, samples=samples, words=f"Samples are read from {place}, unmodified.")
